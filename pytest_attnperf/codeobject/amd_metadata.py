@@ -76,12 +76,12 @@ class KernelDescriptor:
 
     @property
     def accum_offset(self) -> int:
-        """VGPRs before the first AGPR, on gfx90a and later CDNA."""
+        """Number of VGPRs before the first AGPR in the common register file of gfx90a and later CDNA."""
         return ((self.compute_pgm_rsrc3 & 0x3F) + 1) * 4
 
     @property
     def unified_vgprs(self) -> int:
-        """VGPRs and AGPRs allocated together, on gfx90a and later CDNA."""
+        """Number of VGPRs and AGPRs allocated together, on gfx90a and later CDNA."""
         return ((self.compute_pgm_rsrc1 & 0x3F) + 1) * _UNIFIED_GRANULE
 
     def reserved_vgprs(self, arch: str, wave_size: int) -> int:

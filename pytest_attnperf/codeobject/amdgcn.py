@@ -140,7 +140,8 @@ def _by_mnemonic(mnemonic: str) -> str:
 
 
 def _width_bytes(mnemonic: str) -> int | None:
-    """Returns bytes per lane by dwordx4, b128, u16, ubyte or format_xyzw in the mnemonic; two-address forms: both."""
+    """Returns bytes per lane by dwordx4, b128, u16, ubyte or format_xyzw in the mnemonic, of both words in two-address
+    forms; None if it does not say."""
     if found := _FORMAT.search(mnemonic):
         return len(found[1]) * (2 if "d16" in mnemonic else 4)
     if found := _DWORDS.search(mnemonic):

@@ -106,7 +106,8 @@ class Analyser:
         return None
 
     def _save_code(self, key: str, code: KernelCode) -> None:
-        """Stores a result. A cache that cannot be written is ignored, because the result is still valid."""
+        """Stores a result in the cache; deletes the oldest files beyond KEPT_RESULTS once per Analyser. A cache that
+        cannot be written is ignored, because the result is still valid."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):

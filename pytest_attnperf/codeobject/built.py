@@ -70,7 +70,7 @@ def assembly_text(built: Built) -> str:
 
 
 def pack_bytes(data: bytes) -> str:
-    """Returns base64 of zlib of `data`."""
+    """Returns `data` compressed by zlib, as base64 text."""
     return base64.b64encode(zlib.compress(data)).decode("ascii")
 
 
@@ -90,7 +90,8 @@ def unpack_bytes(text: str, what: str) -> bytes:
 
 
 def through_cache(cache: Path, key: str, compile_it: Callable[[], Built]) -> Built:
-    """Returns the build stored under `key` in the folder `cache`, or calls `compile_it` and stores its result."""
+    """Returns the build that the folder `cache` has under `key`, marked as cached; else calls `compile_it` and stores
+    its result."""
     store = ObjectCache(cache)
     key = cache_key(key, *(column.name for column in fields(Built)))
     text = store.load(key)

@@ -136,7 +136,7 @@ def _choose_entry(data: bytes, source: str, arch: str) -> bytes:
 
 
 def _describe_data(data: bytes) -> str:
-    """Returns what a file is instead of a code object, and how to get a code object from it."""
+    """Returns what kind of data this is instead of a code object, and how to get a code object from it."""
     if not data:
         return "empty"
     for sign, text in _SIGNS:

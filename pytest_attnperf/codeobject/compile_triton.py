@@ -96,10 +96,9 @@ class _Job:
     functions: list[Any]
 
     def compute_key(self) -> str:
-        """Returns a key of everything that changes the object, including file paths, which are in its line table.
-
-        The key has files and constants in addition to Triton's hash of the function, which lacks globals in 3.3.
-        """
+        """Returns a cache key of everything that changes the object, including file paths, which are in its line table.
+        The key has files and constants in addition to Triton's hash of the function, which lacks globals in 3.3. Raises
+        CodeObjectError if Triton refuses to hash the function."""
         try:
             hashed = self.ast.hash()
         except Exception as error:  # to hash a function, Triton parses all of it, and refuses some code

@@ -182,7 +182,8 @@ def _read_line(line: str, reading: _Reading) -> None:
 
 
 def _resolve_target(one: Instruction, labels: dict[str, int]) -> Instruction:
-    """Returns the instruction; if it jumps to a label, with the index of its target."""
+    """Returns the instruction; if it jumps to a label, with the index of the instruction behind the label as its
+    target."""
     target = labels.get(one.operands.rpartition(",")[2].strip())
     if target is None or classify(one.mnemonic) not in ("branch", "call"):
         return one

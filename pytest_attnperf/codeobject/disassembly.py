@@ -149,7 +149,7 @@ def _parse_instruction(matched: re.Match[str], place: Place | None) -> Instructi
 
 
 def _resolve_target(one: Instruction, labels: dict[str, int]) -> Instruction:
-    """Returns the instruction; if it jumps to a label, with the address of its target."""
+    """Returns the instruction; if it jumps to a label, with the label's address as its target (None if unknown)."""
     label = _LABEL_OPERAND.search(one.operands)
     if label is None or sass.classify(one.mnemonic) not in ("branch", "call"):
         return one

@@ -90,7 +90,7 @@ class Elf:
     sections: tuple[ElfSection, ...]
 
     def find_section(self, name: str) -> ElfSection | None:
-        """Returns the first section of that name, or None."""
+        """Returns the first section that is called `name`, None if there is none."""
         return self._sections_by_name.get(name)
 
     @cached_property
@@ -98,7 +98,7 @@ class Elf:
         return {section.name: section for section in reversed(self.sections)}
 
     def read_content(self, section: ElfSection) -> bytes:
-        """Returns the section's bytes; none for a section without content in the file."""
+        """Returns the section's bytes; b'' for a section without content in the file."""
         if section.kind == _SHT_NOBITS:
             return b""
         cursor = Cursor(self.data, f"{self.source}: section {section.name or section.offset!r}", section.offset)
@@ -140,7 +140,7 @@ class Elf:
         return sorted((function.section.offset, function.address) for function in self.functions)
 
     def read_notes(self) -> Iterator[ElfNote]:
-        """Yields the entries of all note sections."""
+        """Yields owner, kind and content of every entry in the file's note sections."""
         for section in self.sections:
             if section.kind == _SHT_NOTE:
                 cursor = Cursor(self.read_content(section), f"{self.source}: note section {section.name!r}")
@@ -237,7 +237,7 @@ class Cursor:
             raise CodeObjectError(f"{what} begins at byte {position} of {self.end}; is the file truncated?")
 
     def __bool__(self) -> bool:
-        """Returns whether bytes are left."""
+        """Returns whether bytes are left before `end`."""
         return self.position < self.end
 
     def skip(self, count: int) -> int:
@@ -252,12 +252,12 @@ class Cursor:
         return begin
 
     def take(self, count: int) -> bytes:
-        """Reads the next `count` bytes."""
+        """Returns the next `count` bytes and advances past them."""
         begin = self.skip(count)
         return self.data[begin : begin + count]
 
     def read_fields(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Reads the next fields of a layout that has only integers."""
+        """Returns the next fields of `layout`, which has only integers, and advances past them."""
         return layout.unpack_from(self.data, self.skip(layout.size))
 
     def read_unsigned(self, size: int) -> int:

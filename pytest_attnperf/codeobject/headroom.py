@@ -129,7 +129,7 @@ def _find_raise(arch: str, asked: Resources, reaches: Reaches) -> Raise:
 
 
 def apply_savings(asked: Resources, savings: tuple[ResourceSaving, ...]) -> Resources:
-    """Returns the resources of a kernel after these savings."""
+    """Returns the resources with each saved one set to its lower value."""
     for saving in savings:
         asked = _replace_resource(asked, saving.resource, saving.value)
     return asked

@@ -254,11 +254,12 @@ class _Compiler:
     root: Path
 
     def preprocess_source(self, arguments: tuple[str, ...]) -> str:
-        """Returns the source with its includes; its line markers are relative to the root."""
+        """Returns the preprocessed source with its includes; paths in its line markers are relative to the project's
+        root."""
         return self.without_root(self._run_command((*self.toolchain.clang, *arguments, "-E", "-o", "-")))
 
     def without_root(self, text: str) -> str:
-        """Returns `text` without the path of the checkout."""
+        """Returns `text` without the path of the project's root, wherever it occurs."""
         return text.replace(f"{self.root}/", "")
 
     def compile_source(self, arguments: tuple[str, ...], arch: str) -> bytes:
@@ -280,7 +281,8 @@ class _Compiler:
             return linked.read_bytes()
 
     def _run_command(self, command: tuple[str, ...]) -> str:
-        """Runs a command and returns its output. Raises CodeObjectError with the compiler's first error."""
+        """Runs a command in the project's root; returns its standard output. CodeObjectError quotes the first error if
+        it fails."""
         done = run_tool(command, COMPILE_LIMIT_S, self.root)
         if done.returncode == 0:
             return done.stdout

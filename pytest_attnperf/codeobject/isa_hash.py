@@ -145,7 +145,8 @@ def far_references(code: bytes, arch: str) -> list[FarReference]:
 
 
 def with_names(code: bytes, references: Sequence[FarReference], names: Sequence[bytes]) -> bytes:
-    """Returns `code` with the constants of each reference blanked, and the targets' names appended."""
+    """Returns `code` with the constants of each reference set to zero, and each position with its target's name
+    appended."""
     blanked = bytearray(code)
     for found in references:
         for position in found.literals:

@@ -71,7 +71,7 @@ class _Program:
 
     @property
     def opcode_base(self) -> int:
-        """The first special opcode."""
+        """Number of the first special opcode of the line number program."""
         return len(self.operand_counts) + 1
 
 

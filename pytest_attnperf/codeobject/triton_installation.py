@@ -101,7 +101,8 @@ def installation_hash() -> str:
 
 @contextlib.contextmanager
 def private_cache() -> Iterator[None]:
-    """Makes Triton use a temporary cache folder: its own cache has no size limit, and trusts damaged files."""
+    """Makes Triton use a temporary cache folder inside a `with` block: its own has no size limit, and trusts damaged
+    files."""
     with tempfile.TemporaryDirectory(prefix="attnperf-triton-") as folder, _set_variable("TRITON_CACHE_DIR", folder):
         yield
 
@@ -140,7 +141,7 @@ def _without_assembler(backend: Any, compiler: str) -> list[str]:
 
 
 def _needs_linker(backend: Any) -> bool:
-    """Returns whether this Triton needs ld.lld but finds none itself."""
+    """Returns whether this Triton looks for an ld.lld to link AMD kernels and finds none itself."""
     look = getattr(backend, "path_to_rocm_lld", None)
     if look is None:
         return False
@@ -153,7 +154,8 @@ def _needs_linker(backend: Any) -> bool:
 
 @contextlib.contextmanager
 def _set_variable(name: str, value: str) -> Iterator[None]:
-    """Sets an environment variable inside a `with` block; Triton reads its variables on use."""
+    """Sets an environment variable inside a `with` block and restores it afterwards; Triton reads its variables on
+    use."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

@@ -54,7 +54,8 @@ class WorkloadShape:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Sort key of shapes. Numbers in labels count by value, so d64 comes before d256."""
+        """Sort key of a shape: family, label, axis, fields. Numbers in labels count by value, so d64 comes before
+        d256."""
         label = re.sub(r"[0-9]+", lambda match: match[0].zfill(12), self.label)
         return self.family, label, self.axis, repr(self.fields)
 
@@ -99,13 +100,13 @@ def _shape_from_workload(workload: Workload) -> tuple[WorkloadShape, int]:
 
 
 def _find_repeated(values: Mapping[str, Value]) -> set[str]:
-    """Returns the fields that only repeat the value of other fields."""
+    """Returns the names of fields with the value that follows from other fields, such as kv_heads equal to heads."""
     linked = {name for name, like in LINKED.items() if name in values and values[name] == values.get(like)}
     return linked | {name for name, usual in _usual_values(values).items() if values[name] == usual}
 
 
 def _usual_values(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the default hidden size and cache room of an attention layer; empty for other workloads."""
+    """Returns the default `room` and `hidden` of an attention layer's fields; empty for other workloads."""
     seq, past, heads, head_dim = (values.get(name) for name in ("seq", "past", "heads", "head_dim"))
     if "room" not in values or not all(isinstance(value, int) for value in (seq, past, heads, head_dim)):
         return {}

@@ -172,8 +172,8 @@ def _format_mapping(values: Mapping[str, Value]) -> str:
 
 
 def _render_docstring(lines: Iterable[str]) -> str:
-    """Returns a string literal over several lines. Quotes and backslashes are escaped, so that no line can end it. Lone
-    surrogates are replaced, because Python 3.13 does not compile them."""
+    """Returns the lines as source of a triple-quoted string. Quotes and backslashes are escaped, so that no line can
+    end it. Lone surrogates are replaced, because Python 3.13 does not compile them."""
     lines = [line.encode("utf-8", "replace").decode() for line in lines]
     filled = [part for line in lines for part in textwrap.wrap(line, WIDTH - 4, break_on_hyphens=False) or [""]]
     escaped = [line.encode("unicode_escape").decode("ascii").replace('"', '\\"') for line in filled]

@@ -47,17 +47,18 @@ class Region:
 
     @property
     def first(self) -> int:
-        """The smallest measured size, 0 if the shape has no axis."""
+        """The region's smallest measured size, 0 if the shape has no size."""
         return self.choices[0].point.size
 
     @property
     def last(self) -> int:
-        """The largest measured size."""
+        """The region's largest measured size."""
         return self.choices[-1].point.size
 
     @property
     def is_sampled(self) -> bool:
-        """Whether samples exist for every choice, so that intervals could be computed."""
+        """Whether single processes were measured for every choice of the region, so that intervals could be
+        computed."""
         return all(choice.sampled for choice in self.choices)
 
     @property
@@ -95,7 +96,7 @@ class ShapeGroup:
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """First and last size of each stretch between two regions, where nothing was measured."""
+        """(first, last) size of each unmeasured stretch between two neighbouring regions."""
         pairs = itertools.pairwise(self.regions)
         return [(left.last + 1, right.first - 1) for left, right in pairs if left.last + 1 < right.first]
 
@@ -287,7 +288,7 @@ def _format_case(timed: BackendTime) -> str:
 
 
 def _rank_backends(points: Sequence[WorkloadPoint], incumbent: str) -> Mapping[str, list[str]]:
-    """Returns the backends of each family: the incumbent first, then by how often each is the fastest of several."""
+    """Returns family -> its backends, the incumbent first, then by how often each is the fastest of several."""
     wins: dict[str, Counter[str]] = {}
     measured: dict[str, Counter[str]] = {}
     for point in points:

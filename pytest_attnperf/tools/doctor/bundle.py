@@ -141,7 +141,7 @@ def _render_results(path: Path, private: Private) -> str:
 
 
 def _strip_folders(value: Any) -> Any:
-    """Returns the value with shorter node ids: 'suites/client/test_a.py::test_b' -> 'test_a.py::test_b'."""
+    """Returns a JSON value with shorter node ids: 'suites/client/test_a.py::test_b' -> 'test_a.py::test_b'."""
     if isinstance(value, dict):
         return {key: _shorten_id(item) if key == "nodeid" else _strip_folders(item) for key, item in value.items()}
     return [_strip_folders(item) for item in value] if isinstance(value, list) else value
@@ -206,7 +206,8 @@ def collect_private(here: Surroundings) -> Private:
 
 
 def _list_users(here: Surroundings) -> Iterator[str]:
-    """Yields names of the account and its person: full name, its spellings without spaces, and its longer parts."""
+    """Yields names of the account and its person: full name, that without or with other separators, its longer
+    words."""
     yield from (here.environ.get(name, "") for name in USER_VARIABLES)
     yield from (os.path.basename(home.rstrip("/")) for home in _list_homes(here))
     account = _find_account()
@@ -249,7 +250,7 @@ def _list_hosts(here: Surroundings) -> Iterator[str]:
 
 
 def _find_account() -> pwd.struct_passwd | None:
-    """Returns the user's account; None in a container whose user has no entry."""
+    """Returns the user's entry in the system's accounts; None in a container whose user has no entry."""
     try:
         return pwd.getpwuid(os.getuid())
     except KeyError:

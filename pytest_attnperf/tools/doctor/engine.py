@@ -75,7 +75,7 @@ class _Running:
     done: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
-        """Starts the probe; its time limit counts from here."""
+        """Starts the probe in a daemon thread and returns; its time limit counts from here."""
         self.started_s = time.monotonic()
         threading.Thread(target=self._run_probe, daemon=True, name=f"doctor-{self.probe.name}").start()
 
@@ -170,7 +170,7 @@ def _clean_text(text: str) -> str:
 
 
 def _format_error(error: BaseException) -> str:
-    """Returns the first line of an exception's text; its __str__ may raise, too."""
+    """Returns the first line of an exception's text, a substitute if its __str__ raises or gives none."""
     try:
         lines = str(error).strip().splitlines()
     except Exception:

@@ -72,7 +72,7 @@ def list_write_folders(here: Surroundings) -> list[WriteFolder]:
 
 
 def _triton_cache(here: Surroundings) -> Path:
-    """Returns Triton's cache folder by Triton's own rule (`knobs.cache`)."""
+    """Returns Triton's cache folder: TRITON_CACHE_DIR, else .triton/cache in TRITON_HOME or the home folder."""
     named = here.environ.get("TRITON_CACHE_DIR")
     if named:
         return Path(named)
@@ -92,7 +92,8 @@ def _user_name() -> str:
 
 
 def _probe_folder(place: WriteFolder, here: Surroundings) -> DoctorFinding:
-    """Returns the worst finding of a folder: cannot be written, full, forbids libraries, little space, network disk."""
+    """Returns the finding of a folder, the worst that holds: no folder, cannot be written, full, forbids libraries,
+    little space, network disk; else OK."""
     stands = _nearest_existing(place.folder)
     elsewhere = (
         f"export {place.variable}=<a folder with room>" if place.variable else "free space, or mount it otherwise"
@@ -136,7 +137,7 @@ def _noexec_flag() -> int:
 
 
 def _file_system(folder: Path, here: Surroundings) -> str:
-    """Returns the type of the file system that the folder is on; '' if the machine does not say."""
+    """Returns the type of the file system that holds the folder, e.g. 'nfs4'; '' if the mounts cannot be read."""
     try:
         mounts = [line.split() for line in here.system.read("proc/self/mounts").splitlines()]
     except ProbeError:

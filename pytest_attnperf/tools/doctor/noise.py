@@ -57,9 +57,8 @@ class CaseNoise:
 
 
 def compute_case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
-    """Computes the noise of a case from its samples, one per process.
-
-    Raises ValueError for fewer than two processes, for samples without times, and if timers differ."""
+    """Returns the noise of a case from its samples, one per process. Raises ValueError for fewer than two processes,
+    for samples without times, and if timers differ."""
     if len(samples) < LEAST_PROCESSES:
         raise ValueError(f"{case}: {len(samples)} process; a standard deviation needs at least {LEAST_PROCESSES}")
     timers = sorted({each.timer for each in samples})
@@ -142,7 +141,7 @@ def _suggest_fix(case: CaseNoise, causes: Sequence[str]) -> str:
 
 
 def _detectable_beyond(limit: float, error: float) -> float:
-    """Returns the slowdown, as a fraction, whose observed ratio exceeds `limit` except in MISSED / 2 of looks."""
+    """Returns the slowdown, as a fraction, whose observed ratio is below `limit` in MISSED / 2 of measurements only."""
     return limit * compute_factor(upper_quantile(MISSED / 2) * error) - 1
 
 

@@ -115,7 +115,8 @@ def _redact_value(key: Any, item: Any, private: Private) -> Any:
 
 @functools.cache
 def _list_spellings(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns each value and its lines in all spellings: URL-quoted, in JSON, in a repr, in both Unicode forms."""
+    """Returns each value and each of its lines as it may be written: plain, URL-quoted, in JSON, in a repr, in two
+    Unicode forms."""
     found: list[str] = []
     for value in (line for text in values for line in (text.strip(), *text.split("\n"))):
         for form in (unicodedata.normalize("NFC", value), unicodedata.normalize("NFD", value)):

@@ -84,7 +84,7 @@ def _probe_amd(surroundings: Surroundings, access: Access, group: GroupOf) -> li
 
 
 def _probe_without_kfd(surroundings: Surroundings) -> list[DoctorFinding]:
-    """Returns a finding if there is an AMD GPU or driver without /dev/kfd; otherwise nothing."""
+    """Returns a finding 'kfd' if there is an AMD GPU or driver although /dev/kfd is missing; otherwise nothing."""
     system = surroundings.system
     classes = _list_pci_classes(AMD_VENDOR, system)
     driver = (system.root / "sys/class/kfd/kfd").exists()
@@ -184,7 +184,7 @@ def _suggest_fix(name: str, owner: str, surroundings: Surroundings) -> str:
 
 
 def _format_nodes(nodes: Sequence[Path]) -> str:
-    """Returns the nodes' names, or the first, the last and their number if they are more than three."""
+    """Returns the paths of up to three device nodes; of more the first, the last and their number."""
     shown = [f"/dev/{'dri/' if node.parent.name == 'dri' else ''}{node.name}" for node in nodes]
     return ", ".join(shown) if len(shown) <= 3 else f"{shown[0]} to {shown[-1]} ({len(shown)})"
 

@@ -39,7 +39,7 @@ TESTS: dict[str, Test] = {TIMER: timer_record, NOISE: noise_record}
 
 
 def run_test(kind: str, torch_device: str, test: Test | None = None) -> str:
-    """Runs a test; returns its result as JSON, {"error": ...} if it raised. `test` replaces the one of `kind`."""
+    """Runs the test `kind` ('timer', 'noise') or `test`; returns its result as JSON, {"error": ...} if it raised."""
     try:
         found = (test or TESTS[kind])(torch_device)
     except Exception as error:  # a driver, a library or a missing torch may raise anything: the error is the answer

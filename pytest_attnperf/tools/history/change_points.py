@@ -63,8 +63,7 @@ class _Cut:
 
 
 def with_changes(history: CaseHistory) -> CaseHistory:
-    """Returns the history with its changes. Adds a note if there are too few points to search, and one on a drift.
-
+    """Returns the history with the lasting changes of its time. Notes say if there are too few points, or a drift.
     Raises HistoryError if ruptures is missing."""
     indices = [index for index, point in enumerate(history.points) if point.verdict not in NOT_COMPARED]
     if len(indices) < MIN_POINTS:
@@ -211,7 +210,8 @@ def smallest_p(lower: int, higher: int) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _count_orders(fewer: int, more: int) -> tuple[int, ...]:
-    """Returns the number of orders of both samples with U = 0, 1, 2 ...: coefficients of the Gaussian binomial."""
+    """Returns how many orders of both samples give U = 0, 1, 2 ... in the rank test: coefficients of the Gaussian
+    binomial."""
     size = fewer * more + 1
     counts = [1] + [0] * (size - 1)
     for step in range(1, fewer + 1):

@@ -102,7 +102,8 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _decode_object(path: Path, data: bytes) -> dict[str, Any]:
-    """Decodes a JSON object. Raises HistoryError for anything else. NaN is accepted here; figures are checked later."""
+    """Returns the JSON object in a file's bytes. Raises HistoryError for anything else. Accepts NaN: figures are
+    checked later."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -171,7 +172,7 @@ def _convert_case(entry: Mapping[str, Any], machine: Mapping[str, Any]) -> CaseR
 
 
 def _find_median(stats: Mapping[str, Any]) -> float | None:
-    """Returns the median in seconds, computed from the single times if only they are stored; None if there is none."""
+    """Returns the median in seconds, computed from the single times if only they are stored; None if none is valid."""
     median = stats.get("median")
     data = stats.get("data")
     if median is None and isinstance(data, list) and data and all(map(_is_time, data)):

@@ -74,7 +74,7 @@ def _render_histories(histories: Sequence[CaseHistory], form: str) -> bytes:
 
 
 def _draw_history(axes: Axes, history: CaseHistory) -> None:
-    """Draws one series. x: the run's index, because runs of one day would overlap; y: microseconds per call."""
+    """Draws one case's history. x: the run's index, as runs of one day would overlap; y: microseconds per call."""
     points = history.points
     _draw_baseline(axes, points)
     _draw_levels(axes, history)
@@ -137,7 +137,7 @@ def _draw_levels(axes: Axes, history: CaseHistory) -> None:
 
 
 def _draw_changes(axes: Axes, history: CaseHistory) -> None:
-    """Draws a line before the first run after each change, with its size and that run's commit."""
+    """Draws a vertical line before the first run after each change, with the change's size and that run's commit."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high + 0.22 * (high - low))
     for change in history.changes:
@@ -165,5 +165,5 @@ def _format_commit(commit: str) -> str:
 
 
 def _shorten_text(text: str, limit: int) -> str:
-    """Shortens foreign text; reads only as many characters as can be shown."""
+    """Returns text of foreign origin as one line of at most `limit` characters; reads no more of it than needed."""
     return foreign_text(text[: 4 * limit + 1], limit)

@@ -50,7 +50,8 @@ def make_rows(run: RunResult, source: str) -> RunRows:
 
 
 def make_run_id(run: RunResult) -> str:
-    """Returns the run's own id; if it has none, one computed from its content, equal for equal content."""
+    """Returns the id that the run has; without one, a digest of start, commit, command and cases, equal for equal
+    content."""
     if run.run_id:
         return make_storable(run.run_id)
     cases = [[str(case.key), case.verdict.value, case.median_us] for case in run.cases]
@@ -76,7 +77,7 @@ def digest_key(key: CaseKey) -> str:
 
 
 def digest_data(value: object) -> str:
-    """Returns the SHA-256 of plain data as hexadecimal text."""
+    """Returns the SHA-256 of a value's JSON as hexadecimal text."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 

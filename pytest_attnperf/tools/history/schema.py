@@ -36,7 +36,7 @@ class HistoryTables:
 
 @functools.cache
 def define_tables() -> HistoryTables:
-    """Returns the tables. Makes them at the first call, so that importing this file needs no SQLAlchemy."""
+    """Returns the store's tables. Makes them at the first call, so that importing this file needs no SQLAlchemy."""
     from sqlalchemy import Column, Integer, MetaData, String, Table
 
     metadata = MetaData()

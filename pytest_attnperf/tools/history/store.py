@@ -249,7 +249,8 @@ def prepare_tables(transactions: Transactions) -> None:
 
 
 def check_current_schema(transactions: Transactions) -> None:
-    """Raises HistoryError if a store cannot be read: an older schema, a newer one, or none."""
+    """Raises HistoryError for a store that cannot be read: it is empty, or its schema is older or newer than this
+    version's."""
     shown = transactions.place.shown
     found = transactions.read(lambda connection: _read_version(connection, transactions))
     if found is None:

@@ -42,7 +42,8 @@ class ListedCase:
 
 
 def render_cases(cases: Sequence[ListedCase], notes: Sequence[str], width: int) -> str:
-    """Renders one row per case and device. A device that all rows share is a note instead of a column."""
+    """Returns a terminal table with one row per case and device. A device that all rows share is a note, not a
+    column."""
     devices = {one.device for one in cases}
     known: list[tuple[Column, list[str]]] = [
         (Column("runs"), [str(one.points) for one in cases]),
@@ -64,7 +65,7 @@ def render_cases(cases: Sequence[ListedCase], notes: Sequence[str], width: int) 
 
 
 def render_histories(histories: Sequence[CaseHistory], width: int, shown: int = POINTS_SHOWN) -> str:
-    """Renders each series: its name, its changes, its newest points, and its notes."""
+    """Returns each series as text: its name, its changes, its newest `shown` points, and its notes."""
     return "\n\n".join(_render_series(history, width, shown) for history in histories)
 
 
@@ -87,7 +88,7 @@ def describe_change(change: ChangePoint, points: Sequence[HistoryPoint]) -> str:
 
 
 def parse_moment(started: str) -> datetime | None:
-    """Parses an ISO time as UTC, also if it has no zone; None if it is no time."""
+    """Returns an ISO time as a datetime in UTC; one without a zone counts as UTC. None if it is no time."""
     try:
         moment = datetime.fromisoformat(f"{started[:-1]}+00:00" if started[-1:] in ("Z", "z") else started)
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)

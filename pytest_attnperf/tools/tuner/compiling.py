@@ -217,7 +217,8 @@ class _CompileThread:
             self._cannot_start = f"compile processes do not start ({self._describe_end('')})"
 
     def _send_request(self, request: str, limit_s: float) -> str:
-        """Sends a request and returns the answer's line; '' if the process ended, or was killed at the limit."""
+        """Writes a request line ('' for none) and returns the next line read; '' if the process ended or was killed at
+        the limit."""
         process, self._overran = self._process, False
         assert process is not None
         assert process.stdin is not None

@@ -76,7 +76,7 @@ def judge_winner(
     tuned: Collection[str],
     rule: DecisionRule | None = None,
 ) -> TuneDecision:
-    """Decides from new pairs of the default (base side) and the winner (new side).
+    """Returns the verdict on the winner (new side) against the default (base side), from new pairs of both.
 
     pairs_by_workload   every workload that the changed rule serves; a text instead of pairs says how the winner failed.
                         Pair i of every workload is one unit: the same round of the measurement

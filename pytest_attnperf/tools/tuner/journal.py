@@ -54,7 +54,7 @@ class TrialJournal:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        """Makes a journal in memory; `open` passes a `path`."""
+        """Makes a journal in memory only; `open` passes the `path` of a file."""
         self.path = path
         self.notes: list[str] = []
         self._timed: dict[tuple[int, str, str, int], SlotTrial] = {}
@@ -111,7 +111,7 @@ class TrialJournal:
 
     @property
     def slot_trials(self) -> tuple[SlotTrial, ...]:
-        """Every trial in recorded order, with its place in the search."""
+        """Every trial in recorded order, with its slot (numbered process of the search) and attempt."""
         with self._guard:
             return tuple(self._timed.values())
 

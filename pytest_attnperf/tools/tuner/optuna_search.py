@@ -224,8 +224,8 @@ class Exploration:
         return (self._slots.settings.seed * 1_000_003 + len(self._study.get_trials(deepcopy=False))) % 2**32
 
     def _choose_nearest(self, untried: Sequence[Candidate]) -> Candidate:
-        """Returns the untried candidate closest to the best: fewest parameters changed, fewest steps, then at
-        random."""
+        """Returns the untried candidate closest to the fastest so far: fewest parameters changed, fewest steps in their
+        lists of values, then at random."""
         best = self._best[1]
         drawn = self._make_random()
 

@@ -193,7 +193,7 @@ _RULES: tuple[_Rule, ...] = (
 
 
 def _compute_occupancy(code: KernelCode) -> Occupancy | None:
-    """Returns waves per SIMD, on NVIDIA warps per sub-partition; None if the architecture is not known."""
+    """Returns how many waves fit a SIMD (on NVIDIA warps a sub-partition); None if the architecture is not known."""
     return occupancy_of(code) or nvidia_occupancy_of(code)
 
 
@@ -210,7 +210,8 @@ def _count_lds_instructions(code: KernelCode) -> int:
 
 
 def _describe_excluded(excluded: Sequence[Excluded]) -> str:
-    """Returns '15 excluded: 12 (does not compile: ...); 3 (...)', most frequent kinds first, each with one reason."""
+    """Returns '15 excluded: 12 (does not compile: ...); 3 (...)': the most frequent kinds of reason, each with one
+    example."""
     kinds = Counter(_kind_of_reason(one) for one in excluded)
     examples = {_kind_of_reason(one): one.reason for one in reversed(excluded)}
     told = [f"{count} ({examples[kind]})" for kind, count in kinds.most_common(REASONS_SHOWN)]

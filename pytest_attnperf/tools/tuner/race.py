@@ -309,9 +309,8 @@ def search_exhaustively(
     settings: TuneSearchSettings,
     journal: TrialJournal,
 ) -> SearchResult:
-    """Times every candidate once, split among the lanes, without dropping any; then races the best FINALISTS.
-
-    With `settings.processes` 1 there is no race, and the ranking is that of the single pass."""
+    """Times every candidate once, split among the lanes (GPUs), then races the best FINALISTS; returns ranking, trials
+    and notes. With `settings.processes` 1 there is no race, and the ranking is that of the single pass."""
     slots = Slots("exhaustive", space.default, workloads, bench, settings, journal)
     whole = Race(slots, put_default_first(space, candidates), 0, slots.lanes, deal=True, dropping=False)
     whole.run()

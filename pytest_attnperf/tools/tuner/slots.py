@@ -80,10 +80,9 @@ class Slots:
         self.stopped = ""
 
     def time_candidates(self, slots: Sequence[int], candidates: Sequence[Sequence[Candidate]], workload: str) -> None:
-        """Times each lane's candidates on one workload; times the default first and after every DEFAULT_EVERY
-        candidates.
-
-        Candidates that failed are left out. Raises CaseFailedError if the default cannot be timed."""
+        """Times the candidates of each slot on one workload; times the default first and after every DEFAULT_EVERY
+        candidates. Candidates that failed are left out; stops at the limits. Raises CaseFailedError if the default
+        cannot be timed."""
         for slot in slots:
             self._assign_process(slot)
         at_once = min(len(slots), max(1, self.bench.lanes))
@@ -243,7 +242,7 @@ def _restore_lanes(journal: TrialJournal, strategy: str, settings: TuneSearchSet
 
 
 def reject_bad_time(trial: Trial) -> Trial:
-    """Returns the trial; makes it a failed one if its time is not finite, not positive, or missing without a reason."""
+    """Returns the trial; as a failed one if it has a failure, or if its time is not finite, not positive or missing."""
     time_us = trial.median_us
     if time_us is None:
         return trial if trial.failure else replace(trial, failure="no time, and no reason given")
@@ -299,12 +298,14 @@ class Costs:
         }
 
     def sum_log_ratios(self, candidate: Candidate, slot: int, workloads: Sequence[str]) -> float | None:
-        """Returns the sum of a candidate's log ratios over these workloads in a slot; None if one was not timed."""
+        """Returns the sum over `workloads` of log(candidate's time / default's) in a slot; None if one was not timed
+        there."""
         ratios = self._ratios.get(candidate.id, {}).get(slot, {})
         return sum(ratios[name] for name in workloads) if all(name in ratios for name in workloads) else None
 
     def log_cost(self, candidate: Candidate, slots: Sequence[int] | None = None) -> float | None:
-        """Returns the mean of a candidate's log costs over slots (all, or those given); None if no slot is complete."""
+        """Returns the mean of a candidate's log costs over `slots` (None: all); None if no slot timed it on all
+        workloads."""
         found = [cost for slot, cost in self.by_slot(candidate).items() if slots is None or slot in slots]
         return statistics.fmean(found) if found else None
 

@@ -128,9 +128,8 @@ class _Run:
             raise
 
     def _select_candidates(self, journal: TrialJournal) -> None:
-        """Sets the candidates to time: those of the journal's earlier session, or a new selection.
-
-        A resumed search needs the same candidates in the same order."""
+        """Sets the candidates to time: those that the journal's earlier session selected, or a new selection. A resumed
+        search needs the same candidates in the same order."""
         compiled = self._compile_candidates()
         stored = find_selection(journal, self.kept, self.excluded)
         if stored is None:
@@ -146,7 +145,8 @@ class _Run:
         return self.job.backend.tuning_pin(candidate, self.space)
 
     def _list_builds(self, candidate: Candidate) -> list[KernelBuild]:
-        """Returns the candidate's builds for all tuned workloads, each source once."""
+        """Returns the kernels to compile for a candidate on all tuned workloads, each source once; empty if none is
+        declared."""
         found: list[KernelBuild] = []
         for workload in self.job.workloads:
             for build in self.job.backend.tuning_builds(candidate, self.space, workload, self.job.arch):

@@ -99,7 +99,7 @@ def _read_earlier_files(result: Path) -> list[tuple[str, str]]:
 
 
 def header_lines(result: TuneResult) -> list[str]:
-    """Returns lines with the verdict, then what was tuned where, what was tried, and what was left out."""
+    """Returns lines of the report: verdict, what was tuned where, what was tried, what was left out, and the notes."""
     device = result.device
     where = f"{device.name or device.product} ({result.arch})" if device is not None else f"{result.arch}, not present"
     timed = {(trial.candidate.id) for trial in result.trials}
@@ -170,9 +170,8 @@ def changes_table(changes: Sequence[WorkloadChange]) -> Table:
 
 
 def _excluded_lines(excluded: Sequence[Excluded]) -> list[str]:
-    """Returns the number of excluded candidates by stage, with the most frequent kinds of reasons.
-
-    Reasons that differ in figures only are one kind; its first one is shown."""
+    """Returns a line for each stage that excluded candidates: how many, and the most frequent kinds of reasons. Reasons
+    that differ in figures only are one kind; its first one is shown."""
     lines = []
     for stage in dict.fromkeys(one.stage for one in excluded):
         reasons = [one.reason for one in excluded if one.stage == stage]
@@ -190,12 +189,12 @@ def _excluded_lines(excluded: Sequence[Excluded]) -> list[str]:
 
 
 def _kind_of_reason(reason: str) -> str:
-    """Returns a reason without its figures."""
+    """Returns a reason without digits, commas and periods, to group reasons that differ in figures only."""
     return "".join(letter for letter in reason if not letter.isdigit() and letter not in ",.")
 
 
 def _format_rank(rank: int, candidate: Candidate, result: TuneResult) -> str:
-    """Returns a candidate's rank with its label and its role: winner, first or default."""
+    """Returns a candidate's rank with its label and its role: '1 winner', '3 default', 'first' if nothing was timed."""
     marks = [candidate.label] if candidate.label else []
     if result.winner is not None and candidate.id == result.winner.id:
         marks.append("first" if result.verdict == STATIC_ONLY else "winner")
@@ -205,7 +204,7 @@ def _format_rank(rank: int, candidate: Candidate, result: TuneResult) -> str:
 
 
 def _find_shared_values(candidates: Sequence[Candidate]) -> dict[str, Value]:
-    """Returns values that all these candidates have; empty for a single candidate."""
+    """Returns name -> value of the parameters that have one value in all these candidates; empty for a single one."""
     if len(candidates) < 2:
         return {}
     first = candidates[0].values
