@@ -35,7 +35,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 
 class KernelMetadata(msgspec.Struct, frozen=True):
-    """One map of `amdhsa.kernels`. Hand-written objects may leave out the fields that have a default here."""
+    """The metadata of one kernel, a map in `amdhsa.kernels`. Hand-written objects may lack fields that have a
+    default."""
 
     name: str = msgspec.field(name=".name")
     symbol: str = msgspec.field(name=".symbol")
@@ -54,7 +55,7 @@ class KernelMetadata(msgspec.Struct, frozen=True):
 
 
 class ObjectMetadata(msgspec.Struct, frozen=True):
-    """The map of a metadata note."""
+    """The content of an object's metadata note: version, kernels and target."""
 
     version: list[int] = msgspec.field(name="amdhsa.version")
     kernels: list[KernelMetadata] = msgspec.field(name="amdhsa.kernels", default_factory=list)
@@ -75,16 +76,17 @@ class KernelDescriptor:
 
     @property
     def accum_offset(self) -> int:
-        """VGPRs before the first AGPR, on gfx90a and later CDNA."""
+        """Number of VGPRs before the first AGPR in the common register file of gfx90a and later CDNA."""
         return ((self.compute_pgm_rsrc3 & 0x3F) + 1) * 4
 
     @property
     def unified_vgprs(self) -> int:
-        """VGPRs and AGPRs allocated together, on gfx90a and later CDNA."""
+        """Number of VGPRs and AGPRs allocated together, on gfx90a and later CDNA."""
         return ((self.compute_pgm_rsrc1 & 0x3F) + 1) * _UNIFIED_GRANULE
 
     def reserved_vgprs(self, arch: str, wave_size: int) -> int:
-        """Returns the VGPRs per lane that the hardware allocates: the field plus one, in steps of the architecture."""
+        """Returns the VGPRs per lane that the hardware allocates: the descriptor's number of steps times the size of a
+        step, which depends on architecture and wave size."""
         steps = (self.compute_pgm_rsrc1 & 0x3F) + 1
         if has_unified_vgprs(arch):
             return steps * _UNIFIED_GRANULE
@@ -107,7 +109,8 @@ _DESCRIPTOR = struct.Struct("<16xq20xII12x")
 
 
 def amd_arch(elf: Elf) -> str:
-    """Returns the architecture of an AMD code object, from its ELF header."""
+    """Returns an AMD code object's architecture, e.g. 'gfx942', from its ELF header. CodeObjectError if it is
+    unknown."""
     return arch_of_flags(elf.flags, elf.source)
 
 
@@ -130,7 +133,8 @@ def amd_kernels(elf: Elf) -> tuple[ObjectKernel, ...]:
 
 
 def read_metadata(elf: Elf) -> ObjectMetadata:
-    """Reads the metadata note. Raises CodeObjectError if it is missing or does not match LLVM's documentation."""
+    """Returns the content of the metadata note. Raises CodeObjectError if it is missing or does not match LLVM's
+    documentation."""
     notes = [note for note in elf.read_notes() if (note.owner, note.kind) == (_OWNER, _NT_AMDGPU_METADATA)]
     if not notes:
         raise CodeObjectError(

@@ -78,10 +78,9 @@ _TWO_ADDRESSES = re.compile(r"_(read2|write2|load_2addr|store_2addr)")
 
 
 def classify(mnemonic: str, operands: str = "", *, scratch_resource: str = "") -> str:
-    """Returns the class of an AMD instruction; 'other' for an unknown prefix (an unknown v_ or s_ is arithmetic).
-
-    `scratch_resource` is the result of the function of that name: a buffer access through these SGPRs is scratch.
-    """
+    """Returns the class of an AMD instruction, e.g. 'matrix'; 'other' for an unknown prefix (an unknown v_ or s_ is
+    arithmetic). `scratch_resource` names four SGPRs, e.g. 's[8:11]': a buffer access through them is private memory
+    (scratch). '': none."""
     name = _by_mnemonic(mnemonic)
     if name == "valu" and ":: v_dual_dot" in operands:
         return "dot"
@@ -96,7 +95,7 @@ def classify(mnemonic: str, operands: str = "", *, scratch_resource: str = "") -
 
 
 def falls_through(mnemonic: str) -> bool:
-    """Returns whether the following instruction may run after this one."""
+    """Returns whether the next instruction may run after this one; False for an unconditional jump or an end."""
     return not _NEVER_FALL_THROUGH.match(mnemonic)
 
 
@@ -141,7 +140,8 @@ def _by_mnemonic(mnemonic: str) -> str:
 
 
 def _width_bytes(mnemonic: str) -> int | None:
-    """Returns bytes per lane by dwordx4, b128, u16, ubyte or format_xyzw in the mnemonic; two-address forms: both."""
+    """Returns bytes per lane by dwordx4, b128, u16, ubyte or format_xyzw in the mnemonic, of both words in two-address
+    forms; None if it does not say."""
     if found := _FORMAT.search(mnemonic):
         return len(found[1]) * (2 if "d16" in mnemonic else 4)
     if found := _DWORDS.search(mnemonic):

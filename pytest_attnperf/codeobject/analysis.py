@@ -38,7 +38,8 @@ class Analyser:
         self._pruned = False
 
     def __call__(self, built: Built, declared: KernelBuild) -> KernelCode:
-        """Analyses the kernel of a build. Raises CodeObjectError for an object that cannot be read."""
+        """Returns the kernel of a build with instruction counts and source lines. Raises CodeObjectError for an object
+        that cannot be read."""
         return self.analyse(
             object_bytes(built),
             declared.id,
@@ -64,7 +65,7 @@ class Analyser:
         sources: Mapping[str, str] | None = None,
         source_root: str = "",
     ) -> KernelCode:
-        """Analyses one kernel of an object.
+        """Returns one kernel of an object with instruction counts and source lines, from the cache if it is there.
 
         source     name of the object in errors
         arch       the wanted architecture in a bundle of several; '' takes the only one
@@ -105,7 +106,8 @@ class Analyser:
         return None
 
     def _save_code(self, key: str, code: KernelCode) -> None:
-        """Stores a result. A cache that cannot be written is ignored, because the result is still valid."""
+        """Stores a result in the cache; deletes the oldest files beyond KEPT_RESULTS once per Analyser. A cache that
+        cannot be written is ignored, because the result is still valid."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
@@ -143,7 +145,7 @@ def _decode_object(
 
 @functools.cache
 def _reader_version() -> str:
-    """Returns a hash of this package's own files, because another reader version may give another result."""
+    """Returns a hash of all files in pytest_attnperf/codeobject, because other versions may give other results."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.name.encode() + path.read_bytes())

@@ -22,10 +22,8 @@ from pytest_attnperf.kernel_builds import HipSource, KernelBuild, ObjectFile, Tr
 
 
 def build_object(declared: KernelBuild, cache: Path) -> Built:
-    """Compiles `declared`, or reads its object from the folder `cache`, or reads the object file that it names.
-
-    Raises ToolMissingError if `unsupported_reasons` is not empty, CodeObjectError if it cannot be compiled or read.
-    """
+    """Returns the object of `declared`: compiled, or from the folder `cache`, or from the object file that it names.
+    Raises ToolMissingError if `unsupported_reasons` is not empty, CodeObjectError if it cannot be compiled or read."""
     started = time.perf_counter()
     return replace(_build_source(declared, cache), seconds=time.perf_counter() - started)
 
@@ -45,7 +43,8 @@ def _build_source(declared: KernelBuild, cache: Path) -> Built:
 
 
 def unsupported_reasons(declared: KernelBuild) -> list[str]:
-    """Returns why it cannot be built here: the compiler is absent, too old, or lacks the architecture."""
+    """Returns why `declared` cannot be compiled here: no compiler, too old, or without the architecture; empty if it
+    can."""
     if isinstance(declared.source, TritonSource):
         from pytest_attnperf.codeobject.triton_installation import triton_reasons
 
@@ -58,7 +57,7 @@ def unsupported_reasons(declared: KernelBuild) -> list[str]:
 
 
 def _read_existing(declared: KernelBuild, source: ObjectFile) -> Built:
-    """Reads an existing object file unchanged."""
+    """Returns an existing object file unchanged, as a build. CodeObjectError if it is too large or cannot be read."""
     try:
         size = source.path.stat().st_size
         if size > OBJECT_LIMIT_BYTES:

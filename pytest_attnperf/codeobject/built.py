@@ -55,12 +55,13 @@ class Built:
 
 
 def object_bytes(built: Built) -> bytes:
-    """Returns the code object. Raises CodeObjectError if the text is not base64 of zlib."""
+    """Returns the bytes of a build's code object. Raises CodeObjectError if its text is not base64 of zlib."""
     return unpack_bytes(built.object_base64, f"the object of {built.kernel or 'a kernel'}")
 
 
 def assembly_text(built: Built) -> str:
-    """Returns the compiler's assembler text, '' if there is none. Raises CodeObjectError as `object_bytes` does."""
+    """Returns the assembler text of a build's compiler, '' if there is none. Raises CodeObjectError as `object_bytes`
+    does."""
     if not built.assembly_base64:
         return ""
     return unpack_bytes(built.assembly_base64, f"the assembler text of {built.kernel}").decode(
@@ -69,12 +70,13 @@ def assembly_text(built: Built) -> str:
 
 
 def pack_bytes(data: bytes) -> str:
-    """Returns base64 of zlib of `data`."""
+    """Returns `data` compressed by zlib, as base64 text."""
     return base64.b64encode(zlib.compress(data)).decode("ascii")
 
 
 def unpack_bytes(text: str, what: str) -> bytes:
-    """Returns the data that `pack_bytes` packed. Raises CodeObjectError naming `what`."""
+    """Returns the data that `pack_bytes` packed. Raises CodeObjectError, which names `what`, if it is damaged or too
+    large."""
     unpacking = zlib.decompressobj()
     try:
         data = unpacking.decompress(base64.b64decode(text, validate=True), UNPACKED_BYTES_MOST)
@@ -88,7 +90,8 @@ def unpack_bytes(text: str, what: str) -> bytes:
 
 
 def through_cache(cache: Path, key: str, compile_it: Callable[[], Built]) -> Built:
-    """Returns the build stored under `key` in the folder `cache`, or calls `compile_it` and stores its result."""
+    """Returns the build that the folder `cache` has under `key`, marked as cached; else calls `compile_it` and stores
+    its result."""
     store = ObjectCache(cache)
     key = cache_key(key, *(column.name for column in fields(Built)))
     text = store.load(key)
@@ -100,7 +103,7 @@ def through_cache(cache: Path, key: str, compile_it: Callable[[], Built]) -> Bui
 
 
 def project_root(path: Path) -> Path:
-    """Returns the nearest folder above `path` that looks like a checkout or project, else the file's own folder."""
+    """Returns the nearest folder above `path` with .git or pyproject.toml, else the file's own folder."""
     above = path.resolve().parents
     return next((folder for folder in above if any((folder / mark).exists() for mark in _ROOT_MARKS)), above[0])
 
@@ -115,10 +118,10 @@ def source_hashes(paths: Iterable[Path], root: Path) -> dict[str, str]:
 
 
 def format_label(declared: KernelBuild) -> str:
-    """Returns the name of a build for messages."""
+    """Returns kernel, configuration and architecture of a build as a text for messages."""
     return f"{declared.kernel}, configuration {declared.config!r}, for {declared.arch}"
 
 
 def as_texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Returns the options as texts, for display and comparison."""
+    """Returns the options sorted by name with their values as texts, for display and comparison."""
     return {name: str(value) for name, value in sorted(options.items())}

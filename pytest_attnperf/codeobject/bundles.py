@@ -47,7 +47,8 @@ _TEXT_BYTES = 16384
 
 @dataclass(frozen=True)
 class BundleEntry:
-    """One file of a bundle; ids are e.g. 'hipv4-amdgcn-amd-amdhsa--gfx942:xnack-', 'host-x86_64-unknown-linux-gnu-'."""
+    """One file of a bundle. Its id is e.g. 'hipv4-amdgcn-amd-amdhsa--gfx942:xnack-' or
+    'host-x86_64-unknown-linux-gnu-'."""
 
     id: str
     content: bytes
@@ -135,7 +136,7 @@ def _choose_entry(data: bytes, source: str, arch: str) -> bytes:
 
 
 def _describe_data(data: bytes) -> str:
-    """Returns what a file is instead of a code object, and how to get a code object from it."""
+    """Returns what kind of data this is instead of a code object, and how to get a code object from it."""
     if not data:
         return "empty"
     for sign, text in _SIGNS:

@@ -96,10 +96,9 @@ class _Job:
     functions: list[Any]
 
     def compute_key(self) -> str:
-        """Returns a key of everything that changes the object, including file paths, which are in its line table.
-
-        The key has files and constants in addition to Triton's hash of the function, which lacks globals in 3.3.
-        """
+        """Returns a cache key of everything that changes the object, including file paths, which are in its line table.
+        The key has files and constants in addition to Triton's hash of the function, which lacks globals in 3.3. Raises
+        CodeObjectError if Triton refuses to hash the function."""
         try:
             hashed = self.ast.hash()
         except Exception as error:  # to hash a function, Triton parses all of it, and refuses some code
@@ -116,7 +115,8 @@ class _Job:
         return cache_key("triton", installation_hash(), hashed, self.backend.hash(), options, given)
 
     def compile_kernel(self, recorded: set[str]) -> Built:
-        """Compiles the kernel; `recorded` names the options whose values the result keeps."""
+        """Compiles the kernel, not through the cache. `recorded` names the options whose values the result keeps.
+        Raises CodeObjectError with the compiler's message."""
         triton = load_triton()
         with private_cache(), StandardError() as said:
             try:
@@ -164,7 +164,8 @@ class _Job:
 
 
 def _choose_options(source: TritonSource, function: Any, backend: Any, who: str) -> dict[str, object]:
-    """Returns the options to compile with. Raises CodeObjectError for an unknown option or an invalid value."""
+    """Returns the declared options, with FP fusion and debug set as a launch sets them. Raises CodeObjectError for an
+    unknown option or an invalid value."""
     known = sorted(vars(backend.parse_options({"enable_fp_fusion": True})))
     unknown = sorted(source.options.keys() - set(known))
     if unknown:
@@ -197,7 +198,7 @@ class StandardError:
         return None
 
     def read_text(self) -> str:
-        """Returns the beginning of the text; '' if it cannot be read."""
+        """Returns the first 256 KiB written to descriptor 2 since the block began; '' if they cannot be read."""
         if self._start is None:
             return ""
         try:
@@ -232,7 +233,8 @@ def make_compile_error(
 
 
 def _find_front_end_error(error: BaseException, functions: Sequence[Any]) -> tuple[str, str, str] | None:
-    """Returns (file:line, the line, message) of the front end's innermost error; it wraps one error per call."""
+    """Returns (file:line, the line, message) of the front end's innermost error, because it wraps one error per call;
+    None if `error` has none."""
     from triton.compiler.errors import CompilationError
 
     innermost = None
@@ -253,7 +255,7 @@ def _find_front_end_error(error: BaseException, functions: Sequence[Any]) -> tup
 
 
 def _format_place(owner: Any, number: int) -> str:
-    """Returns file:line for line `number` of a function; Triton counts from its `def`, after the decorators."""
+    """Returns file:line for line `number` of function `owner`; Triton counts from its `def`, after the decorators."""
     if owner is None:
         return f"line {number} of a function"
     lines, start = inspect.getsourcelines(owner.fn)
@@ -262,7 +264,8 @@ def _format_place(owner: Any, number: int) -> str:
 
 
 def _find_diagnostic(said: str) -> tuple[str, str, str] | None:
-    """Returns (file:line, '', message) of the first diagnostic with more than the general failure text."""
+    """Returns (file:line, '', message) of the first diagnostic in the printed text that says more than that a pass
+    failed; None if there is none."""
     for found in _DIAGNOSTIC.finditer(said):
         if not found["text"].startswith(_SUMMARY):
             return found["place"], "", found["text"]

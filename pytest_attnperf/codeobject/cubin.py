@@ -67,7 +67,8 @@ class _FunctionTable:
 
 
 def cubin_arch(elf: Elf) -> str:
-    """Returns e.g. 'sm_90', also for sm_90a and sm_90f: newer files do not distinguish these."""
+    """Returns a cubin's architecture, e.g. 'sm_90', also for sm_90a and sm_90f: newer files do not distinguish
+    these."""
     shift = 8 if elf.abi_version >= _NEW_ABI else 0
     return f"sm_{elf.flags >> shift & 0xFF}"
 
@@ -92,7 +93,7 @@ def cubin_kernels(elf: Elf) -> tuple[ObjectKernel, ...]:
 
 
 def read_attributes(elf: Elf, name: str) -> Iterator[Attribute]:
-    """Yields the entries of a `.nv.info` section; none if the section does not exist."""
+    """Yields the attributes in the `.nv.info` section that is called `name`; none if the section does not exist."""
     section = elf.find_section(name)
     cursor = Cursor(elf.read_content(section) if section else b"", f"{elf.source}: section {name!r}")
     while cursor:
@@ -145,7 +146,8 @@ def _read_kernel(
 
 
 def _count_registers(elf: Elf, kernel: Symbol, table: _FunctionTable) -> int:
-    """Returns the registers per thread; older files have them in the section header's sh_info too."""
+    """Returns a kernel's registers per thread: from .nv.info, else from the section header, where older files have
+    them. Raises CodeObjectError if neither has them."""
     registers = table.registers.get(kernel.index, kernel.section.info >> 24)
     if not registers:
         raise CodeObjectError(
@@ -164,7 +166,8 @@ def _shared_bytes(elf: Elf, kernel: str) -> int:
 
 
 def _read_launch(elf: Elf, kernel: str) -> Mapping[int, int]:
-    """Reads a kernel's launch attributes: threads of a block, bytes of its parameters."""
+    """Returns a kernel's launch attributes, number -> value: most threads of a block, bytes of its parameters. Absent
+    ones are left out."""
     name = f".nv.info.{kernel}"
     found = {}
     for attribute in read_attributes(elf, name):

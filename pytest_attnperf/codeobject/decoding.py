@@ -81,7 +81,8 @@ def decode_machine_code(
 
 
 def disassembler_version(arch: str, *, assembly: bool) -> str:
-    """Returns the tools that `decode_machine_code` uses for `arch`; `assembly`: whether an assembler text exists."""
+    """Returns the names and versions of the disassemblers for `arch`. Without one: 'assembler text' if a compiler's
+    text exists (`assembly`), else 'none'."""
     try:
         tools = find_objdumps(arch) if arch.startswith("gfx") else cuda_tools("nvdisasm")
     except ToolMissingError:
@@ -92,7 +93,8 @@ def disassembler_version(arch: str, *, assembly: bool) -> str:
 def _find_complete_listing(
     tools: Callable[[], Sequence[Tool]], listed_by: Callable[[Tool], Listing], reasons: list[str]
 ) -> Listing | None:
-    """Returns the listing of the first tool that decodes everything; adds the failures of others to `reasons`."""
+    """Returns the listing of the first tool that decodes everything, None if no tool does; adds the failures of the
+    tools to `reasons`."""
     try:
         found = tools()
     except ToolMissingError as error:
@@ -138,10 +140,8 @@ class _Reading:
 
 
 def read_assembly(text: str, symbol: str) -> Listing:
-    """Reads the instructions of the function `symbol`; their addresses are indices.
-
-    Without that function, the listing is empty and has a reason.
-    """
+    """Returns the instructions of the function `symbol` in an assembler text; their addresses are indices. Without that
+    function, the listing is empty and has a reason."""
     reading = _Reading()
     inside = ended = False
     for line in (raw.strip() for raw in text.splitlines()):
@@ -162,7 +162,7 @@ def read_assembly(text: str, symbol: str) -> Listing:
 
 
 def _read_line(line: str, reading: _Reading) -> None:
-    """Reads one line of the function: a place, an instruction, or something to ignore."""
+    """Adds one line of the function to `reading`: its source place or an instruction. Other lines are ignored."""
     if loc := _LOC.match(line):
         reading.place = (reading.files[loc[1]], int(loc[2])) if loc[1] in reading.files else None
     code = line.partition(";")[0].partition("//")[0].strip()
@@ -182,7 +182,8 @@ def _read_line(line: str, reading: _Reading) -> None:
 
 
 def _resolve_target(one: Instruction, labels: dict[str, int]) -> Instruction:
-    """Returns the instruction; if it jumps to a label, with the index of its target."""
+    """Returns the instruction; if it jumps to a label, with the index of the instruction behind the label as its
+    target."""
     target = labels.get(one.operands.rpartition(",")[2].strip())
     if target is None or classify(one.mnemonic) not in ("branch", "call"):
         return one
@@ -215,11 +216,9 @@ class Loops:
 
 
 def find_loops(instructions: Sequence[Instruction], classes: Sequence[str]) -> Loops:
-    """Finds the loops of a kernel from its instructions, the entry first, and their classes.
-
-    A jump or call with an unknown target makes the loops unknown, because it could lead anywhere. Unreachable code,
-    such as the jump to itself that NVIDIA's compiler appends to a kernel, is not a loop.
-    """
+    """Returns the loops of a kernel, from its instructions, the entry first, and the class of each. A jump or call with
+    an unknown target makes the loops unknown, because it could lead anywhere. Unreachable code, such as the jump to
+    itself that NVIDIA's compiler appends to a kernel, is not a loop."""
     jumps = [(name, one) for name, one in zip(classes, instructions, strict=True) if name in ("branch", "call")]
     if any(one.target is None for _, one in jumps):
         return Loops((), frozenset(), INDIRECT)
@@ -262,7 +261,8 @@ def _find_reachable(
 
 
 def _find_cycles(successors: Mapping[int, Collection[int]]) -> list[frozenset[int]]:
-    """Returns the strongly connected parts that have a cycle (Kosaraju and Sharir 1981)."""
+    """Returns the address sets of strongly connected parts of the control flow that have a cycle (Kosaraju and Sharir
+    1981)."""
     predecessors: dict[int, list[int]] = {at: [] for at in successors}
     for at, after in successors.items():
         for to in after:
@@ -280,7 +280,7 @@ def _find_cycles(successors: Mapping[int, Collection[int]]) -> list[frozenset[in
 
 
 def _list_postorder(successors: Mapping[int, Collection[int]]) -> list[int]:
-    """Returns the addresses in depth-first postorder."""
+    """Returns the addresses in depth-first postorder of the control flow."""
     left: list[int] = []
     seen: set[int] = set()
     for root in successors:

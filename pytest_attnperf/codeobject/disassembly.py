@@ -45,11 +45,9 @@ def disassemble(
     tool: Tool,
     place: Callable[[int], Place | None] = lambda _address: None,
 ) -> Listing:
-    """Disassembles the addresses from `start` to `start + size` of the bare AMDGPU ELF `elf`.
-
-    `place` maps an address to its source line. If the tool cannot decode something, the listing has a reason.
-    Raises CodeObjectError if the tool fails.
-    """
+    """Returns the instructions from address `start` to `start + size` of the bare AMDGPU ELF `elf`. If the tool cannot
+    decode something, the listing has a reason. `place` maps an address to its source line. Raises CodeObjectError if
+    the tool fails."""
     with tempfile.TemporaryDirectory(prefix="attnperf-") as folder:
         (Path(folder) / "kernel.hsaco").write_bytes(elf)
         # Without -z a run of zero words would be printed as one line of dots.
@@ -59,7 +57,7 @@ def disassemble(
 
 
 def parse_listing(text: str, *, start: int, size: int, place: Callable[[int], Place | None]) -> Listing:
-    """Parses llvm-objdump's output; the listing has a reason if instructions are missing or not decoded."""
+    """Returns the instructions in llvm-objdump's output; the listing has a reason if some are missing or undecoded."""
     found: list[Instruction] = []
     undecoded: list[int] = []
     expected = start
@@ -89,10 +87,9 @@ def parse_listing(text: str, *, start: int, size: int, place: Callable[[int], Pl
 
 
 def _branch_target(mnemonic: str, operands: str, address: int, kernel: range) -> int | None:
-    """Returns the target of a branch whose last operand is a signed 16-bit distance in words after the branch.
-
-    From AMD's ISA documents, S_BRANCH: PC = PC + signext(SIMM16 * 4) + 4.
-    """
+    """Returns the target of a branch whose last operand is a signed 16-bit distance in words after the branch; None for
+    other instructions, and for a target outside the kernel. From AMD's ISA documents, S_BRANCH: PC = PC +
+    signext(SIMM16 * 4) + 4."""
     last = operands.rpartition(",")[2].strip()
     if amdgcn.classify(mnemonic) not in ("branch", "call") or not re.fullmatch(r"-?\d{1,6}", last):
         return None
@@ -111,11 +108,9 @@ _LABEL_OPERAND = re.compile(r"`\((\S+?)\)")
 
 
 def disassemble_cubin(elf: bytes, *, symbol: str, size: int, tool: Tool) -> Listing:
-    """Disassembles the kernel `symbol` of a cubin, whose section has `size` bytes.
-
-    If instructions are missing, the listing has a reason. Raises CodeObjectError if the tool fails, for example
-    because it does not know the architecture.
-    """
+    """Returns the instructions of the kernel `symbol` of a cubin, whose section has `size` bytes. If some are missing,
+    the listing has a reason. Raises CodeObjectError if the tool fails, for example because it does not know the
+    architecture."""
     with tempfile.TemporaryDirectory(prefix="attnperf-") as folder:
         (Path(folder) / "kernel.cubin").write_bytes(elf)
         text = run(tool.path, ["-c", "-g", "-ndf", "kernel.cubin"], folder=Path(folder))
@@ -123,7 +118,7 @@ def disassemble_cubin(elf: bytes, *, symbol: str, size: int, tool: Tool) -> List
 
 
 def parse_cubin_listing(text: str, *, symbol: str, size: int) -> Listing:
-    """Parses nvdisasm's output for the section of `symbol`."""
+    """Returns the instructions of `symbol` in nvdisasm's output; the listing has a reason if some are missing."""
     inside = False
     place: Place | None = None
     found: list[Instruction] = []
@@ -154,7 +149,7 @@ def _parse_instruction(matched: re.Match[str], place: Place | None) -> Instructi
 
 
 def _resolve_target(one: Instruction, labels: dict[str, int]) -> Instruction:
-    """Returns the instruction; if it jumps to a label, with the address of its target."""
+    """Returns the instruction; if it jumps to a label, with the label's address as its target (None if unknown)."""
     label = _LABEL_OPERAND.search(one.operands)
     if label is None or sass.classify(one.mnemonic) not in ("branch", "call"):
         return one

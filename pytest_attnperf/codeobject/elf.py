@@ -51,7 +51,7 @@ class ElfSection:
     entry_size: int
 
     def has_address(self, address: int) -> bool:
-        """Returns whether the address is inside the section."""
+        """Returns whether the address lies in the section's address range."""
         return self.address <= address < self.address + self.size
 
 
@@ -90,7 +90,7 @@ class Elf:
     sections: tuple[ElfSection, ...]
 
     def find_section(self, name: str) -> ElfSection | None:
-        """Returns the first section of that name, or None."""
+        """Returns the first section that is called `name`, None if there is none."""
         return self._sections_by_name.get(name)
 
     @cached_property
@@ -98,14 +98,14 @@ class Elf:
         return {section.name: section for section in reversed(self.sections)}
 
     def read_content(self, section: ElfSection) -> bytes:
-        """Returns the section's bytes; none for a section without content in the file."""
+        """Returns the section's bytes; b'' for a section without content in the file."""
         if section.kind == _SHT_NOBITS:
             return b""
         cursor = Cursor(self.data, f"{self.source}: section {section.name or section.offset!r}", section.offset)
         return cursor.take(section.size)
 
     def read_code(self, section: ElfSection, address: int, size: int) -> bytes:
-        """Returns `size` bytes of a section from that address."""
+        """Returns `size` bytes of a section's content, from the address `address` on."""
         what = f"{self.source}: section {section.name!r} at address {address:#x}"
         end = section.offset + (section.size if section.kind != _SHT_NOBITS else 0)
         return Cursor(self.data, what, section.offset + address - section.address, end).take(size)
@@ -121,7 +121,7 @@ class Elf:
 
     @cached_property
     def functions(self) -> tuple[Symbol, ...]:
-        """Symbols of functions."""
+        """The symbols of kind STT_FUNC."""
         return tuple(symbol for symbol in self.symbols if symbol.kind == STT_FUNC)
 
     def size_of(self, function: Symbol) -> int:
@@ -140,7 +140,7 @@ class Elf:
         return sorted((function.section.offset, function.address) for function in self.functions)
 
     def read_notes(self) -> Iterator[ElfNote]:
-        """Yields the entries of all note sections."""
+        """Yields owner, kind and content of every entry in the file's note sections."""
         for section in self.sections:
             if section.kind == _SHT_NOTE:
                 cursor = Cursor(self.read_content(section), f"{self.source}: note section {section.name!r}")
@@ -168,10 +168,8 @@ class Elf:
 
 
 def read_elf(data: bytes, source: str) -> Elf:
-    """Reads the header and the sections of an ELF file.
-
-    Raises CodeObjectError, naming `source`, if it is truncated, 32-bit, big-endian or has no sections.
-    """
+    """Returns the header and the sections of an ELF file. Raises CodeObjectError, naming `source`, if it is truncated,
+    32-bit, big-endian or has no sections."""
     cursor = Cursor(data, f"{source}: the ELF header")
     ident = cursor.take(_IDENT_BYTES)
     if not ident.startswith(ELF_MAGIC) or ident[4:6] != b"\x02\x01":
@@ -211,7 +209,7 @@ def _read_sections(data: bytes, source: str, table: int, entry: int, count: int,
 
 
 def _align_cursor(cursor: Cursor) -> None:
-    """Moves to the next multiple of four, or to the end."""
+    """Advances the cursor to the next multiple of four bytes, or to the end of its range."""
     cursor.skip(min(-cursor.position % 4, cursor.end - cursor.position))
 
 
@@ -239,7 +237,7 @@ class Cursor:
             raise CodeObjectError(f"{what} begins at byte {position} of {self.end}; is the file truncated?")
 
     def __bool__(self) -> bool:
-        """Returns whether bytes are left."""
+        """Returns whether bytes are left before `end`."""
         return self.position < self.end
 
     def skip(self, count: int) -> int:
@@ -254,12 +252,12 @@ class Cursor:
         return begin
 
     def take(self, count: int) -> bytes:
-        """Reads the next `count` bytes."""
+        """Returns the next `count` bytes and advances past them."""
         begin = self.skip(count)
         return self.data[begin : begin + count]
 
     def read_fields(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Reads the next fields of a layout that has only integers."""
+        """Returns the next fields of `layout`, which has only integers, and advances past them."""
         return layout.unpack_from(self.data, self.skip(layout.size))
 
     def read_unsigned(self, size: int) -> int:

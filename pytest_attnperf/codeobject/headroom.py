@@ -64,7 +64,8 @@ class OccupancyStair:
 
 
 def compute_headroom(arch: str, asked: Resources) -> Headroom:
-    """Returns what would raise a kernel's occupancy. Raises CodeObjectError as `compute_occupancy` does."""
+    """Returns the savings of registers and LDS that give one more wave, and one more workgroup. Raises CodeObjectError
+    as `compute_occupancy` does."""
     now = occupancy_with(arch, asked)
     wave = workgroup = None
     if now.waves_per_simd < now.max_waves_per_simd:
@@ -107,7 +108,8 @@ def _find_stair(arch: str, asked: Resources, resource: str, first: int, last: in
 
 
 def _find_raise(arch: str, asked: Resources, reaches: Reaches) -> Raise:
-    """Returns what is needed until `reaches` is true; every resource alone can limit the occupancy."""
+    """Returns the savings after which `reaches` is true of the occupancy; if none suffice, the workgroup sizes. Every
+    resource alone can limit the occupancy."""
 
     def is_enough(resources: Resources) -> bool:
         return reaches(occupancy_with(arch, resources))
@@ -127,14 +129,15 @@ def _find_raise(arch: str, asked: Resources, reaches: Reaches) -> Raise:
 
 
 def apply_savings(asked: Resources, savings: tuple[ResourceSaving, ...]) -> Resources:
-    """Returns the resources of a kernel after these savings."""
+    """Returns the resources with each saved one set to its lower value."""
     for saving in savings:
         asked = _replace_resource(asked, saving.resource, saving.value)
     return asked
 
 
 def _register_ways(freed: Resources, suffices: Callable[[Resources], bool]) -> list[tuple[ResourceSaving, ...]]:
-    """Returns savings of VGPRs alone, of AGPRs alone, else of both; one empty way if registers are not the limit."""
+    """Returns the alternatives for saving registers until `suffices` is true: VGPRs alone and AGPRs alone, those that
+    suffice, else both together; one empty way if registers are not the limit."""
     if suffices(freed):
         return [()]
     alone: list[tuple[ResourceSaving, ...]] = []
@@ -152,7 +155,8 @@ def _register_ways(freed: Resources, suffices: Callable[[Resources], bool]) -> l
 def _find_saving(
     asked: Resources, resource: str, least: Resources, suffices: Callable[[Resources], bool]
 ) -> ResourceSaving:
-    """Returns the needed saving of one resource, with the others as in `least`, which suffices."""
+    """Returns the smallest saving of one resource that suffices, with the others as in `least`, where all resources
+    suffice."""
     before: int = getattr(asked, resource)
     fewest: int = getattr(least, resource)
     value = _find_largest(fewest, before, lambda value: suffices(_replace_resource(least, resource, value)))
@@ -160,7 +164,8 @@ def _find_saving(
 
 
 def _workgroup_sizes(arch: str, asked: Resources, reaches: Reaches) -> tuple[int, ...]:
-    """Returns the nearest smaller and larger workgroup size, in whole waves, with the most waves."""
+    """Returns the nearest smaller and nearest larger workgroup size, in whole waves, of those with the most waves for
+    which `reaches` is true. Empty if there is none."""
     limits = limits_of(arch)
     wave = asked.wave_size or limits.wave_sizes[0]
     sizes = range(wave, limits.max_threads + 1, wave)
@@ -173,7 +178,8 @@ def _workgroup_sizes(arch: str, asked: Resources, reaches: Reaches) -> tuple[int
 
 
 def _find_largest(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """Returns the largest value for which `holds`; it is true at `low`, and false above the first false value."""
+    """Returns the largest value from `low` to `high` for which `holds`; it must hold at `low`, and not above the first
+    failing value."""
     while low < high:
         middle = (low + high + 1) // 2
         if holds(middle):

@@ -65,11 +65,9 @@ class Toolchain:
 
 
 def find_toolchain(arch: str, environ: Mapping[str, str] | None = None) -> Toolchain:
-    """Returns the first clang that compiles for `arch`: only ATTNPERF_CLANG if set; else ROCm's, then clang++-NN.
-
-    The latter are tried newest first; clang++ and the PyPI package ziglang follow. Raises ToolMissingError naming each
-    one found, what it lacks, and what to install.
-    """
+    """Returns the first clang that compiles for `arch`. Only ATTNPERF_CLANG is tried if it is set; else ROCm's,
+    clang++-NN from the newest on, clang++, and the PyPI package ziglang. Raises ToolMissingError naming each one found,
+    what it lacks, and what to install."""
     environ = os.environ if environ is None else environ
     if not arch.startswith("gfx"):
         raise ToolMissingError(f"HIP sources are compiled for AMD architectures such as 'gfx942', not {arch!r}")
@@ -95,13 +93,14 @@ def hip_reasons(arch: str) -> list[str]:
 
 
 def find_linker(environ: Mapping[str, str] | None = None) -> Path | None:
-    """Returns an ld.lld: ROCm's, ld.lld-NN newest first, ld.lld. None if there is none."""
+    """Returns the path of an ld.lld: ROCm's, ld.lld-NN from the newest on, ld.lld. None if there is none."""
     environ = os.environ if environ is None else environ
     return next(_find_programs("ld.lld", environ), None)
 
 
 def run_tool(command: Sequence[str], limit_s: float, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs a compiler with English messages and a fixed `__DATE__`. Raises ToolMissingError if it cannot run."""
+    """Runs a compiler with English messages and a fixed `__DATE__`; returns its exit status and output. Raises
+    ToolMissingError if it cannot be started or takes longer than `limit_s`."""
     environment = {**os.environ, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
     try:
         return subprocess.run(
@@ -255,15 +254,16 @@ class _Compiler:
     root: Path
 
     def preprocess_source(self, arguments: tuple[str, ...]) -> str:
-        """Returns the source with its includes; its line markers are relative to the root."""
+        """Returns the preprocessed source with its includes; paths in its line markers are relative to the project's
+        root."""
         return self.without_root(self._run_command((*self.toolchain.clang, *arguments, "-E", "-o", "-")))
 
     def without_root(self, text: str) -> str:
-        """Returns `text` without the path of the checkout."""
+        """Returns `text` without the path of the project's root, wherever it occurs."""
         return text.replace(f"{self.root}/", "")
 
     def compile_source(self, arguments: tuple[str, ...], arch: str) -> bytes:
-        """Returns the linked object."""
+        """Returns the linked code object that clang makes with `arguments`. CodeObjectError with its first error."""
         with tempfile.TemporaryDirectory(prefix="attnperf-hip-") as folder:
             linked = Path(folder, "kernel.co")
             here = (*self.toolchain.clang, *arguments, f"-ffile-prefix-map={self.root}/=", "--no-gpu-bundle-output")
@@ -281,7 +281,8 @@ class _Compiler:
             return linked.read_bytes()
 
     def _run_command(self, command: tuple[str, ...]) -> str:
-        """Runs a command and returns its output. Raises CodeObjectError with the compiler's first error."""
+        """Runs a command in the project's root; returns its standard output. CodeObjectError quotes the first error if
+        it fails."""
         done = run_tool(command, COMPILE_LIMIT_S, self.root)
         if done.returncode == 0:
             return done.stdout
@@ -295,7 +296,7 @@ class _Compiler:
 
 
 def _list_files(preprocessed: str, root: Path) -> set[Path]:
-    """Returns the file and all its includes, except system headers."""
+    """Returns the source file and all its includes except system headers, by the markers in the preprocessed text."""
     markers = _MARKER.finditer(preprocessed)
     paths = {root / found["path"] for found in markers if "3" not in found["flags"].split()}
     return {path for path in paths if path.is_file()}

@@ -47,7 +47,8 @@ class AmdHashes:
         self._kernels = kernels
 
     def hash_kernel(self, kernel: Symbol, descriptor: bytes) -> str:
-        """Returns the hash of one kernel and everything that it may call."""
+        """Returns the hash of one kernel with its descriptor, and of all functions that are no kernels, because it may
+        call them."""
         where = bytearray(descriptor)
         where[_ENTRY_OFFSET] = bytes(8)
         return _hash_parts(
@@ -56,7 +57,7 @@ class AmdHashes:
 
     @cached_property
     def _other_digests(self) -> list[bytes]:
-        """Digests of the other functions, in an order that does not depend on their positions or names."""
+        """Digests of the functions that are no kernels, in an order independent of their positions and names."""
         functions = {
             (function.address, function.section.offset): function
             for function in self._elf.functions
@@ -109,7 +110,7 @@ class AmdHashes:
 
 
 def cubin_hash(arch: str, code: bytes, registers: int, shared_bytes: int, others: Iterable[bytes]) -> str:
-    """Returns a cubin kernel's hash: its section's bytes, registers per thread and static shared memory.
+    """Returns a cubin kernel's hash: of its section's bytes, registers per thread, static shared memory, and `others`.
 
     others   machine code of functions in separate sections, in any order
     """
@@ -139,12 +140,13 @@ class FarReference:
 
 
 def far_references(code: bytes, arch: str) -> list[FarReference]:
-    """Returns every address outside of `code` that it computes from its program counter, in order."""
+    """Returns, in order, the addresses outside of `code` that its instructions compute from the program counter."""
     return [found for found in _find_references(code, arch) if not 0 <= found.target < len(code)]
 
 
 def with_names(code: bytes, references: Sequence[FarReference], names: Sequence[bytes]) -> bytes:
-    """Returns `code` with the constants of each reference blanked, and the targets' names appended."""
+    """Returns `code` with the constants of each reference set to zero, and each position with its target's name
+    appended."""
     blanked = bytearray(code)
     for found in references:
         for position in found.literals:
@@ -168,7 +170,8 @@ def _find_references(code: bytes, arch: str) -> Iterator[FarReference]:
 
 
 def _find_additions(code: bytes, begin: int, register: int) -> tuple[int, int] | None:
-    """Returns the positions of the constants that are added to this register pair next; None if there are none."""
+    """Returns the positions of the two constants (lower half, upper half) that the next instructions add to this
+    register pair; None if they add none."""
     # SOP2: 10 | opcode (7 bits) | destination (7) | second source (8) | first source (8); a second source of 255 is a
     # 32-bit constant behind the instruction, 254 a 64-bit one (gfx1250). Opcodes: add 0, add with carry 4, 64-bit 83.
     low = bytes([register, 0xFF, register, 0x80])

@@ -71,15 +71,13 @@ class _Program:
 
     @property
     def opcode_base(self) -> int:
-        """The first special opcode."""
+        """Number of the first special opcode of the line number program."""
         return len(self.operand_counts) + 1
 
 
 def read_line_table(elf: bytes, source: str = "the code object") -> LineTable:
-    """Reads the line table of an AMD code object's ELF file; empty without debug information, and for a cubin.
-
-    Raises CodeObjectError, naming `source`, for an invalid line table.
-    """
+    """Returns the line table of an AMD code object's ELF file; an empty one without debug information, and for a cubin.
+    Raises CodeObjectError, naming `source`, for an invalid line table."""
     image = read_elf(elf, source)
     section = image.find_section(".debug_line")
     if section is None or image.machine != EM_AMDGPU or image.relocatable:
@@ -134,7 +132,8 @@ def _read_header(image: Elf, cursor: Cursor) -> _Program:
 
 
 def _read_old_files(cursor: Cursor) -> dict[int, str]:
-    """Reads directories and files up to DWARF 4: both count from 1; 0 is the compiler's directory, stored elsewhere."""
+    """Returns file number -> path of a header up to DWARF 4: directories and files count from 1; directory 0 is the
+    compiler's, stored elsewhere."""
     directories = [""]
     while directory := cursor.read_string():
         directories.append(directory)
@@ -146,7 +145,8 @@ def _read_old_files(cursor: Cursor) -> dict[int, str]:
 
 
 def _read_files(image: Elf, cursor: Cursor) -> dict[int, str]:
-    """Reads directories and files of DWARF 5: both count from 0, and directory 0 is the compiler's."""
+    """Returns file number -> path of a DWARF 5 header: directories and files count from 0, and directory 0 is the
+    compiler's."""
     directories = [path for path, _ in _read_entries(image, cursor)]
     files = {}
     for number, (name, index) in enumerate(_read_entries(image, cursor)):
@@ -156,7 +156,7 @@ def _read_files(image: Elf, cursor: Cursor) -> dict[int, str]:
 
 
 def _read_entries(image: Elf, cursor: Cursor) -> list[tuple[str, int]]:
-    """Reads the path and the directory number of each entry."""
+    """Returns (path, directory number) for each entry of a DWARF 5 table of directories or files."""
     layout = [(cursor.read_uleb128(), cursor.read_uleb128()) for _ in range(cursor.read_unsigned(1))]
     count = cursor.read_uleb128()
     if not layout and count:
@@ -170,7 +170,8 @@ def _read_entries(image: Elf, cursor: Cursor) -> list[tuple[str, int]]:
 
 
 def _read_value(image: Elf, cursor: Cursor, form: int) -> str | int:
-    """Reads one value. Each form takes at least one byte, so a false count ends with the section."""
+    """Returns one value of the DWARF form `form`. Each form takes at least one byte, so a false count ends with the
+    section. Raises CodeObjectError for an unknown form."""
     if form == _FORM_STRING:
         return cursor.read_string()
     if form in _STRING_SECTIONS:
@@ -189,7 +190,8 @@ def _read_value(image: Elf, cursor: Cursor, form: int) -> str | int:
 
 
 def _run_program(cursor: Cursor, program: _Program) -> Iterator[list[Row]]:
-    """Runs the program: the state machine of section 6.2.2, with the registers that a place needs."""
+    """Yields the rows of each sequence of a line number program: the state machine of section 6.2.2, with the registers
+    that a place needs."""
     rows: list[Row] = []
     address, file, line = 0, 1, 1
     while cursor:
@@ -243,11 +245,9 @@ _LARGEST_FILE_BYTES = 4 << 20
 
 
 def source_lines(instructions: Sequence[Instruction], classes: Sequence[str]) -> tuple[SourceLine, ...]:
-    """Returns the source lines of instructions of `LISTED_CLASSES`, in order of their first such instruction.
-
-    Code without a single line (line 0), mainly half of the spill code, is not counted for any line. The text is '' if
-    the file cannot be read.
-    """
+    """Returns the source lines of instructions of `LISTED_CLASSES`, each with its counts by class, in order of their
+    first such instruction. Code without a single line (line 0), mainly half of the spill code, is not counted for any
+    line. The text is '' if the file cannot be read."""
     counts: dict[Place, Counter[str]] = {}
     for one, name in zip(instructions, classes, strict=True):
         if one.place is not None and one.place[1] > 0 and name in LISTED_CLASSES:
@@ -259,7 +259,8 @@ def source_lines(instructions: Sequence[Instruction], classes: Sequence[str]) ->
 
 
 def without_numbers(lines: Iterable[SourceLine]) -> tuple[SourceLine, ...]:
-    """Returns the lines for a baseline: edits change line numbers, so equal texts of a file become one line 0."""
+    """Returns the lines for a baseline: equal texts of a file become one with line 0 and summed counts, because edits
+    change line numbers."""
     merged: dict[tuple[str, str], Counter[str]] = {}
     for line in lines:
         merged.setdefault((line.file, line.text), Counter()).update(line.counts)
@@ -271,7 +272,8 @@ def _order_classes(counts: Counter[str]) -> dict[str, int]:
 
 
 def _read_source_line(path: str, line: int) -> str:
-    """Reads one line of a regular file of limited size, because the path comes from an untrusted object."""
+    """Returns the text of one line, '' if it cannot be read. Reads only regular files of limited size, because the path
+    comes from an untrusted object."""
     try:
         status = Path(path).stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_FILE_BYTES:

@@ -64,10 +64,8 @@ def write_manifest(folder: Path, arch: str, objects: Iterable[PrebuiltObject]) -
 
 
 def read_manifest(folder: Path, arch: str) -> tuple[PrebuiltObject, ...]:
-    """Returns the objects of an architecture's folder; none if it has no manifest.
-
-    Raises CodeObjectError naming file and entry for content that `write_manifest` cannot have written.
-    """
+    """Returns the objects that the manifest in `folder` lists for `arch`; none if there is no manifest. Raises
+    CodeObjectError naming file and entry for content that `write_manifest` cannot have written."""
     path = folder / NAME
     try:
         content = json.loads(read_regular(path, BYTES_MOST, CodeObjectError, f"; {AGAIN}"))
@@ -89,7 +87,8 @@ def read_manifest(folder: Path, arch: str) -> tuple[PrebuiltObject, ...]:
 
 
 def _parse_entry(path: Path, number: int, entry: Any) -> PrebuiltObject:
-    """Parses one entry and checks the type of every field."""
+    """Returns one entry of a manifest. Raises CodeObjectError for a missing or extra field, a wrong type, or a path
+    outside of the project."""
     wanted = {name: type(value) for name, value in asdict(_EXAMPLE).items()}
     if not isinstance(entry, dict) or set(entry) != set(wanted):
         seen = ", ".join(map(repr, entry)) if isinstance(entry, dict) else type(entry).__name__

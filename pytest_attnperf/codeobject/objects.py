@@ -16,7 +16,7 @@ _MOST_NAMES = 20
 
 
 def read_object(data: bytes, source: str, *, arch: str = "") -> ObjectContents:
-    """Reads the kernels of a code object.
+    """Returns the kernels of a code object.
 
     source   name of the file in messages
     arch     the wanted architecture: it selects the entry of a bundle; other objects are refused
@@ -38,10 +38,8 @@ def read_object(data: bytes, source: str, *, arch: str = "") -> ObjectContents:
 
 
 def select_kernel(contents: ObjectContents, name: str, source: str) -> ObjectKernel:
-    """Returns the kernel of that name; with '' the only one.
-
-    Raises CodeObjectError, which lists the kernels, if none or several match.
-    """
+    """Returns the kernel called `name`; with '' the only one. CodeObjectError lists the kernels if none or several
+    match."""
     names = [kernel.code.name for kernel in contents.kernels]
     wanted = [kernel for kernel in contents.kernels if not name or kernel.code.name == name]
     if len(wanted) == 1:

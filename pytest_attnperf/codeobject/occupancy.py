@@ -124,7 +124,7 @@ def occupancy_of(code: KernelCode) -> Occupancy | None:
 
 
 def resources_of(code: KernelCode) -> Resources:
-    """Returns the resources that a compiled kernel needs."""
+    """Returns the registers, LDS and workgroup size that a compiled kernel needs, as launched."""
     return Resources(
         vgprs=code.vgprs,
         agprs=code.agprs,
@@ -139,7 +139,7 @@ def resources_of(code: KernelCode) -> Resources:
 
 
 def occupancy_with(arch: str, asked: Resources, rules: CompilerRules = CompilerRules.LLVM_24) -> Occupancy:
-    """Does the same as `compute_occupancy`, for resources in a record."""
+    """Returns the occupancy of a kernel that needs `asked`. Raises CodeObjectError as `compute_occupancy` does."""
     limits = limits_of(arch)
     check_resources(limits, asked)
     block, handed_out = block_of(limits, asked), compute_allocation(limits, asked)
@@ -196,7 +196,7 @@ def check_resources(limits: ArchLimits, asked: Resources) -> None:
 
 
 def block_of(limits: ArchLimits, asked: Resources) -> ComputeBlock:
-    """Returns the block that a kernel's workgroups share. Wave64 on RDNA has half the VGPRs, in half granules."""
+    """Returns the CU or WGP whose LDS the workgroups share. Wave64 on RDNA has half the VGPRs, in half granules."""
     own = limits.wave_sizes[0]
     size = asked.wave_size or own
     wgp = limits.wgp and asked.wgp_mode
@@ -214,7 +214,8 @@ def block_of(limits: ArchLimits, asked: Resources) -> ComputeBlock:
 
 
 def compute_allocation(limits: ArchLimits, asked: Resources) -> Allocation:
-    """Returns what the hardware allocates for a kernel: in granules, SGPRs with those of the trap handler."""
+    """Returns the registers and LDS that the hardware allocates for a kernel, rounded up to granules; SGPRs include
+    those of the trap handler."""
     if limits.agpr_rule is AgprRule.UNIFIED and asked.agprs:
         total = _round_up(asked.vgprs, 4) + asked.agprs
     else:

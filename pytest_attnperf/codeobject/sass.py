@@ -81,10 +81,9 @@ def falls_through(mnemonic: str, operands: str, predicate: str) -> bool:
 
 
 def _width_bytes(opcode: str, modifiers: list[str]) -> int | None:
-    """Returns bytes per lane; a matrix load or store moves four per lane for each 8 x 8 tile of 16-bit elements.
-
-    From the PTX ISA, "ldmatrix": 8 rows of 16 bytes are spread over 32 lanes.
-    """
+    """Returns the bytes per lane that an access moves, by its modifiers, by default 4; None for a matrix of unknown
+    form. A matrix load or store moves four per lane for each 8 x 8 tile of 16-bit elements. From the PTX ISA,
+    "ldmatrix": 8 rows of 16 bytes are spread over 32 lanes."""
     if opcode in ("LDSM", "STSM"):
         tiles = next((int(part) for part in modifiers if part in ("2", "4")), 1)
         return 4 * tiles if {"M88", "MT88"} & set(modifiers) else None

@@ -70,10 +70,7 @@ class _Objdump:
 
 
 def find_objdump(arch: str) -> Tool:
-    """Returns the best llvm-objdump for `arch` ('gfx942').
-
-    Raises ToolMissingError naming the found tools and what to install.
-    """
+    """Returns the best llvm-objdump for `arch` ('gfx942'). ToolMissingError names tools found and what to install."""
     return find_objdumps(arch)[0]
 
 
@@ -154,7 +151,7 @@ def _run_to_end(tool: Path, arguments: Sequence[str], folder: Path | None, stdin
         except subprocess.TimeoutExpired:
             # A wrapper script's child keeps the pipes open too.
             os.killpg(process.pid, signal.SIGKILL)
-            raise CodeObjectError(f"{tool.name} was stopped after {TIME_LIMIT_S:g} s") from None
+            raise CodeObjectError(f"{tool.name} was stopped after {TIME_LIMIT_S:g} s; run it by hand") from None
     return process.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
 
 
@@ -205,7 +202,7 @@ def _distinct_files(paths: Iterable[Path]) -> list[Path]:
 
 @cache
 def _read_version(path: Path) -> Tool | str:
-    """Returns the tool with its version, or why it cannot be used."""
+    """Returns the tool with its version ('' if its output has none), or a text that says why it cannot be used."""
     try:
         text = run(path, ["--version"])
     except CodeObjectError as error:
@@ -216,7 +213,7 @@ def _read_version(path: Path) -> Tool | str:
 
 @cache
 def _examine_objdump(path: Path) -> _Objdump | str:
-    """Returns the llvm-objdump with the architectures that it lists, or why it cannot be used."""
+    """Returns the llvm-objdump with the architectures that it lists, or a text that says why it cannot be used."""
     tool = _read_version(path)
     if isinstance(tool, str):
         return tool

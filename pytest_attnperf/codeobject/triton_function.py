@@ -32,10 +32,9 @@ class Specialisation:
 
 
 def jit_function(source: TritonSource, who: str) -> Any:
-    """Imports the `@triton.jit` function of `source`, without autotuner or heuristics, because constants are declared.
-
-    Raises CodeObjectError, which begins with `who`, if it cannot be imported, is no such function, or is interpreted.
-    """
+    """Returns the `@triton.jit` function that `source` names, imported, without autotuner or heuristics, because
+    constants are declared. Raises CodeObjectError, which begins with `who`, if it cannot be imported, is no such
+    function, or is interpreted."""
     from triton.runtime.jit import JITFunction
 
     where = f"{who}: {source.module}.{source.function}"
@@ -61,7 +60,8 @@ def jit_function(source: TritonSource, who: str) -> Any:
 
 
 def _import_module(name: str) -> ModuleType:
-    """Imports the module without a GPU. Triton 3.3's autotuner asks the GPU's driver for a timer at import."""
+    """Returns the module `name`, imported without a GPU. Triton 3.3's autotuner asks the GPU's driver for a timer
+    then."""
     try:
         return importlib.import_module(name)
     except RuntimeError as error:
@@ -88,11 +88,9 @@ class _NoGpu:
 
 
 def specialise_arguments(source: TritonSource, function: Any, backend: Any, who: str) -> Specialisation:
-    """Returns how a launch with the declared arguments would specialise the function.
-
-    Raises CodeObjectError, which begins with `who`, for a missing, duplicate or unknown argument, and for an argument
-    in divisible_by_16 that is neither pointer nor integer.
-    """
+    """Returns the types, constants and attributes with which a launch with the declared arguments compiles the
+    function. Raises CodeObjectError, which begins with `who`, for a missing, duplicate or unknown argument, and for an
+    argument in divisible_by_16 that is neither pointer nor integer."""
     constants = {**_default_constants(source, function), **source.constants}
     names = list(function.arg_names)
     _check_names(names, source, constants, f"{who}: {source.function}")
@@ -130,7 +128,8 @@ def reachable_functions(function: Any) -> list[Any]:
 
 
 def _called_functions(python: Any) -> Iterator[Any]:
-    """Yields the Triton functions among the names in a function's code, in its scope or in a module's."""
+    """Yields the Triton functions that a Python function names in its code, in its own scope or as members of a
+    module."""
     names = _list_names(python.__code__)
     cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=True)
     scope = {**python.__globals__, **{name: _read_cell(cell) for name, cell in cells}}
@@ -153,7 +152,7 @@ def _list_names(code: CodeType) -> set[str]:
 
 
 def _default_constants(source: TritonSource, function: Any) -> dict[str, object]:
-    """Returns the default values of constants that the declaration omits, as in a launch."""
+    """Returns name -> default value of the parameters that the declaration omits, as in a launch."""
     return {
         parameter.name: parameter.default
         for parameter in function.params
@@ -184,7 +183,7 @@ class _Marks:
         self._backend = backend
 
     def list_attributes(self, kind: str, *, aligned: bool) -> list[list[Any]]:
-        """Returns the attributes of an argument of type `kind`."""
+        """Returns the backend's attributes for an argument of type `kind`; `aligned`: its value is divisible by 16."""
         return list(self._backend.parse_attr(self._pointer_marks(aligned) if kind.startswith("*") else "D" * aligned))
 
     def _pointer_marks(self, aligned: bool) -> str:
@@ -209,7 +208,7 @@ class _Marks:
 
 
 class _Pointer:
-    """The part of a tensor that a backend reads."""
+    """Stands for a small tensor: the only part of it that a backend reads."""
 
     def data_ptr(self) -> int:
         return 0

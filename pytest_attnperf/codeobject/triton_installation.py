@@ -50,7 +50,7 @@ def triton_reasons(arch: str) -> list[str]:
 
 
 def load_triton() -> Any:
-    """Imports the triton package. Raises ToolMissingError if it is absent, broken or too old."""
+    """Returns the triton package, imported. Raises ToolMissingError if it is absent, broken or too old."""
     install = f"install it for {sys.executable}: pip install 'triton>={OLDEST[0]}.{OLDEST[1]}'"
     try:
         triton = importlib.import_module("triton")
@@ -68,10 +68,8 @@ def load_triton() -> Any:
 
 
 def backend_for(arch: str) -> Any:
-    """Returns Triton's backend; its `target` has 64 lanes per wave on gfx9 and 32 elsewhere.
-
-    Raises ToolMissingError for an architecture that is not AMD's or NVIDIA's, and if this Triton lacks the backend.
-    """
+    """Returns Triton's backend for an architecture; its `target` has 64 lanes per wave on gfx9 and 32 elsewhere. Raises
+    ToolMissingError for an architecture that is not AMD's or NVIDIA's, and if this Triton lacks the backend."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend
 
@@ -90,7 +88,8 @@ def backend_for(arch: str) -> Any:
 
 
 def installation_hash() -> str:
-    """Returns Triton's hash of its own files, or their sizes and times if it has no such function."""
+    """Returns a text that identifies the installed Triton: its hash of its own files or, if it has no such function,
+    its version and its libraries' sizes and times."""
     for name in ("triton.runtime.cache", "triton.compiler.compiler"):
         own = getattr(importlib.import_module(name), "triton_key", None)
         if own is not None:
@@ -102,19 +101,22 @@ def installation_hash() -> str:
 
 @contextlib.contextmanager
 def private_cache() -> Iterator[None]:
-    """Makes Triton use a temporary cache folder: its own cache has no size limit, and trusts damaged files."""
+    """Makes Triton use a temporary cache folder inside a `with` block: its own has no size limit, and trusts damaged
+    files."""
     with tempfile.TemporaryDirectory(prefix="attnperf-triton-") as folder, _set_variable("TRITON_CACHE_DIR", folder):
         yield
 
 
 def linker_named(backend: Any) -> contextlib.AbstractContextManager[None]:
-    """Names ld.lld to a Triton that needs it; Triton runs it to hash itself, and to link."""
+    """Returns a context in which the environment names ld.lld to a Triton that needs it, to hash itself and to link.
+    Does nothing for others."""
     linker = find_linker() if _needs_linker(backend) else None
     return _set_variable(LINKER, str(linker)) if linker else contextlib.nullcontext()
 
 
 def _has_arch(backend: Any, arch: str) -> bool:
-    """Returns whether the assembler knows the processor, tested with an empty program, as Triton offers no list."""
+    """Returns whether Triton's assembler knows the architecture, tested with an empty program, as Triton offers no
+    list."""
     from triton._C.libtriton import amd, llvm
 
     llvm.init_targets()
@@ -129,7 +131,8 @@ def _has_arch(backend: Any, arch: str) -> bool:
 
 
 def _without_assembler(backend: Any, compiler: str) -> list[str]:
-    """Returns why NVIDIA's assembler cannot run; its version is part of the backend's hash. ROCm's Triton has none."""
+    """Returns why NVIDIA's assembler cannot run; empty if it can. Its version is part of the backend's hash. ROCm's
+    Triton has none."""
     try:
         backend.hash()
     except Exception as error:
@@ -138,7 +141,7 @@ def _without_assembler(backend: Any, compiler: str) -> list[str]:
 
 
 def _needs_linker(backend: Any) -> bool:
-    """Returns whether this Triton needs ld.lld but finds none itself."""
+    """Returns whether this Triton looks for an ld.lld to link AMD kernels and finds none itself."""
     look = getattr(backend, "path_to_rocm_lld", None)
     if look is None:
         return False
@@ -151,7 +154,8 @@ def _needs_linker(backend: Any) -> bool:
 
 @contextlib.contextmanager
 def _set_variable(name: str, value: str) -> Iterator[None]:
-    """Sets an environment variable inside a `with` block; Triton reads its variables on use."""
+    """Sets an environment variable inside a `with` block and restores it afterwards; Triton reads its variables on
+    use."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

@@ -54,12 +54,13 @@ class WorkloadShape:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Sort key of shapes. Numbers in labels count by value, so d64 comes before d256."""
+        """Sort key of a shape: family, label, axis, fields. Numbers in labels count by value, so d64 comes before
+        d256."""
         label = re.sub(r"[0-9]+", lambda match: match[0].zfill(12), self.label)
         return self.family, label, self.axis, repr(self.fields)
 
     def find_value(self, name: str) -> Value | None:
-        """Returns a field's value, None if the shape does not have it."""
+        """Returns the value of the field `name`, None if the shape does not have it."""
         return dict(self.fields).get(name)
 
 
@@ -99,13 +100,13 @@ def _shape_from_workload(workload: Workload) -> tuple[WorkloadShape, int]:
 
 
 def _find_repeated(values: Mapping[str, Value]) -> set[str]:
-    """Returns the fields that only repeat the value of other fields."""
+    """Returns the names of fields with the value that follows from other fields, such as kv_heads equal to heads."""
     linked = {name for name, like in LINKED.items() if name in values and values[name] == values.get(like)}
     return linked | {name for name, usual in _usual_values(values).items() if values[name] == usual}
 
 
 def _usual_values(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the default hidden size and cache room of an attention layer; empty for other workloads."""
+    """Returns the default `room` and `hidden` of an attention layer's fields; empty for other workloads."""
     seq, past, heads, head_dim = (values.get(name) for name in ("seq", "past", "heads", "head_dim"))
     if "room" not in values or not all(isinstance(value, int) for value in (seq, past, heads, head_dim)):
         return {}
@@ -113,7 +114,8 @@ def _usual_values(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _choose_axis(values: Mapping[str, Value]) -> str:
-    """Returns the first name of AXES with a positive number; `past` comes first if it is not 0. '' if there is none."""
+    """Returns the field that the size is taken from: the first of AXES with a positive number, but `past` before them
+    if it is not 0; '' if there is none."""
     order = ("past", *AXES) if values.get("past") else AXES
     return next((name for name in order if _is_size(values.get(name))), "")
 
@@ -123,7 +125,8 @@ def _is_size(value: object) -> bool:
 
 
 def _shape_from_definition(workload: str, definition: Mapping[str, Any]) -> tuple[WorkloadShape, int]:
-    """Returns shape and size from a stored definition. Its texts and fractions become the shape's defaults."""
+    """Returns shape and size of a workload whose family is not built in, from its stored definition. Texts and
+    fractions in it are the shape's defaults."""
     family = definition.get("family", workload.split("-")[0])
     if not isinstance(family, str):
         raise WorkloadError(f"the stored definition of {workload!r} has the family {family!r}, which is no text")
@@ -139,7 +142,10 @@ def _shape_from_definition(workload: str, definition: Mapping[str, Any]) -> tupl
 
 def _check_value(workload: str, name: object, value: Any) -> Value:
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
-        raise WorkloadError(f"the stored definition of {workload!r} has a field {name!r}, which is no name of a field")
+        raise WorkloadError(
+            f"the stored definition of {workload!r} has a field {name!r}; a name is a Python identifier, "
+            "no keyword, and does not begin with _"
+        )
     if isinstance(value, (list, tuple)) and all(isinstance(part, int) for part in value):
         return tuple(value)
     if isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):

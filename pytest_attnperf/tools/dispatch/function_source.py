@@ -46,9 +46,9 @@ def _found(family: str, given: "dict[str, object]") -> "str | None":
 
 
 def render_module(table: DispatchTable, told: Sequence[str]) -> str:
-    """Returns the module's text. `told` are the lines of its docstring: device, date, source of the figures, caveats.
-
-    Raises UsageError for a field that is no identifier."""
+    """Returns the source of a module with the table and its functions choose_backend and measured. `told` are the lines
+    of its docstring: device, date, source of the figures, caveats. Raises UsageError for a field that is no
+    identifier."""
     names = _field_types(group.shape for group in table.groups)
     off = _common_defaults(table.groups)
     defaults = "".join(f"    {family!a}: {_format_mapping(values)},\n" for family, values in off.items())
@@ -81,7 +81,8 @@ def _describe_rule(table: DispatchTable) -> str:
 
 
 def _render_functions(names: Mapping[str, str]) -> str:
-    """Returns the source of choose_backend and measured, with every field of every family as a keyword."""
+    """Returns the source of the functions choose_backend and measured, with every field of every family as a
+    keyword."""
     parameters = "".join(f"    {name}: {kind!r} = None,\n" for name, kind in names.items())
     given = "{" + ", ".join(f'"{name}": {name}' for name in names) + "}"
     wrapped = textwrap.fill(
@@ -122,7 +123,7 @@ def _field_types(shapes: Iterable[WorkloadShape]) -> dict[str, str]:
                 kinds.setdefault(name, set()).update(kinds[LINKED[name]])
     for name in kinds:
         if not name.isidentifier() or keyword.iskeyword(name) or name in _RESERVED or not name.isascii():
-            raise UsageError(f"a workload has the field {name!r}, which no function can have as a parameter")
+            raise UsageError(f"a workload has the field {name!r}, which no function can have as a parameter; rename it")
     return {name: " | ".join([*sorted(kinds[name]), "None"]) for name in sorted(kinds)}
 
 
@@ -160,7 +161,7 @@ def _render_group(group: ShapeGroup, off: Mapping[str, Value]) -> str:
 
 
 def _format_comment(region: Region) -> str:
-    """Returns confidence and margin of a region as a code comment. It holds no text from files."""
+    """Returns a region's confidence and smallest margin as the text of a code comment. It holds no text from files."""
     margins = region.margins
     ahead = f", {margins[0] * 100:+.1f} % at least" if margins else ""
     return f"{region.confidence}{ahead}{'' if region.is_sampled else f'; {NO_SAMPLES}'}"
@@ -171,8 +172,8 @@ def _format_mapping(values: Mapping[str, Value]) -> str:
 
 
 def _render_docstring(lines: Iterable[str]) -> str:
-    """Returns a string literal over several lines. Quotes and backslashes are escaped, so that no line can end it. Lone
-    surrogates are replaced, because Python 3.13 does not compile them."""
+    """Returns the lines as source of a triple-quoted string. Quotes and backslashes are escaped, so that no line can
+    end it. Lone surrogates are replaced, because Python 3.13 does not compile them."""
     lines = [line.encode("utf-8", "replace").decode() for line in lines]
     filled = [part for line in lines for part in textwrap.wrap(line, WIDTH - 4, break_on_hyphens=False) or [""]]
     escaped = [line.encode("unicode_escape").decode("ascii").replace('"', '\\"') for line in filled]

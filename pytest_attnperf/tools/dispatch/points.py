@@ -77,7 +77,7 @@ class WorkloadPoint:
 
     @property
     def fastest(self) -> BackendTime:
-        """The shortest time, even if its difference from the next one is not detectable."""
+        """The backend's time that is shortest, even if its difference from the next one is not detectable."""
         return self.times[0]
 
     def find_time(self, backend: str) -> BackendTime | None:
@@ -86,10 +86,11 @@ class WorkloadPoint:
 
 
 def make_points(cases: Iterable[BackendTime]) -> tuple[list[WorkloadPoint], list[LeftOut]]:
-    """Returns points in order of family, shape and size, and the cases that were left out.
+    """Returns one point per workload, in order of family, shape and size, and the times that were left out, with
+    reasons.
 
-    If a case occurs twice, takes the newest (of equal ages the later one). If conditions differ within a workload,
-    keeps those that most backends share. Raises UsageError for a time that is not finite and positive."""
+    If a backend was timed twice, takes the newest time (of equal ages the later one). If conditions differ within a
+    workload, keeps those that most backends share. Raises UsageError for a time that is not finite and positive."""
     left_out: list[LeftOut] = []
     by_place: dict[tuple[WorkloadShape, int], dict[str, BackendTime]] = {}
     for timed in cases:
@@ -131,7 +132,7 @@ def _describe_repeat(kept: BackendTime, dropped: BackendTime) -> str:
 
 
 def _split_comparable(cases: Sequence[BackendTime]) -> tuple[list[BackendTime], list[LeftOut]]:
-    """Returns the cases with the conditions that most backends share, and the others with what differs."""
+    """Returns the times with the conditions that most backends share, and the other times with what differs."""
     by_conditions: dict[tuple[tuple[str, str], ...], list[BackendTime]] = {}
     for timed in cases:
         by_conditions.setdefault(tuple(sorted(timed.conditions.items())), []).append(timed)
@@ -155,12 +156,12 @@ def _describe_difference(timed: BackendTime, other: BackendTime) -> str:
 
 
 def choice_name(key: CaseKey) -> str:
-    """Returns the name of a case's backend in a table. A label makes it another choice."""
+    """Returns the name that a table uses for a case's backend: the backend, with '/label' if the case has a label."""
     return f"{key.backend}/{key.label}" if key.label else key.backend
 
 
 def split_timed_cases(run: RunResult, source: str) -> tuple[list[BackendTime], list[LeftOut]]:
-    """Returns the cases of a run that may be used, and the others with the reason."""
+    """Returns the cases of a run that were proven right and timed by one timer, and the other cases with the reason."""
     timed: list[BackendTime] = []
     left_out: list[LeftOut] = []
     for case in run.cases:
@@ -192,7 +193,8 @@ def _make_backend_time(case: CaseResult, started: str, source: str) -> BackendTi
 
 
 def _choose_processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
-    """Returns the second look's processes if there are some: the first look's size selected these cases."""
+    """Returns the processes of the case's second look (its repeated measurement), else of the first. The first look's
+    size selected the cases that were repeated."""
     return case.second or case.first
 
 

@@ -47,17 +47,18 @@ class Region:
 
     @property
     def first(self) -> int:
-        """The smallest measured size, 0 if the shape has no axis."""
+        """The region's smallest measured size, 0 if the shape has no size."""
         return self.choices[0].point.size
 
     @property
     def last(self) -> int:
-        """The largest measured size."""
+        """The region's largest measured size."""
         return self.choices[-1].point.size
 
     @property
     def is_sampled(self) -> bool:
-        """Whether samples exist for every choice, so that intervals could be computed."""
+        """Whether single processes were measured for every choice of the region, so that intervals could be
+        computed."""
         return all(choice.sampled for choice in self.choices)
 
     @property
@@ -76,13 +77,13 @@ class Region:
 
     @property
     def margins(self) -> tuple[float, float] | None:
-        """Smallest and largest margin over the fastest other backend; None if there is no other."""
+        """Smallest and largest extra time of the fastest other backend, as fractions; None if there is no other."""
         margins = [choice.margin for choice in self.choices if choice.margin is not None]
         return (min(margins), max(margins)) if margins else None
 
     @property
     def against(self) -> tuple[str, ...]:
-        """The fastest other backends, in order of size."""
+        """Names of the fastest other backends at the region's sizes, in order of size, each once."""
         return tuple(dict.fromkeys(choice.against for choice in self.choices if choice.against))
 
 
@@ -95,13 +96,13 @@ class ShapeGroup:
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """First and last size of each stretch between two regions, where nothing was measured."""
+        """(first, last) size of each unmeasured stretch between two neighbouring regions."""
         pairs = itertools.pairwise(self.regions)
         return [(left.last + 1, right.first - 1) for left, right in pairs if left.last + 1 < right.first]
 
     @property
     def absent(self) -> dict[int, list[str]]:
-        """By size, the backends that were measured at another size of this shape, but not at this one."""
+        """Size -> the backends that were measured at another size of this shape, but not at this one."""
         points = [choice.point for region in self.regions for choice in region.choices]
         every = sorted({timed.backend for point in points for timed in point.times})
         absent = {point.size: [name for name in every if point.find_time(name) is None] for point in points}
@@ -109,7 +110,7 @@ class ShapeGroup:
 
     @property
     def has_choice(self) -> bool:
-        """Whether any size has two or more backends."""
+        """Whether two or more backends were measured at any size."""
         return any(region.against for region in self.regions)
 
 
@@ -136,9 +137,9 @@ def make_dispatch_table(
     incumbent: str = "",
     family: str = "",
 ) -> DispatchTable:
-    """Decides every point and forms regions. Noise is pooled over all families, even if only one is shown.
-
-    Raises UsageError for no points, an unknown family or incumbent, and an invalid margin."""
+    """Chooses a backend for every point, joins neighbouring sizes of one choice into regions, and returns the table.
+    `family` '' is all; noise is pooled over all families in any case. Raises UsageError for no points, an unknown
+    family or incumbent, and an invalid margin."""
     left_out = tuple(case for case in left_out if family in ("", case.workload.split("-")[0]))
     families = sorted({point.shape.family for point in points})
     if not points:
@@ -228,11 +229,12 @@ class PointJudge:
 
     @property
     def incumbents(self) -> dict[str, str]:
-        """Incumbent backend by family."""
+        """Family -> incumbent: the backend that is chosen at ties and for everything unmeasured."""
         return {family: order[0] for family, order in self._preferred.items()}
 
     def decide_point(self, point: WorkloadPoint) -> BackendChoice:
-        """Returns the fastest backend. At a tie, the incumbent, else the tied one that is fastest most often."""
+        """Returns the choice for one workload: the fastest backend; at a tie, the incumbent, else the tied one that is
+        fastest most often in its family."""
         others = [(timed, *self._compare_with_fastest(point, timed)) for timed in point.times[1:]]
         tied = {point.fastest.backend} | {timed.backend for timed, slower, _ in others if not slower}
         backend = min(tied, key=self._preferred[point.shape.family].index)
@@ -247,13 +249,14 @@ class PointJudge:
         return BackendChoice(point, backend, confidence, sampled, against.backend, margin, interval)
 
     def _compare_with_fastest(self, point: WorkloadPoint, timed: BackendTime) -> tuple[bool, bool]:
-        """Returns whether `timed` is shown to be slower than the fastest, and whether samples were available for it."""
+        """Returns whether `timed` is shown to be slower than the point's fastest backend, and whether both have
+        samples."""
         interval = self._compute_interval(point.fastest, timed)
         beyond = timed.median_us / point.fastest.median_us - 1 >= self._margin
         return beyond and (interval is None or interval[0] > 0), interval is not None
 
     def _compute_interval(self, base: BackendTime, other: BackendTime) -> tuple[float, float] | None:
-        """Returns the 95 % interval of the other's time over the base's, minus 1; None if no spread is known."""
+        """Returns the 95 % interval of `other`'s time over `base`'s, minus 1; None if no spread is known."""
         if not base.processes or not other.processes:
             return None
         estimates = [
@@ -285,7 +288,7 @@ def _format_case(timed: BackendTime) -> str:
 
 
 def _rank_backends(points: Sequence[WorkloadPoint], incumbent: str) -> Mapping[str, list[str]]:
-    """Returns the backends of each family: the incumbent first, then by how often each is the fastest of several."""
+    """Returns family -> its backends, the incumbent first, then by how often each is the fastest of several."""
     wins: dict[str, Counter[str]] = {}
     measured: dict[str, Counter[str]] = {}
     for point in points:

@@ -37,7 +37,8 @@ _COLUMNS = (
 
 
 def render_table(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing], width: int) -> str:
-    """Returns the text for a terminal of this width, at least 80 columns."""
+    """Returns the dispatch table for a terminal of `width` columns, at least 80: `told`, a legend, a table per family,
+    what was never measured, and what was left out."""
     width = max(width, MIN_WIDTH)
     lines = [*(one_line(line, 1000) for line in told), *legend_lines(table)]
     body = [_fit_table(of_family, width) for of_family in make_tables(table)]
@@ -49,7 +50,7 @@ def render_table(table: DispatchTable, told: Sequence[str], missing: Sequence[Mi
 
 
 def render_markdown(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing]) -> str:
-    """Returns the text as Markdown."""
+    """Returns the content of `render_table` as Markdown."""
     lines = [*(one_line(line, 1000) for line in told), *legend_lines(table)]
     listed = [
         f"### {heading}\n\n{render_markdown_tables(items, [])}" for heading, items in closing_lists(table, missing)
@@ -58,7 +59,8 @@ def render_markdown(table: DispatchTable, told: Sequence[str], missing: Sequence
 
 
 def legend_lines(table: DispatchTable) -> list[str]:
-    """Returns lines that explain the cells, and the families that have only one backend."""
+    """Returns lines that explain the columns incumbent, margin and of, and name the families that have only one
+    backend."""
     lines = [
         "incumbent: chosen at ties and for everything that was never measured",
         f"margin: extra time of the fastest other backend; it is a tie below {table.margin * 100:g} %, or if the 95 % "
@@ -75,7 +77,7 @@ def legend_lines(table: DispatchTable) -> list[str]:
 
 
 def make_tables(table: DispatchTable) -> list[Table]:
-    """Returns one table per family and axis, of families with something to choose."""
+    """Returns one table per family and size field, for the families in which some workload has two or more backends."""
     decided = _decided_families(table)
     shown = sorted((group for group in table.groups if group.shape.family in decided), key=_table_key)
     found = []
@@ -89,7 +91,8 @@ def make_tables(table: DispatchTable) -> list[Table]:
 
 
 def closing_lists(table: DispatchTable, missing: Sequence[Missing]) -> list[tuple[str, list[str]]]:
-    """Returns (heading, lines) of unmeasured sizes and combinations, and of cases that were left out."""
+    """Returns (heading, lines) of unmeasured sizes and combinations, of backends absent at some sizes, and of cases
+    that were left out."""
     unmeasured = [
         *_unmeasured_sizes(table.groups),
         *_unmeasured_combinations(missing),
@@ -250,7 +253,8 @@ def _format_count(number: int, what: str) -> str:
 
 
 def _fit_table(table: Table, width: int) -> str:
-    """Returns the fullest form that fits: whole, without last columns, or with shapes on their own lines."""
+    """Returns a table's text in the fullest form that fits: whole, without the last column, or with shapes on their own
+    lines; the narrowest form if none fits."""
     narrower = _drop_last_column(table)
     forms = (_render_whole(table), _render_whole(narrower), _render_under_shapes(table), _render_under_shapes(narrower))
     fewest = _render_under_shapes(_drop_last_column(narrower))

@@ -24,7 +24,7 @@ LOSES = "cases of ck and aiter.* are UNSUPPORTED"
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns one finding that says which aiter is installed."""
+    """Returns one finding 'aiter': whether ROCm's, its stale pre-release, an unrelated one or none is installed."""
     folder = package_folder()
     if folder is None:
         return (_absent_finding(here),)
@@ -47,7 +47,7 @@ def probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def package_folder() -> Path | None:
-    """Returns the folder of the package `aiter`, ROCm's or not; None if there is none."""
+    """Returns the folder of the package `aiter`, ROCm's or not (the file of a single module); None if there is none."""
     try:
         spec = importlib.util.find_spec("aiter")
     except ValueError:  # sys.modules holds a module of that name without a spec
@@ -59,7 +59,7 @@ def package_folder() -> Path | None:
 
 
 def is_rocm_aiter(folder: Path) -> bool:
-    """Returns whether the folder holds two files that ROCm's package has."""
+    """Returns whether the folder holds ops/mha.py and jit/, as ROCm's aiter does."""
     return (folder / "ops/mha.py").is_file() and (folder / "jit").is_dir()
 
 
@@ -70,8 +70,8 @@ def _absent_finding(here: Surroundings) -> DoctorFinding:
 
 
 def _stranger_finding(here: Surroundings, folder: Path) -> DoctorFinding:
-    """Returns the finding for an unrelated package: a problem on AMD; else a warning, because aiter needs an AMD
-    GPU."""
+    """Returns the finding for an `aiter` that is not ROCm's: a problem with an AMD GPU; else a warning, because ROCm's
+    aiter needs an AMD GPU."""
     where = (f"in {folder}",)
     status = Status.PROBLEM if here.vendor == "amd" else Status.WARNING
     if is_rocm_aiter(folder / "aiter"):

@@ -53,7 +53,7 @@ _LONGEST_COMMON_PART = 3
 
 
 def check_bundle_name(path: Path) -> None:
-    """Raises UsageError if the name does not end in .zip, is a folder, or lies in a folder that does not exist."""
+    """Raises UsageError if the archive's path does not end in .zip, is a folder, or lies in no existing folder."""
     if path.suffix != SUFFIX:
         raise UsageError(f"--bundle {path}: the archive is a zip file, which bug trackers take; name it FILE{SUFFIX}")
     if path.is_dir():
@@ -85,8 +85,8 @@ def write_bundle(
 
 
 def list_members(report: DoctorReport, show: Show, here: Surroundings, private: Private) -> Iterator[tuple[str, str]]:
-    """Yields (name, content) of each member. Redacts the report before rendering, which breaks long names into
-    lines."""
+    """Yields (name, content) of each file of the archive: report, packages, environment, results, logs; all redacted.
+    The report is redacted before rendering, which breaks long names into lines."""
     yield "doctor.json", _format_json(redact_tree(report_json(report), private))
     yield "doctor.txt", redact_text(show(_redact_report(report, private)), private)
     yield "packages.txt", redact_text(_render_packages(), private)
@@ -123,7 +123,7 @@ def _render_packages() -> str:
 
 
 def _render_environment(here: Surroundings, private: Private) -> str:
-    """Returns only the variables that can change measurements, redacted."""
+    """Returns lines NAME=value of the variables that can change measurements, with private parts redacted."""
     shown = {
         redact_text(name, private): SECRET if is_secret_name(name) else redact_text(value, private)
         for name, value in list_relevant_variables(here.environ).items()
@@ -141,7 +141,7 @@ def _render_results(path: Path, private: Private) -> str:
 
 
 def _strip_folders(value: Any) -> Any:
-    """Returns the value with shorter node ids: 'suites/client/test_a.py::test_b' -> 'test_a.py::test_b'."""
+    """Returns a JSON value with shorter node ids: 'suites/client/test_a.py::test_b' -> 'test_a.py::test_b'."""
     if isinstance(value, dict):
         return {key: _shorten_id(item) if key == "nodeid" else _strip_folders(item) for key, item in value.items()}
     return [_strip_folders(item) for item in value] if isinstance(value, list) else value
@@ -155,7 +155,7 @@ def _shorten_id(nodeid: Any) -> Any:
 
 
 def _newest_logs(folder: Path) -> list[Path]:
-    """Returns the worker logs of the newest run, latest first."""
+    """Returns the worker logs of the newest run below `folder`, latest first, at most MOST_LOGS; else an empty list."""
     try:
         runs = [path for path in folder.iterdir() if path.is_dir()]
         newest = max(runs, key=lambda path: path.name, default=None)
@@ -168,7 +168,8 @@ def _newest_logs(folder: Path) -> list[Path]:
 
 
 def _read_tail(path: Path) -> str:
-    """Returns the end of a log, from the start of a line: redaction would miss a name that is cut in two."""
+    """Returns the last TAIL_BYTES of a log, from the start of a line: redaction would miss a name that is cut in two.
+    If the log cannot be read, the text says so."""
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -182,7 +183,7 @@ def _read_tail(path: Path) -> str:
 
 
 def _make_file_name(name: str) -> str:
-    """Returns the name with characters that any file system accepts."""
+    """Returns the first 60 characters of `name`, with '-' for each that some file system may refuse."""
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:60]
 
 
@@ -205,7 +206,8 @@ def collect_private(here: Surroundings) -> Private:
 
 
 def _list_users(here: Surroundings) -> Iterator[str]:
-    """Yields names of the account and its person: full name, its spellings without spaces, and its longer parts."""
+    """Yields names of the account and its person: full name, that without or with other separators, its longer
+    words."""
     yield from (here.environ.get(name, "") for name in USER_VARIABLES)
     yield from (os.path.basename(home.rstrip("/")) for home in _list_homes(here))
     account = _find_account()
@@ -248,7 +250,7 @@ def _list_hosts(here: Surroundings) -> Iterator[str]:
 
 
 def _find_account() -> pwd.struct_passwd | None:
-    """Returns the user's account; None in a container whose user has no entry."""
+    """Returns the user's entry in the system's accounts; None in a container whose user has no entry."""
     try:
         return pwd.getpwuid(os.getuid())
     except KeyError:

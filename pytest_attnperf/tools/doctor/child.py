@@ -45,20 +45,20 @@ def answer_of(command: Sequence[str], *, limit_s: float, environ: Mapping[str, s
 
 
 def last_error(text: str) -> str:
-    """Returns the last line of an error output that is not blank: it names the error."""
+    """Returns the last line of an error output that is not blank, because it names the error; '' if all are."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
 @atexit.register
 def end_all() -> None:
-    """Kills processes that still run, so that none stays on a GPU. Ctrl-C of the terminal does not reach them."""
+    """Kills the processes of `answer_of` that still run, so that none stays on a GPU. Ctrl-C does not reach them."""
     for process in tuple(_running):
         _kill(process)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kills a process with its group, because what it started may hold the pipes open."""
+    """Kills a process that has not ended, with its group, because what it started may hold the pipes open."""
     if process.returncode is None:  # not waited for yet, so the id still belongs to it
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -21,7 +21,7 @@ DRIVER = {"amd": ("hipcc", ("opt/rocm/bin",)), "nvidia": ("nvcc", ("usr/local/cu
 
 
 def clang_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Checks whether a clang here compiles HIP for the GPU's architecture, or for gfx942 without an AMD GPU."""
+    """Returns one finding 'clang': whether one compiles HIP for the GPU's architecture, gfx942 without an AMD GPU."""
     arch = next(iter(kfd.list_architectures(here.system)), DEFAULT_ARCH)
     try:
         found = find_toolchain(arch, here.environ)
@@ -36,7 +36,7 @@ def clang_probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def objdump_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Checks whether AMD code objects can be disassembled."""
+    """Returns one finding 'llvm-objdump': whether one here can disassemble AMD code objects."""
     arch = next(iter(kfd.list_architectures(here.system)), DEFAULT_ARCH)
     try:
         found = find_objdump(arch)
@@ -47,7 +47,8 @@ def objdump_probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def gpu_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Checks the GPU's runtime compiler in torch, and the compiler driver that builds extensions and aiter."""
+    """Returns two findings: the runtime compiler (hipRTC or NVRTC), and the compiler driver (hipcc or nvcc) that builds
+    extensions and aiter. Returns none without a GPU."""
     if not here.vendor:
         return ()
     return (_probe_runtime(here), _probe_driver(here))
@@ -81,13 +82,13 @@ def _probe_driver(here: Surroundings) -> DoctorFinding:
 
 
 def _list_tool_folders(here: Surroundings, folders: Sequence[str]) -> list[str]:
-    """Returns the vendor's folders, after the one that the environment names."""
+    """Returns where to look for compilers: bin of ROCM_PATH or CUDA_HOME if it is set, then `folders`."""
     named = here.environ.get("ROCM_PATH" if here.vendor == "amd" else "CUDA_HOME", "")
     return [*([f"{named.lstrip('/')}/bin"] if named else []), *folders]
 
 
 def _list_libraries(here: Surroundings, library: str) -> Iterator[Path]:
-    """Yields paths of the library: in torch, in NVIDIA's wheels, and in the system's ROCm or CUDA."""
+    """Yields files whose names begin with `library`: in torch, in NVIDIA's wheels, in the system's ROCm or CUDA."""
     try:
         spec = importlib.util.find_spec("torch")
     except ValueError:

@@ -75,7 +75,7 @@ class _Running:
     done: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
-        """Starts the probe; its time limit counts from here."""
+        """Starts the probe in a daemon thread and returns; its time limit counts from here."""
         self.started_s = time.monotonic()
         threading.Thread(target=self._run_probe, daemon=True, name=f"doctor-{self.probe.name}").start()
 
@@ -88,7 +88,8 @@ class _Running:
         self.done.set()
 
     def wait_for_answer(self) -> Examined:
-        """Waits for the probe until its limit and returns its findings, or that it was too slow."""
+        """Waits for the probe until its time limit and returns its findings. If it is too slow, raised, or answered
+        something invalid, this is one UNKNOWN finding."""
         is_done = self.done.wait(max(0.0, self.started_s + self.probe.limit_s - time.monotonic()))
         ended_s = self.ended_s if is_done else time.monotonic()
         findings = self._read_answer() if is_done else (_too_slow(self.probe),)
@@ -106,8 +107,8 @@ class _Running:
 
 
 def run_probes(probes: Sequence[Probe], surroundings: Surroundings) -> DoctorReport:
-    """Runs probes in parallel. On a GPU, those that list its processes run alone before, those that time run alone
-    after.
+    """Runs probes in parallel and returns their report. On a GPU, probes with `first` run alone before the others,
+    because they list its processes; those with `alone` run alone after them, because they time.
 
     No probe takes longer than its limit; those with the longest limit start first. Without a GPU, probes that need one
     are left out. Errors in a probe do not raise here."""
@@ -133,9 +134,8 @@ def run_probes(probes: Sequence[Probe], surroundings: Surroundings) -> DoctorRep
 
 
 def clean_answer(answer: object) -> tuple[DoctorFinding, ...]:
-    """Returns the findings of an answer, each text on one line without control characters.
-
-    Raises TypeError or ValueError if it is no sequence of findings."""
+    """Returns the findings that a probe answered, each text on one line without control characters. Raises TypeError or
+    ValueError if the answer is no sequence of findings."""
     if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
         raise TypeError(f"it is a {type(answer).__name__}, not a list of findings")
     return tuple(_clean_finding(each) for each in answer)
@@ -170,7 +170,7 @@ def _clean_text(text: str) -> str:
 
 
 def _format_error(error: BaseException) -> str:
-    """Returns the first line of an exception's text; its __str__ may raise, too."""
+    """Returns the first line of an exception's text, a substitute if its __str__ raises or gives none."""
     try:
         lines = str(error).strip().splitlines()
     except Exception:
@@ -187,7 +187,8 @@ def _unknown_finding(name: str, value: str, fix: str) -> DoctorFinding:
 
 
 def report_json(report: DoctorReport) -> dict[str, Any]:
-    """Returns the report as objects, lists, texts and numbers."""
+    """Returns the report as a dict for JSON: version, timer, number of findings by status, probes that did not run, the
+    findings, and seconds by probe."""
     return {
         "schema": SCHEMA,
         "version": __version__,

@@ -40,12 +40,13 @@ class WriteFolder:
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns one finding for each folder, and one for shared memory if it exists."""
+    """Returns a finding on space and write access of each folder that runs write into, and on /dev/shm if it exists."""
     return [*(_probe_folder(place, here) for place in list_write_folders(here)), *_probe_shared_memory(here)]
 
 
 def list_write_folders(here: Surroundings) -> list[WriteFolder]:
-    """Returns the folders that runs of this project write into, by the environment; aiter's only if it is ROCm's."""
+    """Returns the folders that runs of this project write into, as the environment places them. Those of Triton,
+    Inductor and ROCm's aiter are listed only if the package is installed."""
     temporary = Path(here.environ.get("TMPDIR") or tempfile.gettempdir())
     found = [
         WriteFolder(".attnperf", here.root / ".attnperf", "results, logs, compiled objects and local baselines"),
@@ -71,7 +72,7 @@ def list_write_folders(here: Surroundings) -> list[WriteFolder]:
 
 
 def _triton_cache(here: Surroundings) -> Path:
-    """Returns Triton's cache folder by Triton's own rule (`knobs.cache`)."""
+    """Returns Triton's cache folder: TRITON_CACHE_DIR, else .triton/cache in TRITON_HOME or the home folder."""
     named = here.environ.get("TRITON_CACHE_DIR")
     if named:
         return Path(named)
@@ -91,7 +92,8 @@ def _user_name() -> str:
 
 
 def _probe_folder(place: WriteFolder, here: Surroundings) -> DoctorFinding:
-    """Returns the worst finding of a folder: cannot be written, full, forbids libraries, little space, network disk."""
+    """Returns the finding of a folder, the worst that holds: no folder, cannot be written, full, forbids libraries,
+    little space, network disk; else OK."""
     stands = _nearest_existing(place.folder)
     elsewhere = (
         f"export {place.variable}=<a folder with room>" if place.variable else "free space, or mount it otherwise"
@@ -135,7 +137,7 @@ def _noexec_flag() -> int:
 
 
 def _file_system(folder: Path, here: Surroundings) -> str:
-    """Returns the type of the file system that the folder is on; '' if the machine does not say."""
+    """Returns the type of the file system that holds the folder, e.g. 'nfs4'; '' if the mounts cannot be read."""
     try:
         mounts = [line.split() for line in here.system.read("proc/self/mounts").splitlines()]
     except ProbeError:

@@ -14,12 +14,13 @@ NVIDIA = "nvidia"
 
 
 def list_tokens(surroundings: Surroundings) -> tuple[str, ...]:
-    """Returns the value of CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES for each visible GPU."""
+    """Returns for each visible GPU the text that selects it in CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES."""
     return visible_gpus(surroundings.environ, surroundings.system.root)
 
 
 def list_cards(surroundings: Surroundings) -> dict[str, kfd.KfdCard]:
-    """Returns AMD's cards by token. Raises ProbeError for one that the driver does not show."""
+    """Returns the driver's entry for each visible AMD GPU, by its token in HIP_VISIBLE_DEVICES. Raises ProbeError for a
+    GPU that the driver does not show."""
     return {
         token: kfd.find_card(token, surroundings.system, surroundings.environ)
         for token in visible_gpus(surroundings.environ, surroundings.system.root)
@@ -27,7 +28,8 @@ def list_cards(surroundings: Surroundings) -> dict[str, kfd.KfdCard]:
 
 
 def format_by_gpu(values: Mapping[str, str]) -> str:
-    """Joins equal values: {'0': 'SPX', '1': 'SPX'} -> 'SPX on all 2 GPUs'; others name their GPUs; '' without a GPU."""
+    """Returns the values of GPUs in one line: {'0': 'SPX', '1': 'SPX'} -> 'SPX on all 2 GPUs'; different values name
+    their GPUs; '' without a GPU."""
     by_value: dict[str, list[str]] = {}
     for token, value in values.items():
         by_value.setdefault(value, []).append(token)
@@ -38,13 +40,14 @@ def format_by_gpu(values: Mapping[str, str]) -> str:
 
 
 def unknown_finding(name: str, error: object, fix: str = "") -> DoctorFinding:
-    """Returns the finding for a fact that could not be read."""
+    """Returns an UNKNOWN finding whose value is `error`, the reason why the fact `name` could not be read."""
     meaning = "it could not be read, so it may be wrong"
     return DoctorFinding(name, Status.UNKNOWN, f"not known: {error}", meaning, fix)
 
 
 def ask_or_unknown(name: str, fix: str, look: Callable[[], DoctorFinding]) -> DoctorFinding:
-    """Returns the finding of `look`, or one that the fact could not be read: a failure hides no other finding."""
+    """Returns the finding of `look`. If that raises ProbeError, returns an UNKNOWN finding with `name` and `fix`, so
+    that other findings are still shown."""
     try:
         return look()
     except ProbeError as error:

@@ -29,7 +29,8 @@ _LOCK = re.compile(r"^\d+: (?:FLOCK|POSIX|OFDLCK)\s+\S+\s+WRITE\s+(\d+)\s+[0-9a-
 
 
 def probe(surroundings: Surroundings, locks: Path | None = None) -> Sequence[DoctorFinding]:
-    """Returns the findings 'GPU processes' and 'GPU lease'. locks: the folder of leases; default: that of runs."""
+    """Returns two findings: 'GPU processes', other programs on the visible GPUs, and 'GPU lease', GPUs that another
+    timing run holds. `locks` is the folder of leases; default: that of runs."""
     return [
         ask_or_unknown(PROCESSES, NO_SMI if surroundings.vendor != AMD else "", lambda: _probe_processes(surroundings)),
         ask_or_unknown(LEASE, "", lambda: _probe_leases(surroundings, locks)),
@@ -47,7 +48,8 @@ def _probe_processes(surroundings: Surroundings) -> DoctorFinding:
 
 
 def _find_processes(surroundings: Surroundings) -> dict[str, list[str]]:
-    """Returns by GPU the processes that are not ours. Raises ProbeError if they cannot be listed."""
+    """Returns, by GPU, processes that compute on it and were not started by us, each as 'pid name'. Raises ProbeError
+    if they cannot be listed."""
     system = surroundings.system
     if surroundings.vendor == AMD:
         found = {
@@ -67,7 +69,7 @@ def _is_ours(process: str, system: System) -> bool:
 
 
 def _is_own_descendant(pid: int, system: System) -> bool:
-    """Returns whether this process is ours or was started by us, at any depth."""
+    """Returns whether process `pid` is this one or was started by it, at any depth; False if that cannot be read."""
     for _ in range(ANCESTORS_MAX):
         if pid == os.getpid():
             return True
@@ -92,7 +94,8 @@ def _suggest_fix(busy: Mapping[str, Sequence[str]], surroundings: Surroundings) 
 
 
 def _probe_leases(surroundings: Surroundings, locks: Path | None) -> DoctorFinding:
-    """Returns the finding on leases. Takes each lease and releases it at once: there is no other way to check."""
+    """Returns the finding 'GPU lease': which visible GPUs another timing run holds. Takes each lease and releases it at
+    once: there is no other way to check."""
     names = list_tokens(surroundings)
     try:
         folder = lease_directory() if locks is None else locks

@@ -57,9 +57,8 @@ class CaseNoise:
 
 
 def compute_case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
-    """Computes the noise of a case from its samples, one per process.
-
-    Raises ValueError for fewer than two processes, for samples without times, and if timers differ."""
+    """Returns the noise of a case from its samples, one per process. Raises ValueError for fewer than two processes,
+    for samples without times, and if timers differ."""
     if len(samples) < LEAST_PROCESSES:
         raise ValueError(f"{case}: {len(samples)} process; a standard deviation needs at least {LEAST_PROCESSES}")
     timers = sorted({each.timer for each in samples})
@@ -101,7 +100,8 @@ def smallest_detectable(median_us: float, relative_sd: float, policy: Policy | N
 
 
 def list_findings(cases: Sequence[CaseNoise], causes: Sequence[str], failure: str = "") -> list[DoctorFinding]:
-    """Returns one finding per case. causes: bad findings of other probes; failure: why there are no more processes."""
+    """Returns a finding 'noise of CASE' for each case. `causes` are bad findings of other probes, which may explain
+    noise; `failure` is why no more processes ran, '' if none failed."""
     return [_make_finding(case, causes, failure) for case in cases]
 
 
@@ -132,7 +132,7 @@ def _make_finding(case: CaseNoise, causes: Sequence[str], failure: str) -> Docto
 
 
 def _suggest_fix(case: CaseNoise, causes: Sequence[str]) -> str:
-    """Returns the likely causes by name; without any, how to find the cause."""
+    """Returns the fix for a noisy case: the likely causes by name; without any, how to find the cause."""
     if causes:
         return f"fix this first: {'; '.join(causes)}"
     if case.clock_sd is not None and case.clock_sd > case.relative_sd / 2:
@@ -141,7 +141,7 @@ def _suggest_fix(case: CaseNoise, causes: Sequence[str]) -> str:
 
 
 def _detectable_beyond(limit: float, error: float) -> float:
-    """Returns the slowdown, as a fraction, whose observed ratio exceeds `limit` except in MISSED / 2 of looks."""
+    """Returns the slowdown, as a fraction, whose observed ratio is below `limit` in MISSED / 2 of measurements only."""
     return limit * compute_factor(upper_quantile(MISSED / 2) * error) - 1
 
 
@@ -151,7 +151,8 @@ def _clock_sd(processes: Sequence[ProcessSummary]) -> float | None:
 
 
 def parse_samples(record: Mapping[str, object]) -> Samples:
-    """Makes samples of what a self-test process prints. Raises ValueError if it is invalid."""
+    """Returns one case's samples from a record that a self-test process prints. Raises ValueError for an invalid
+    one."""
     try:
         blocks, clocks = (
             tuple(float(each) for each in _parse_list(record[name])) for name in ("block_us", "clock_mhz")

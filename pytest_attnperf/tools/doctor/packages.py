@@ -37,12 +37,13 @@ _RERUNS = re.compile(r"^[^#\n]*--reruns\b", re.MULTILINE)
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns findings on Python, this plugin, its dependencies and other plugins."""
+    """Returns four findings: Python, this plugin, its dependencies, and pytest plugins that disturb measurements."""
     return (_probe_python(here), _probe_plugin(), _probe_dependencies(here), _probe_other_plugins(here))
 
 
 def project_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns findings on whether the project has cases and registers backends."""
+    """Returns 'suites', whether the project's test files have cases, and 'backends', whether conftest.py registers
+    any."""
     return (_probe_cases(here), _probe_backends(here))
 
 
@@ -52,7 +53,8 @@ def _probe_python(here: Surroundings) -> DoctorFinding:
 
 
 def _probe_plugin() -> DoctorFinding:
-    """Checks whether pytest would load the plugin: by its entry point, because an importable folder is not enough."""
+    """Returns the finding whether pytest would load this plugin, by its entry point, because an importable folder is
+    not enough. A warning if two versions are on the path."""
     points = importlib.metadata.entry_points(group="pytest11")
     installed = version_of("pytest-attnperf")
     if any(point.value == OURS for point in points):
@@ -128,7 +130,8 @@ def _probe_cases(here: Surroundings) -> DoctorFinding:
 
 
 def _probe_backends(here: Surroundings) -> DoctorFinding:
-    """Searches conftest.py only. A plugin may register backends, too, which only pytest knows."""
+    """Returns the finding whether conftest.py registers backends or kernels. Plugins may register some, too, which only
+    pytest knows."""
     if _REGISTERS.search(_read_text(here.root / "conftest.py")):
         return DoctorFinding("backends", Status.OK, "conftest.py registers backends or kernels of this project")
     return DoctorFinding(
@@ -141,7 +144,7 @@ def _probe_backends(here: Surroundings) -> DoctorFinding:
 
 
 def _find_case_files(here: Surroundings) -> tuple[list[str], bool]:
-    """Returns test files with cases, relative to the project, and whether the search was complete."""
+    """Returns the test files with cases, relative to the project, and whether the search got through all files."""
     found: list[str] = []
     ends_s = here.clock() + SCAN_LIMIT_S
     for number, path in enumerate(_test_files(here.root)):

@@ -37,7 +37,8 @@ NO_SMI = "make nvidia-smi run here: it comes with the driver, and a container ne
 
 
 def probe(surroundings: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns 'compute partition', 'memory partition' of AMD; 'MIG', 'compute mode', 'persistence mode' of NVIDIA."""
+    """Returns findings on how the GPUs are divided: 'compute partition' and 'memory partition' for AMD; 'MIG', 'compute
+    mode' and 'persistence mode' for NVIDIA."""
     return _probe_amd(surroundings) if surroundings.vendor == AMD else _probe_nvidia(surroundings)
 
 

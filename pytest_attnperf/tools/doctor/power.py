@@ -55,7 +55,7 @@ class Cap:
 
     @property
     def is_lowered(self) -> bool:
-        """Whether the cap is below the default by more than rounding."""
+        """Whether the current cap is below the default by more than rounding."""
         return self.now_w < CAP_SLACK * self.default_w
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Cap:
 
 
 def probe(surroundings: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns 'power cap' and 'temperature'; also 'performance level' of AMD, 'clocks' of NVIDIA."""
+    """Returns the findings 'power cap' and 'temperature'; also 'performance level' for AMD, 'clocks' for NVIDIA."""
     return _probe_amd(surroundings) if surroundings.vendor == AMD else _probe_nvidia(surroundings)
 
 
@@ -90,7 +90,7 @@ def _probe_amd(surroundings: Surroundings) -> list[DoctorFinding]:
 
 
 def _read_amd_cap(address: str, system: System) -> Cap:
-    """Returns the card's power cap. Raises ProbeError if it shows none."""
+    """Returns the current and default power cap of the card at a PCI address. Raises ProbeError if it has none."""
     folder = f"sys/bus/pci/devices/{address}"
     now = _read_microwatts(folder, "power1_cap", system)
     if now is None:
@@ -177,7 +177,8 @@ def _judge_caps(seen: Mapping[str, Cap], more: Callable[[str, float], str]) -> D
 
 
 def _judge_clocks(state: Mapping[str, DeviceReading]) -> DoctorFinding:
-    """Returns why the clock is low now. The driver reports clocks that its settings lower, but no locked ones."""
+    """Returns the finding 'clocks': what lowers the compute clocks now. The driver reports lowering by its settings,
+    but no locked clocks."""
     name = "clocks"
     reasons = {token: reading.values.get("throttle_reasons", "") for token, reading in state.items()}
     clocks = {token: reading.values.get("sm_clock_mhz", "") for token, reading in state.items()}
@@ -202,7 +203,7 @@ def _judge_clocks(state: Mapping[str, DeviceReading]) -> DoctorFinding:
 
 
 def _judge_temperatures(state: Mapping[str, DeviceReading]) -> DoctorFinding:
-    """Returns the finding on temperature. Raises ProbeError if a GPU gives none."""
+    """Returns the finding 'temperature', a warning from HOT_C on. Raises ProbeError if a GPU gives none."""
     name = "temperature"
     seen = {token: reading.values.get("temperature_c", "") for token, reading in state.items()}
     if not all(seen.values()):

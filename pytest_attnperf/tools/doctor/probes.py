@@ -68,7 +68,8 @@ class Probe:
 
 
 def _later(module: str, function: str = "probe") -> Callable[[Surroundings], Sequence[DoctorFinding]]:
-    """Returns a probe that imports its module when it runs, so that an import error is one UNKNOWN finding."""
+    """Returns a function that imports `module` of this folder and calls its `function` when the probe runs, so that an
+    import error is one UNKNOWN finding."""
 
     def run(here: Surroundings) -> Sequence[DoctorFinding]:
         look = import_listed_function(

@@ -18,7 +18,7 @@ _AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+) kB", re.MULTILINE)
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns findings on cores and load, the container's limit, and memory."""
+    """Returns 'cpu' with its cores and load, 'cpu limit' if a container has one, and 'memory' if its size is known."""
     cores = len(os.sched_getaffinity(0))
     return [_probe_load(here, cores), *_probe_quota(here, cores), *_probe_memory(here.system)]
 
@@ -43,7 +43,8 @@ def _read_cpu_name(system: System) -> str:
 
 
 def _probe_quota(here: Surroundings, cores: int) -> list[DoctorFinding]:
-    """Checks the container's CPU limit. A container that exceeds it stops until the next period, even in a sample."""
+    """Returns 'cpu limit', a warning if it is below the number of cores; nothing without a limit. A container that
+    exceeds it stops until the next period, even in a sample."""
     quota = read_cpu_quota(here.system)
     if quota is None:
         return []

@@ -65,7 +65,8 @@ class Private:
 
 @functools.lru_cache(maxsize=4096)
 def redact_text(text: str, private: Private) -> str:
-    """Returns the text without private parts. Redacting twice changes nothing more."""
+    """Returns the text with private names, folders, secrets and addresses replaced by marks such as <user>. Redacting
+    twice changes nothing more."""
     text = _SLASH.sub("/", _ANSI.sub(" ", text))
     text = _apply_rules(text, _ADDRESSES)
     text = _redact_secrets(text, private.secrets)
@@ -81,7 +82,7 @@ def redact_text(text: str, private: Private) -> str:
 
 
 def redact_tree(value: Any, private: Private) -> Any:
-    """Returns a JSON value with all of its texts redacted, including keys."""
+    """Returns a JSON value with all of its texts redacted, including keys and secrets of a command's arguments."""
     if isinstance(value, str):
         return redact_text(value, private)
     if isinstance(value, dict):
@@ -105,8 +106,8 @@ def is_secret_name(name: str) -> bool:
 
 
 def _redact_value(key: Any, item: Any, private: Private) -> Any:
-    """Redacts a field by its name, if that suggests a secret or serial number, else by its text. Searches lists and
-    objects."""
+    """Returns <secret> if the field's name suggests a secret or serial number, else its value redacted. Searches lists
+    and objects."""
     if isinstance(item, (str, int)) and not isinstance(item, bool) and _SERIAL_NAME.search(str(key)):
         return SECRET
     return SECRET if isinstance(item, str) and is_secret_name(str(key)) else redact_tree(item, private)
@@ -114,7 +115,8 @@ def _redact_value(key: Any, item: Any, private: Private) -> Any:
 
 @functools.cache
 def _list_spellings(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns each value and its lines in all spellings: URL-quoted, in JSON, in a repr, in both Unicode forms."""
+    """Returns each value and each of its lines as it may be written: plain, URL-quoted, in JSON, in a repr, in two
+    Unicode forms."""
     found: list[str] = []
     for value in (line for text in values for line in (text.strip(), *text.split("\n"))):
         for form in (unicodedata.normalize("NFC", value), unicodedata.normalize("NFD", value)):
@@ -125,7 +127,8 @@ def _list_spellings(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _redact_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """Replaces secrets in any letter case, because URL quoting may use either case."""
+    """Returns the text with <secret> for each secret in any letter case, because URL quoting may use either case. Short
+    secrets stay."""
     for value in sorted(_list_spellings(secrets), key=len, reverse=True):
         mixed = not value.isalpha() and not value.isdigit()
         if len(value) >= SHORTEST_SECRET:
@@ -136,7 +139,8 @@ def _redact_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def _redact_folders(text: str, folders: tuple[str, ...]) -> str:
-    """Replaces a home with the path below it, which may identify its owner. Paths inside of site-packages stay."""
+    """Returns the text with <home> for each home folder and the path below it, which may identify its owner. Paths
+    inside of site-packages stay."""
     for folder in sorted({each.rstrip("/") for each in folders}, key=len, reverse=True):
         if len(folder) > 1:
             home = re.escape(folder)
@@ -146,11 +150,9 @@ def _redact_folders(text: str, folders: tuple[str, ...]) -> str:
 
 
 def _redact_names(text: str, names: tuple[str, ...], by: str) -> str:
-    """Replaces names in any letter case as whole words; an underscore or digit also ends a word ('anna_2',
-    'torch_anna').
-
-    A long name with more than letters, such as 'gpu-node-17', is replaced anywhere, because no other word contains
-    it."""
+    """Returns the text with `by` for each name, in any letter case and as a whole word; an underscore or digit also
+    ends a word ('anna_2', 'torch_anna'). A long name with more than letters, such as 'gpu-node-17', is replaced
+    anywhere, because no other word contains it."""
     for name in sorted(_list_spellings(names), key=len, reverse=True):
         if len(name) >= 2 and name.lower() not in COMMON_NAMES:
             anywhere = not name.isalpha() and len(name) >= LONG_NAME
@@ -166,24 +168,26 @@ def _apply_rules(text: str, rules: Rules) -> str:
 
 
 def _redact_url(found: re.Match[str]) -> str:
-    """Keeps public addresses and replaces others, which may identify an employer or hold a password."""
+    """Returns the matched address if it is public; else <url>, as it may identify an employer or hold a password."""
     address = found[0]
     return address if _PUBLIC.match(address) and "@" not in address and "?" not in address else URL
 
 
 def _redact_assigned(found: re.Match[str]) -> str:
-    """Replaces a value; keeps the name before it and its quotes."""
+    """Returns the matched assignment with <secret> as its value; the name before it and its quotes stay."""
     quote = found["quote"] or ""
     return f"{found['name']}{quote}{SECRET}{quote}"
 
 
 def _hash_identifier(found: re.Match[str]) -> str:
-    """Returns a short hash: equal for one device, so that lines can be matched, and not reversible."""
+    """Returns a short hash of the matched device identifier: equal for one device, so that lines can be matched, and
+    not reversible."""
     return f"<id:{hashlib.sha256(found[0].lower().encode()).hexdigest()[:8]}>"
 
 
 def _redact_path(found: re.Match[str]) -> str:
-    """Keeps device files and folders that every machine has; replaces other paths."""
+    """Returns the matched path if every machine has it (device files, system folders); <site-packages>/... for a
+    package's file; else <path>."""
     path = found[0]
     if _KNOWN_PATH.match(path) or (path.count("/") == 1 and len(path) < 4):
         return path

@@ -58,7 +58,8 @@ def read_group(path: Path) -> str:
 def probe(
     surroundings: Surroundings, access: Access = can_read_and_write, group: GroupOf = read_group
 ) -> Sequence[DoctorFinding]:
-    """Returns 'kfd', 'render nodes', 'container' for AMD; 'nvidia nodes' for NVIDIA; 'device nodes' without either."""
+    """Returns findings on whether device nodes may be opened: 'kfd', 'render nodes' and, if system calls are filtered,
+    'container' for AMD; 'nvidia nodes' for NVIDIA; 'device nodes' without either."""
     found = [*_probe_amd(surroundings, access, group), *_probe_nvidia(surroundings, access, group)]
     if found:
         return found
@@ -83,7 +84,7 @@ def _probe_amd(surroundings: Surroundings, access: Access, group: GroupOf) -> li
 
 
 def _probe_without_kfd(surroundings: Surroundings) -> list[DoctorFinding]:
-    """Returns a finding if there is an AMD GPU or driver without /dev/kfd; otherwise nothing."""
+    """Returns a finding 'kfd' if there is an AMD GPU or driver although /dev/kfd is missing; otherwise nothing."""
     system = surroundings.system
     classes = _list_pci_classes(AMD_VENDOR, system)
     driver = (system.root / "sys/class/kfd/kfd").exists()
@@ -119,7 +120,8 @@ def _probe_render_nodes(surroundings: Surroundings, access: Access, group: Group
 
 
 def _list_render_minors(system: System) -> list[int]:
-    """Returns minor numbers of the GPUs that the driver shows. A GPU that the container withholds answers EPERM."""
+    """Returns N of each /dev/dri/renderDN whose GPU AMD's driver shows, sorted. A GPU that the container withholds
+    answers EPERM and is left out."""
     minors = []
     for folder in sorted((system.root / NODES).glob("*")):
         try:
@@ -152,7 +154,8 @@ def _probe_nvidia(surroundings: Surroundings, access: Access, group: GroupOf) ->
 def _judge_rights(
     name: str, nodes: Sequence[Path], surroundings: Surroundings, access: Access, group: GroupOf
 ) -> DoctorFinding:
-    """Returns PROBLEM if a node cannot be read and written, with its group and how to join it."""
+    """Returns the finding `name`: OK if all nodes can be read and written; else a problem, with the first refused
+    node's group and how to join it."""
     refused = [node for node in nodes if not access(node)]
     if not refused:
         return DoctorFinding(name, Status.OK, f"{_format_nodes(nodes)} may be read and written")
@@ -181,7 +184,7 @@ def _suggest_fix(name: str, owner: str, surroundings: Surroundings) -> str:
 
 
 def _format_nodes(nodes: Sequence[Path]) -> str:
-    """Returns the nodes' names, or the first, the last and their number if they are more than three."""
+    """Returns the paths of up to three device nodes; of more the first, the last and their number."""
     shown = [f"/dev/{'dri/' if node.parent.name == 'dri' else ''}{node.name}" for node in nodes]
     return ", ".join(shown) if len(shown) <= 3 else f"{shown[0]} to {shown[-1]} ({len(shown)})"
 

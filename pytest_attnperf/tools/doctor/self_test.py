@@ -40,9 +40,9 @@ _RUN = "run it by hand for the whole error: python -m pytest_attnperf.tools.doct
 
 
 def graph_probe(surroundings: Surroundings, ask: Ask | None = None) -> Sequence[DoctorFinding]:
-    """Returns 'timer', 'graph against events' and 'clock stamps' of a GPU.
-
-    The value of 'timer' begins with the timer that cases get: 'graph', 'event' or 'profiler', or 'none'."""
+    """Returns 'timer', 'graph against events' and 'clock stamps' from a test of one GPU in another process; 'timer'
+    alone if the test fails. The value of 'timer' begins with the timer that cases get: 'graph', 'event' or 'profiler',
+    or 'none'."""
     try:
         with _hold_lease(surroundings) as token:
             found = (ask or _make_ask(surroundings, token))(self_test_process.TIMER, TIMER_SECONDS)
@@ -63,8 +63,8 @@ def graph_probe(surroundings: Surroundings, ask: Ask | None = None) -> Sequence[
 def noise_probe(
     surroundings: Surroundings, ask: Ask | None = None, seconds: float = NOISE_SECONDS
 ) -> Sequence[DoctorFinding]:
-    """Returns 'noise of softmax', 'noise of attention', 'noise of gemm', over new processes until `seconds` are
-    used."""
+    """Returns 'noise of softmax', 'noise of attention', 'noise of gemm', from new processes that run until `seconds`
+    are used; one UNKNOWN finding 'noise' if fewer than two of them answered."""
     began_s = surroundings.clock()
     name = "noise"
     try:
@@ -91,10 +91,9 @@ def noise_probe(
 
 
 def _ask_processes(ask: Ask, clock: Callable[[], float], deadline_s: float) -> tuple[list[dict[str, Samples]], str]:
-    """Returns answers of processes run one after another, and the error that ended them; '' at the time or number
-    limit.
-
-    Another process starts only if the longest one so far would still end in time. The first may use all the time."""
+    """Returns the samples by case of each process, run one after another, and the error that ended this; '' if time or
+    number did. Another process starts only if the longest one so far would still end in time. The first may use all the
+    time."""
     answers: list[dict[str, Samples]] = []
     longest_s = 0.0
     while len(answers) < PROCESSES_MAX:
@@ -111,7 +110,8 @@ def _ask_processes(ask: Ask, clock: Callable[[], float], deadline_s: float) -> t
 
 
 def _parse_answer(found: Mapping[str, object]) -> dict[str, Samples]:
-    """Returns the samples by case. Raises ProbeError with the process's error, ValueError without samples."""
+    """Returns the samples by case of one process's answer. Raises ProbeError with the error that it reports, ValueError
+    if it holds no valid samples."""
     if self_test_process.ERROR in found:
         raise ProbeError(str(found[self_test_process.ERROR]))
     if not found:
@@ -125,7 +125,8 @@ def _parse_answer(found: Mapping[str, object]) -> dict[str, Samples]:
 
 
 def _list_causes(surroundings: Surroundings) -> list[str]:
-    """Returns the warnings and problems of other probes as 'name: value', without the lease, which we hold now."""
+    """Returns warnings and problems of GPU processes, power and partitions as 'name: value', without the lease, which
+    we hold."""
     found = [
         finding
         for probe in (gpu_processes.probe, power.probe, partitions.probe)
@@ -137,7 +138,8 @@ def _list_causes(surroundings: Surroundings) -> list[str]:
 
 @contextlib.contextmanager
 def _hold_lease(surroundings: Surroundings) -> Iterator[str]:
-    """Yields the token of a GPU and keeps other runs off it meanwhile. Raises UsageError if there is none."""
+    """Takes a visible GPU's lease, yields the GPU's token, and releases the lease at the end, so that other runs keep
+    off the GPU meanwhile. Raises UsageError if none is free."""
     lease = lease_gpu(list_tokens(surroundings), environ=surroundings.environ)
     try:
         yield lease.token
@@ -146,7 +148,8 @@ def _hold_lease(surroundings: Surroundings) -> Iterator[str]:
 
 
 def _make_ask(surroundings: Surroundings, token: str) -> Ask:
-    """Returns a function that runs a test in a new process that sees this GPU only."""
+    """Returns a function (kind, seconds) that runs a self-test in a new process that sees only the GPU `token`, and
+    returns its answer."""
     environ = dict(surroundings.environ)
     environ.pop("TRITON_INTERPRET", None)
     package = str(Path(pytest_attnperf.__file__).resolve().parents[1])
@@ -167,7 +170,8 @@ def _no_timer(why: str) -> DoctorFinding:
 
 
 def _timer_findings(found: Mapping[str, object]) -> list[DoctorFinding]:
-    """Makes findings of the self-test's answer. Raises KeyError, TypeError and ValueError if the answer is invalid."""
+    """Returns 'timer', 'graph against events' (if both gave a time) and 'clock stamps' from the self-test's answer.
+    Raises KeyError, TypeError and ValueError if the answer is invalid."""
     timer, why, empty_us = str(found["timer"]), str(found["why"]), _parse_number(found["empty_us"])
     empty = f"a nearly empty kernel takes {format_microseconds(empty_us)} us"
     details = (f"{found['device']}, torch {found['torch']}",)

@@ -22,14 +22,14 @@ Test = Callable[[str], dict[str, Any]]
 
 
 def timer_record(torch_device: str) -> dict[str, Any]:
-    """Returns the result of `self_test.timer_test` as builtins."""
+    """Returns the result of `timer_test` on the device as a dict of builtins, for JSON."""
     from pytest_attnperf.measure.self_test import timer_test
 
     return asdict(timer_test(torch_device))
 
 
 def noise_record(torch_device: str) -> dict[str, Any]:
-    """Returns the samples of `self_test.noise_samples` by case, as builtins."""
+    """Returns case -> its samples from `noise_samples` on the device, as builtins for JSON."""
     from pytest_attnperf.measure.self_test import noise_samples
 
     return {case: asdict(samples) for case, samples in noise_samples(torch_device).items()}
@@ -39,7 +39,7 @@ TESTS: dict[str, Test] = {TIMER: timer_record, NOISE: noise_record}
 
 
 def run_test(kind: str, torch_device: str, test: Test | None = None) -> str:
-    """Runs a test; returns its result as JSON, {"error": ...} if it raised. `test` replaces the one of `kind`."""
+    """Runs the test `kind` ('timer', 'noise') or `test`; returns its result as JSON, {"error": ...} if it raised."""
     try:
         found = (test or TESTS[kind])(torch_device)
     except Exception as error:  # a driver, a library or a missing torch may raise anything: the error is the answer
@@ -49,7 +49,8 @@ def run_test(kind: str, torch_device: str, test: Test | None = None) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the test that the arguments name and returns 0; returns 2 for invalid arguments."""
+    """Runs the test KIND on DEVICE, prints its JSON line and returns 0; for other arguments prints an error, returns
+    2."""
     if len(arguments) != 2 or arguments[0] not in TESTS or arguments[1] not in DEVICES:
         sys.stderr.write(f"self-test: expected one of {', '.join(TESTS)}, then one of {', '.join(DEVICES)}\n")
         return 2

@@ -11,7 +11,8 @@ from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundi
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns 'timer', and with a GPU 'graph against events' and 'clock stamps'. Without a GPU starts no process."""
+    """Returns the finding 'timer', which timer cases get; with a GPU also 'graph against events' and 'clock stamps'.
+    Without a GPU starts no process."""
     if here.has_gpu:
         from pytest_attnperf.tools.doctor.self_test import graph_probe
 

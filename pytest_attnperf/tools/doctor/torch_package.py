@@ -40,7 +40,8 @@ print(json.dumps({
 
 
 def build_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Checks whether the installed build fits this machine's GPU, from its metadata and its version file."""
+    """Returns one finding 'torch': whether it is installed and its build fits this machine's GPU, from its metadata and
+    its version file."""
     version, kind = gpus.torch_build(), gpus.torch_build_kind()
     if version is None:
         return (
@@ -69,7 +70,8 @@ def build_probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def device_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Checks whether torch can be imported, and which devices it sees. Returns nothing if it is not installed."""
+    """Returns one finding 'torch device': which devices an import in another process sees, or why the import fails.
+    Returns none if torch is not installed."""
     if gpus.torch_build() is None:
         return ()
     try:

@@ -18,7 +18,7 @@ _REQUIRED = re.compile(rf"^({'|'.join(sorted(TRITON_DISTRIBUTIONS, key=len, reve
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns one finding: version, whether torch requires it, and its backends."""
+    """Returns one finding 'triton': its version, whether torch requires that one, and the devices it compiles for."""
     found = {name: version for name in TRITON_DISTRIBUTIONS if (version := version_of(name))}
     folder = _find_package_folder()
     if not found and folder is None:

@@ -35,18 +35,18 @@ VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 
 
 def is_on(value: str) -> bool:
-    """Returns whether runtimes read the value as switched on."""
+    """Returns whether a variable's value switches its feature on: anything but '', 0, false, no, off and n."""
     return value.strip().lower() not in OFF
 
 
 def is_off(value: str) -> bool:
-    """Returns whether the value is set and switches the feature off."""
+    """Returns whether a variable's value switches its feature off: '', 0, false, no, off or n."""
     return not is_on(value)
 
 
 @dataclass(frozen=True)
 class VariableRule:
-    """A variable, the values that matter, and their effect. of_gpu: it has no effect without a GPU."""
+    """A variable, the values that matter (`applies`), and their effect. of_gpu: it has no effect without a GPU."""
 
     name: str
     status: Status
@@ -123,7 +123,7 @@ variables, aiter's dispatcher (kernels/aiter/README.md)."""
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns one finding for each variable whose value matters, or a single one if none does."""
+    """Returns one finding for each variable whose value affects measurements; else a single OK finding."""
     found = [*_probe_hidden_gpus(here), *_probe_by_rule(here)]
     shown = tuple(f"{name}={value}" for name, value in list_relevant_variables(here.environ).items())
     if found:
@@ -132,7 +132,7 @@ def probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def list_relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns, by name, the variables that can change measurements."""
+    """Returns name -> value of the variables that can change measurements, those that begin with PREFIXES, sorted."""
     return {name: environ[name] for name in sorted(environ) if name.startswith(PREFIXES)}
 
 
@@ -149,7 +149,7 @@ def _probe_by_rule(here: Surroundings) -> list[DoctorFinding]:
 
 
 def _probe_hidden_gpus(here: Surroundings) -> list[DoctorFinding]:
-    """Returns a problem if a variable hides a GPU that exists."""
+    """Returns a problem if a variable such as HIP_VISIBLE_DEVICES hides a GPU that exists; else nothing."""
     names = [name for name in VISIBLE if name in here.environ]
     if here.has_gpu or not here.vendor or not names:
         return []

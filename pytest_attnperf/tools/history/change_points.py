@@ -63,8 +63,7 @@ class _Cut:
 
 
 def with_changes(history: CaseHistory) -> CaseHistory:
-    """Returns the history with its changes. Adds a note if there are too few points to search, and one on a drift.
-
+    """Returns the history with the lasting changes of its time. Notes say if there are too few points, or a drift.
     Raises HistoryError if ruptures is missing."""
     indices = [index for index, point in enumerate(history.points) if point.verdict not in NOT_COMPARED]
     if len(indices) < MIN_POINTS:
@@ -79,7 +78,7 @@ def with_changes(history: CaseHistory) -> CaseHistory:
 
 
 def _find_cuts(logs: Sequence[float]) -> tuple[float, list[_Cut]]:
-    """Returns the noise of a point and the cuts that are changes."""
+    """Returns the noise of a point (standard deviation of log times) and the cuts between levels that are changes."""
     sigma = step_noise(logs)
     bounds = _find_bounds(replace_outliers(logs, sigma), sigma)
     sigma = max(sigma, level_noise(logs, bounds))
@@ -94,7 +93,8 @@ def _find_cuts(logs: Sequence[float]) -> tuple[float, list[_Cut]]:
 
 
 def _find_bounds(logs: Sequence[float], sigma: float) -> list[int]:
-    """Returns the ends of levels; the last one is the number of points."""
+    """Returns the end index of each level that ruptures proposes; the last one is the number of points. Raises
+    HistoryError if ruptures is missing."""
     try:
         import numpy
         import ruptures
@@ -123,7 +123,7 @@ def _is_change(logs: Sequence[float], cut: _Cut, sigma: float) -> bool:
 
 
 def _estimate_step(before: Sequence[float], after: Sequence[float]) -> float:
-    """Returns the height of the step, by least squares with one slope for both sides; outliers are clipped first."""
+    """Returns the step from `before` to `after`, by least squares with one slope for both, after clipping outliers."""
     sides = [_clip_outliers(before), _clip_outliers(after)]
     means = [statistics.fmean(side) for side in sides]
     middles = [(len(before) - 1) / 2, len(before) + (len(after) - 1) / 2]
@@ -171,7 +171,8 @@ def _list_differences(before: dict[str, str], after: dict[str, str]) -> tuple[st
 
 
 def _drift_note(logs: Sequence[float], sigma: float) -> tuple[str, ...]:
-    """Returns a note if the points since the last change drift: compares their last third with their first third."""
+    """Returns one note if the points since the last change drift, else nothing: compares their last third with their
+    first third."""
     if len(logs) < DRIFT_POINTS:
         return ()
     third = min(len(logs) // 3, WINDOW)
@@ -203,13 +204,14 @@ def one_sided_p(lower: Sequence[float], higher: Sequence[float]) -> float:
 
 
 def smallest_p(lower: int, higher: int) -> float:
-    """Returns the p of complete separation for these numbers of values."""
+    """Returns the least p that the rank test can give for these numbers of values: that of complete separation."""
     return 1 / sum(_count_orders(*sorted((lower, higher))))
 
 
 @functools.lru_cache(maxsize=256)
 def _count_orders(fewer: int, more: int) -> tuple[int, ...]:
-    """Returns the number of orders of both samples with U = 0, 1, 2 ...: coefficients of the Gaussian binomial."""
+    """Returns how many orders of both samples give U = 0, 1, 2 ... in the rank test: coefficients of the Gaussian
+    binomial."""
     size = fewer * more + 1
     counts = [1] + [0] * (size - 1)
     for step in range(1, fewer + 1):
@@ -233,7 +235,8 @@ def step_noise(logs: Sequence[float]) -> float:
 
 
 def level_noise(logs: Sequence[float], bounds: Sequence[int]) -> float:
-    """Returns the same from distances to each level's median; includes slow waves. `bounds` are the levels' ends."""
+    """Returns the standard deviation of a point around its level, from distances to each level's median; includes slow
+    waves. At least NOISE_FLOOR. `bounds` are the levels' end indices."""
     distances: list[float] = []
     for start, end in zip((0, *bounds), bounds, strict=False):
         centre = statistics.median(logs[start:end])
@@ -242,7 +245,7 @@ def level_noise(logs: Sequence[float], bounds: Sequence[int]) -> float:
 
 
 def replace_outliers(logs: Sequence[float], sigma: float) -> list[float]:
-    """Replaces points far from their neighbours by the neighbours' median, because one or two outliers are no level."""
+    """Returns the values; a point far from its neighbours becomes their median, as one or two outliers are no level."""
     cleaned = []
     for index, value in enumerate(logs):
         around = statistics.median(logs[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1])

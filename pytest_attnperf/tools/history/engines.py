@@ -66,7 +66,8 @@ class Transactions:
         return self.place.path is not None
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Runs `work` in a transaction and returns its result."""
+        """Runs `work` in a transaction and returns its result. Raises HistoryError for an error of the database, and
+        for stored values that cannot be valid."""
         from sqlalchemy.exc import DBAPIError, StatementError
 
         try:
@@ -83,8 +84,8 @@ class Transactions:
             raise make_content_error(self.place, error) from error
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Runs `work` in a transaction; repeats it after passing errors, up to the time limit. Stores all or
-        nothing."""
+        """Runs `work` in a transaction and returns its result; stores all or nothing. Repeats it after errors that may
+        pass, up to ATTEMPTS times and `wait_s` seconds. Raises HistoryError."""
         from sqlalchemy.exc import DBAPIError, StatementError
 
         if self.read_only:
@@ -104,12 +105,12 @@ class Transactions:
             time.sleep(random.uniform(*PAUSE_SECONDS) * attempt)
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Closes all connections to the store."""
         self.engine.dispose()
 
     def _can_read_without_log(self, error: Any) -> bool:
-        """Returns whether the file can be opened as immutable: in a read-only folder SQLite cannot make its log files,
-        and does not need them if the log is empty."""
+        """Returns whether the SQLite file can be opened as immutable after this error: in a read-only folder SQLite
+        cannot make its log files, and does not need them if the log is empty."""
         path = self.place.path
         if not self.read_only or path is None or not is_unopenable(error) or not path.is_file():
             return False
@@ -120,7 +121,8 @@ class Transactions:
 
 
 def enable_write_ahead_log(transactions: Transactions) -> None:
-    """Enables write-ahead logging for a local SQLite file, so that readers do not wait for the writer."""
+    """Enables write-ahead logging for a local SQLite file, so that readers do not wait for the writer. Does nothing for
+    a server or a network file system, or if SQLite refuses."""
     from sqlalchemy.exc import DBAPIError
 
     path = transactions.place.path
@@ -214,7 +216,8 @@ class StoreLocation:
 
 
 def parse_location(text: str) -> StoreLocation:
-    """Parses a store's address. Raises HistoryError for an unknown scheme, no file or database, missing libraries."""
+    """Returns where the store of an address is: a path, sqlite:///path or postgresql://... Raises HistoryError for an
+    unknown scheme, no file or database, and missing libraries."""
     scheme, has_scheme, rest = text.partition("://")
     if not has_scheme:
         if _NEARLY_URL.match(text):

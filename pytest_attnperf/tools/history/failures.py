@@ -60,17 +60,17 @@ _PASSING_STATES = {"40001", "40P01", "23503"}
 
 
 def is_passing(error: DBAPIError) -> bool:
-    """Returns whether the same transaction may succeed if it is run again."""
+    """Returns whether the transaction may succeed if it is run again, e.g. after a lock or a deadlock."""
     return "is locked" in str(error.orig) or getattr(error.orig, "sqlstate", None) in _PASSING_STATES
 
 
 def is_unopenable(error: DBAPIError) -> bool:
-    """Returns whether SQLite could not open the file or its log files."""
+    """Returns whether the error says that SQLite could not open its file or its log files."""
     return any(part in str(error.orig) for part in ("unable to open", "readonly database"))
 
 
 def translate_error(place: StoreLocation, error: StatementError) -> HistoryError:
-    """Makes a HistoryError of a library's error, without passwords."""
+    """Returns a HistoryError that says what a database library's error means and what to do, without passwords."""
     said = hide_passwords(re.sub(r"\s+", " ", str(error.orig or error)).strip(), place.passwords)
     state = getattr(error.orig, "sqlstate", None)
     if place.path is None:
@@ -83,7 +83,8 @@ def translate_error(place: StoreLocation, error: StatementError) -> HistoryError
 
 
 def make_content_error(place: StoreLocation, error: Exception) -> HistoryError:
-    """Makes a HistoryError for rows that this package cannot have written."""
+    """Returns a HistoryError for stored values that attnperf cannot have written; `error` is what reading them
+    raised."""
     said = hide_passwords(f"{type(error).__name__}: {error}", place.passwords)
     return HistoryError(
         f"history {place.shown}: it holds values that attnperf never writes; it was damaged or edited. Restore "
@@ -92,7 +93,7 @@ def make_content_error(place: StoreLocation, error: Exception) -> HistoryError:
 
 
 def hide_passwords(text: str, passwords: Iterable[str]) -> str:
-    """Replaces passwords in a text of a server or library."""
+    """Returns the text of a server or library with '***' for each password."""
     for password in passwords:
         text = text.replace(password, "***") if password else text
     return text

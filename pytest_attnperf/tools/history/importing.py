@@ -64,7 +64,8 @@ def import_runs(path: Path, decode: Decode) -> Iterator[Imported | str]:
 
 
 def import_benchmark_json(path: Path) -> Imported:
-    """Reads a file of pytest-benchmark, with or without the single times. Raises HistoryError."""
+    """Returns the run in a file of pytest-benchmark, with or without the single times. Raises HistoryError if it cannot
+    be read."""
     data = _read_bytes(path)
     return _benchmark_run(path, data, _decode_object(path, data))
 
@@ -101,7 +102,8 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _decode_object(path: Path, data: bytes) -> dict[str, Any]:
-    """Decodes a JSON object. Raises HistoryError for anything else. NaN is accepted here; figures are checked later."""
+    """Returns the JSON object in a file's bytes. Raises HistoryError for anything else. Accepts NaN: figures are
+    checked later."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -147,7 +149,7 @@ def _benchmark_run(path: Path, data: bytes, fields: Mapping[str, Any]) -> Import
 
 
 def _convert_case(entry: Mapping[str, Any], machine: Mapping[str, Any]) -> CaseResult | str:
-    """Converts a benchmark to a case; returns a text with the reason if it cannot be one."""
+    """Returns a benchmark of pytest-benchmark as a case, or a text with the reason why it cannot be one."""
     name = _get_text(entry, "fullname") or _get_text(entry, "name")
     if not name:
         return "has no name"
@@ -170,7 +172,7 @@ def _convert_case(entry: Mapping[str, Any], machine: Mapping[str, Any]) -> CaseR
 
 
 def _find_median(stats: Mapping[str, Any]) -> float | None:
-    """Returns the median in seconds, computed from the single times if only they are stored; None if there is none."""
+    """Returns the median in seconds, computed from the single times if only they are stored; None if none is valid."""
     median = stats.get("median")
     data = stats.get("data")
     if median is None and isinstance(data, list) and data and all(map(_is_time, data)):
@@ -192,7 +194,7 @@ def _make_device(machine: Mapping[str, Any]) -> DeviceInfo:
 
 
 def _processor_name(machine: Mapping[str, Any]) -> str:
-    """Returns the CPU's name. pytest-benchmark 3 and 4 store it as 'brand', 5 as 'brand_raw'."""
+    """Returns the CPU's name, 'unknown' without one. pytest-benchmark 3 and 4 store it as 'brand', 5 as 'brand_raw'."""
     cpu = _get_mapping(machine, "cpu")
     return _get_text(cpu, "brand_raw") or _get_text(cpu, "brand") or _get_text(machine, "processor") or "unknown"
 

@@ -55,7 +55,7 @@ def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
 
 
 def render_history_svg(history: CaseHistory) -> str:
-    """Returns one series as SVG text. Raises UsageError as `write_plot` does."""
+    """Returns one series as SVG text. Raises UsageError if it has no point, or if matplotlib is missing."""
     if not history.points:
         raise UsageError(f"{one_line(history.case, NAME_LIMIT)} has no run with a time, so there is nothing to plot")
     return _render_histories([history], "svg").decode("utf-8")
@@ -74,7 +74,7 @@ def _render_histories(histories: Sequence[CaseHistory], form: str) -> bytes:
 
 
 def _draw_history(axes: Axes, history: CaseHistory) -> None:
-    """Draws one series. x: the run's index, because runs of one day would overlap; y: microseconds per call."""
+    """Draws one case's history. x: the run's index, as runs of one day would overlap; y: microseconds per call."""
     points = history.points
     _draw_baseline(axes, points)
     _draw_levels(axes, history)
@@ -124,7 +124,7 @@ def _draw_baseline(axes: Axes, points: Sequence[HistoryPoint]) -> None:
 
 
 def _draw_levels(axes: Axes, history: CaseHistory) -> None:
-    """Draws the level between two changes; without changes, the median of all points."""
+    """Draws a horizontal line at the level between two changes; without changes, at the median of all points."""
     changes = history.changes
     bounds = [0, *(change.index for change in changes), len(history.points)]
     median = statistics.median(point.median_us for point in history.points)
@@ -137,7 +137,7 @@ def _draw_levels(axes: Axes, history: CaseHistory) -> None:
 
 
 def _draw_changes(axes: Axes, history: CaseHistory) -> None:
-    """Draws a line before the first run after each change, with its size and that run's commit."""
+    """Draws a vertical line before the first run after each change, with the change's size and that run's commit."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high + 0.22 * (high - low))
     for change in history.changes:
@@ -165,5 +165,5 @@ def _format_commit(commit: str) -> str:
 
 
 def _shorten_text(text: str, limit: int) -> str:
-    """Shortens foreign text; reads only as many characters as can be shown."""
+    """Returns text of foreign origin as one line of at most `limit` characters; reads no more of it than needed."""
     return foreign_text(text[: 4 * limit + 1], limit)

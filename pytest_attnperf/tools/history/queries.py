@@ -74,7 +74,8 @@ class _Found:
 
 
 def list_cases(connection: Connection, pattern: str, arch: str, product: str) -> list[KnownCase]:
-    """Returns cases whose key or node id contains `pattern`, sorted by name and device."""
+    """Returns the measured cases whose key or node id contains `pattern`, once per device, sorted by name and device.
+    '' as `arch` or `product` stands for all."""
     from sqlalchemy import func, select
 
     found = {
@@ -97,13 +98,15 @@ def list_cases(connection: Connection, pattern: str, arch: str, product: str) ->
 
 
 def load_histories(connection: Connection, case: str, arch: str, product: str, asked: PointFilter) -> list[CaseHistory]:
-    """Returns the series of the case that `case` names, one per device and machine. Raises HistoryError."""
+    """Returns the series of the case that `case` names, one per device and machine. Raises HistoryError if no case, or
+    more than one, matches."""
     meant = find_meant_cases(connection, case, arch, product)
     return [history for one in meant for history in _load_series(connection, one, asked)]
 
 
 def find_meant_cases(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
-    """Returns the case with this key or node id, or the only one that contains the text, on each of its devices."""
+    """Returns the case whose key or node id is `text`, else the only one that contains it, once for each of its
+    devices. Raises HistoryError if no case, or more than one, matches."""
     found = _find_by_key(connection, text, arch, product)
     if found:
         return found
@@ -128,7 +131,8 @@ def find_meant_cases(connection: Connection, text: str, arch: str, product: str)
 
 
 def points_query(case_id: int, asked: PointFilter) -> Select[Any]:
-    """Returns a query for rows of one case, newest first: a range of the primary key, read backwards."""
+    """Returns a query for one case's measurements with their runs, newest first: a range of the primary key, read
+    backwards. Applies `since` and `limit` of `asked`."""
     from sqlalchemy import select
 
     table, runs = define_tables().measurements, define_tables().runs
@@ -192,7 +196,8 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _load_series(connection: Connection, one: _Found, asked: PointFilter) -> list[CaseHistory]:
-    """Returns a device's points, one series per machine: times of machines whose facts differ cannot be compared."""
+    """Returns a case's points on one device, one series per machine: times of machines whose facts differ cannot be
+    compared. One series without points if no run has a time; empty without a run."""
     rows = connection.execute(points_query(one.id, asked)).all()[::-1]
     facts = _load_facts(connection, rows)
     wrong = [row for row in rows if row.median_us is None]
@@ -229,7 +234,7 @@ def _make_point(row: Row, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
 
 
 def _parse_time(value: object) -> float:
-    """Returns a stored time. Raises ValueError for a value that this package never stores."""
+    """Returns a stored time as a float. Raises ValueError for a value that this package never stores."""
     if not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
         raise ValueError(f"a time is {value!r}")
     return float(value)
@@ -259,7 +264,8 @@ def _wrong_note(rows: Sequence[Row]) -> str:
 
 
 def _machine_notes(own: Mapping[str, str], machines: Sequence[Mapping[str, str]]) -> list[str]:
-    """Returns a note with the facts in which this series' machine differs from those of the other series."""
+    """Returns one note with the facts in which this series' machine differs from those of other series; empty if there
+    are none."""
     if len(machines) == 1:
         return []
     names = sorted({name for one in machines for name in one})
@@ -298,7 +304,8 @@ class Pruned:
 
 
 def prune_measurements(connection: Connection, rule: RetentionRule) -> Pruned:
-    """Deletes measurements by the rule, and rows that no measurement refers to any more."""
+    """Deletes the measurements that `rule` does not keep, and rows that no measurement refers to any more. Returns the
+    numbers of rows."""
     from sqlalchemy import func, select
 
     known = define_tables()
@@ -309,7 +316,7 @@ def prune_measurements(connection: Connection, rule: RetentionRule) -> Pruned:
 
 
 def simulate_pruning(connection: Connection, rule: RetentionRule) -> Pruned:
-    """Returns the numbers that pruning would give, and undoes the deletions."""
+    """Returns the numbers that `prune_measurements` gives, and undoes its deletions."""
     nested = connection.begin_nested()
     try:
         return prune_measurements(connection, rule)
@@ -318,7 +325,8 @@ def simulate_pruning(connection: Connection, rule: RetentionRule) -> Pruned:
 
 
 def vacuum(transactions: Transactions) -> None:
-    """Returns the space of deleted rows to the disk, which SQLite does only on request. Raises HistoryError."""
+    """Makes SQLite return the space of deleted rows to the disk, which it does only on request. Raises HistoryError if
+    it cannot."""
     assert transactions.place.path is not None
     try:
         connection = sqlite3.connect(transactions.place.path, timeout=transactions.wait_s, isolation_level=None)

@@ -31,9 +31,9 @@ class RunRows:
 
 
 def make_rows(run: RunResult, source: str) -> RunRows:
-    """Makes rows of timed and of wrong cases. If a case occurs twice, keeps the failing one, else the later one.
-
-    Raises HistoryError for a start that is no date, and a figure that is not finite and positive."""
+    """Returns the rows that a run adds: timed cases, and wrong ones without a time; none if the run has no device. If a
+    case occurs twice, keeps the failing one, else the later one. Raises HistoryError for a start that is no date, and a
+    figure that is not finite and positive."""
     rows = RunRows(_run_row(run, source))
     if run.device is None:
         return rows
@@ -50,7 +50,8 @@ def make_rows(run: RunResult, source: str) -> RunRows:
 
 
 def make_run_id(run: RunResult) -> str:
-    """Returns the run's own id; if it has none, one computed from its content, equal for equal content."""
+    """Returns the id that the run has; without one, a digest of start, commit, command and cases, equal for equal
+    content."""
     if run.run_id:
         return make_storable(run.run_id)
     cases = [[str(case.key), case.verdict.value, case.median_us] for case in run.cases]
@@ -58,7 +59,8 @@ def make_run_id(run: RunResult) -> str:
 
 
 def parse_seconds(started: str, where: str = "run") -> float:
-    """Converts ISO 8601 to seconds since 1970; without a zone it is UTC. Raises HistoryError for anything else."""
+    """Returns an ISO 8601 time as seconds since 1970; without a zone it is UTC. Raises HistoryError for any other text;
+    `where` names the time in the message."""
     try:
         moment = datetime.fromisoformat(f"{started[:-1]}+00:00" if started.endswith(("Z", "z")) else started)
         # In UTC, because the first and last representable day may be out of range in a local zone.
@@ -70,17 +72,17 @@ def parse_seconds(started: str, where: str = "run") -> float:
 
 
 def digest_key(key: CaseKey) -> str:
-    """Returns the digest by which a case is found on any device."""
+    """Returns the SHA-256 of a case's key as hexadecimal text, by which the case is found on any device."""
     return digest_data(make_storable(str(key)))
 
 
 def digest_data(value: object) -> str:
-    """Returns the SHA-256 of plain data as hexadecimal text."""
+    """Returns the SHA-256 of a value's JSON as hexadecimal text."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def make_storable(text: str) -> str:
-    """Replaces characters that one of the databases cannot store: NUL and lone surrogates."""
+    """Returns the text with replacements for NUL and lone surrogates, which one of the databases cannot store."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
@@ -144,5 +146,5 @@ def _check_figure(value: float | None, name: str, where: str) -> float | None:
 
 
 def sort_by_digest(rows: Iterable[Row]) -> list[Row]:
-    """Sorts rows by digest. Writers that insert in one order cannot deadlock."""
+    """Returns the rows sorted by digest: writers that insert in one order cannot deadlock."""
     return sorted(rows, key=lambda row: str(row["digest"]))

@@ -36,7 +36,7 @@ class HistoryTables:
 
 @functools.cache
 def define_tables() -> HistoryTables:
-    """Returns the tables. Makes them at the first call, so that importing this file needs no SQLAlchemy."""
+    """Returns the store's tables. Makes them at the first call, so that importing this file needs no SQLAlchemy."""
     from sqlalchemy import Column, Integer, MetaData, String, Table
 
     metadata = MetaData()
@@ -69,7 +69,8 @@ def _define_facts(metadata: MetaData) -> Table:
 
 
 def _define_cases(metadata: MetaData) -> Table:
-    """`digest` covers the six names, `key_digest` the first four as one text; `nodeid` is the newest known."""
+    """Returns the table of cases. `digest` covers suite to product, `key_digest` the first four as one text; `nodeid`
+    is the newest known."""
     from sqlalchemy import Column, Integer, String, Table, Text
 
     names = [Column(name, Text, nullable=False) for name in ("suite", "backend", "workload", "label")]
@@ -86,7 +87,8 @@ def _define_cases(metadata: MetaData) -> Table:
 
 
 def _define_runs(metadata: MetaData) -> Table:
-    """`digest` covers `run_id`; `started` is in seconds since 1970, `started_text` is the run's own text."""
+    """Returns the table of runs. `digest` covers `run_id`; `started` is in seconds since 1970, `started_text` is the
+    run's own text."""
     from sqlalchemy import JSON, Boolean, Column, Double, Integer, String, Table, Text
 
     texts = ("run_id", "started_text", "commit_id", "branch", "source", "version", "mode", "appended")
@@ -103,7 +105,8 @@ def _define_runs(metadata: MetaData) -> Table:
 
 
 def _define_measurements(metadata: MetaData) -> Table:
-    """`median_us` is NULL if a case was wrong and has no time; `started` repeats that of the run."""
+    """Returns the table of measurements. `median_us` is NULL if a case was wrong and has no time; `started` repeats the
+    run's."""
     from sqlalchemy import JSON, Column, Double, ForeignKey, Integer, String, Table
 
     return Table(

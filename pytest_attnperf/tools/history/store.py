@@ -78,7 +78,8 @@ class HistoryStore:
         return self.transactions.place.shown
 
     def append(self, run: RunResult, *, source: str = "attnperf") -> Appended:
-        """Stores a run's timed and wrong cases, all or none. A run that is stored already stays as it is."""
+        """Stores a run's timed and wrong cases, all or none; returns how many rows were added. A run that is stored
+        already stays as it is."""
         added = rows.make_rows(run, source)
 
         def append_run(connection: Connection) -> Appended:
@@ -87,7 +88,8 @@ class HistoryStore:
         return self.transactions.write(append_run)
 
     def list_cases(self, pattern: str = "", *, arch: str = "", product: str = "") -> list[queries.KnownCase]:
-        """Returns cases whose key or node id contains `pattern`, with their counts, sorted by name."""
+        """Returns the cases whose key or node id contains `pattern`, with their numbers of runs, sorted by name and
+        device."""
         return self.transactions.read(lambda connection: queries.list_cases(connection, pattern, arch, product))
 
     def load_history(
@@ -115,15 +117,16 @@ class HistoryStore:
         return self.transactions.read(lambda connection: queries.load_histories(connection, case, arch, product, asked))
 
     def prune(self, *, keep_days: float = 0, keep_runs: int = 0, dry_run: bool = False) -> queries.Pruned:
-        """Deletes results older than `keep_days` that are not among the newest `keep_runs` of their case; 0: no
-        rule."""
+        """Deletes results older than `keep_days` that are not among the newest `keep_runs` of their case; 0: no rule.
+        Returns the numbers of rows deleted and left; with `dry_run` deletes nothing."""
         rule = queries.RetentionRule(keep_days, keep_runs)
         if not dry_run:
             return self.transactions.write(lambda connection: queries.prune_measurements(connection, rule))
         return self.transactions.write(lambda connection: queries.simulate_pruning(connection, rule))
 
     def compact(self) -> int:
-        """Returns a SQLite file's free pages to the disk; returns the bytes freed. A server does this itself: 0."""
+        """Gives a SQLite file's free pages back to the disk; returns the bytes freed. 0 for a server, which does it
+        itself."""
         path = self.transactions.place.path
         if path is None:
             return 0
@@ -132,7 +135,7 @@ class HistoryStore:
         return before - path.stat().st_size
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections to the database."""
         self.transactions.close()
 
     def __enter__(self) -> HistoryStore:
@@ -143,7 +146,8 @@ class HistoryStore:
 
 
 def _prepare_file(place: StoreLocation, read_only: bool) -> None:
-    """Makes the folder of a new file. Raises HistoryError if a file to read does not exist."""
+    """Makes the folder of a new SQLite file. Raises HistoryError if that fails, if a file to read does not exist, or if
+    it is no regular file."""
     if place.path is None:
         return
     if place.path.exists():
@@ -190,7 +194,7 @@ def _make_insert(table: Table, sqlite: bool) -> Insert:
 
 
 def _find_or_add_ids(connection: Connection, table: Table, wanted: dict[str, rows.Row], sqlite: bool) -> dict[str, int]:
-    """Returns ids of rows by digest; adds rows that are missing."""
+    """Returns digest -> id of the rows `wanted` in a table; adds those that are missing."""
     found = _find_ids(connection, table, list(wanted))
     missing = rows.sort_by_digest(row for identity, row in wanted.items() if identity not in found)
     if missing:
@@ -211,7 +215,7 @@ def _find_ids(connection: Connection, table: Table, digests: list[str]) -> dict[
 
 
 def _update_node_ids(connection: Connection, known: HistoryTables, added: rows.RunRows, ids: dict[str, int]) -> None:
-    """Updates node ids, so that a test that moved to another file is found by its newest one."""
+    """Stores the run's node ids of its cases, so that a test that moved to another file is found by its newest one."""
     from sqlalchemy import bindparam, update
 
     table = known.cases
@@ -245,7 +249,8 @@ def prepare_tables(transactions: Transactions) -> None:
 
 
 def check_current_schema(transactions: Transactions) -> None:
-    """Raises HistoryError if a store cannot be read: an older schema, a newer one, or none."""
+    """Raises HistoryError for a store that cannot be read: it is empty, or its schema is older or newer than this
+    version's."""
     shown = transactions.place.shown
     found = transactions.read(lambda connection: _read_version(connection, transactions))
     if found is None:
@@ -261,8 +266,8 @@ def check_current_schema(transactions: Transactions) -> None:
 
 
 def _read_version(connection: Connection, transactions: Transactions) -> int | None:
-    """Returns the version, None for an empty store. Raises HistoryError for a newer one or another program's
-    database."""
+    """Returns the schema version of the store, None if it is empty. Raises HistoryError for a newer version or another
+    program's database."""
     from sqlalchemy import inspect, select
 
     table = define_tables().schema
@@ -284,7 +289,7 @@ def _read_version(connection: Connection, transactions: Transactions) -> int | N
 
 
 def _migrate_schema(connection: Connection, transactions: Transactions) -> None:
-    """Makes or migrates the tables. Reads the version again under the lock: another writer may have done it."""
+    """Makes the tables, or migrates them. Reads the version again under the lock: another writer may have done it."""
     from sqlalchemy import func, insert, select, update
 
     if not transactions.is_sqlite:

@@ -42,7 +42,8 @@ class ListedCase:
 
 
 def render_cases(cases: Sequence[ListedCase], notes: Sequence[str], width: int) -> str:
-    """Renders one row per case and device. A device that all rows share is a note instead of a column."""
+    """Returns a terminal table with one row per case and device. A device that all rows share is a note, not a
+    column."""
     devices = {one.device for one in cases}
     known: list[tuple[Column, list[str]]] = [
         (Column("runs"), [str(one.points) for one in cases]),
@@ -64,12 +65,12 @@ def render_cases(cases: Sequence[ListedCase], notes: Sequence[str], width: int) 
 
 
 def render_histories(histories: Sequence[CaseHistory], width: int, shown: int = POINTS_SHOWN) -> str:
-    """Renders each series: its name, its changes, its newest points, and its notes."""
+    """Returns each series as text: its name, its changes, its newest `shown` points, and its notes."""
     return "\n\n".join(_render_series(history, width, shown) for history in histories)
 
 
 def encode_histories(histories: Sequence[CaseHistory]) -> list[dict[str, Any]]:
-    """Returns the histories' fields for JSON, and the ratio of each change."""
+    """Returns each history as a dict of its fields for JSON; each change also has its ratio, after over before."""
     return [
         {
             **dataclasses.asdict(history),
@@ -80,14 +81,14 @@ def encode_histories(histories: Sequence[CaseHistory]) -> list[dict[str, Any]]:
 
 
 def describe_change(change: ChangePoint, points: Sequence[HistoryPoint]) -> str:
-    """Returns '+3.0 % (100.1 -> 103.1 us) between 4f2c1ab and 9d0e7c2, 2026-01-31'."""
+    """Returns a change in one line: '+3.0 % (100.1 -> 103.1 us) between 4f2c1ab and 9d0e7c2, 2026-01-31'."""
     between = f"between {_format_commit(change.last_before)} and {_format_commit(change.first_after)}"
     sizes = f"{format_us(change.before_us)} -> {format_us(change.after_us)} us"
     return f"{format_change(change.ratio)} ({sizes}) {between}, {format_day(points[change.index].started)}"
 
 
 def parse_moment(started: str) -> datetime | None:
-    """Parses an ISO time as UTC, also if it has no zone; None if it is no time."""
+    """Returns an ISO time as a datetime in UTC; one without a zone counts as UTC. None if it is no time."""
     try:
         moment = datetime.fromisoformat(f"{started[:-1]}+00:00" if started[-1:] in ("Z", "z") else started)
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
@@ -96,7 +97,7 @@ def parse_moment(started: str) -> datetime | None:
 
 
 def format_day(started: str) -> str:
-    """Returns '2026-01-31' in UTC; the first characters of a text that is no time."""
+    """Returns the day of an ISO time in UTC, e.g. '2026-01-31'; the first ten characters of a text that is no time."""
     return _format_time(started, DATE)
 
 
@@ -191,21 +192,22 @@ def _point_row(point: HistoryPoint) -> tuple[str, ...]:
 
 
 def _format_spread(point: HistoryPoint) -> str:
-    """Returns the slowest process over the fastest, as a change."""
+    """Returns by how much the slowest process is above the fastest, e.g. '+3.0 %'; ABSENT with fewer than two."""
     if len(point.process_us) < 2:
         return ABSENT
     return format_change(max(point.process_us) / min(point.process_us))
 
 
 def _format_last_change(one: ListedCase) -> str:
-    """Returns the change of a case, '' without one: a narrow terminal then lists only cases that changed."""
+    """Returns the newest change of a case: size, day, commit; '' without one, so that a narrow terminal lists only
+    cases that changed."""
     if one.change is None:
         return ""
     return f"{format_change(one.change.ratio)} {format_day(one.change_at)} {_format_commit(one.change.first_after)}"
 
 
 def _format_commit(commit: str) -> str:
-    """Returns twelve digits of the commit and the suffix of a changed tree."""
+    """Returns twelve digits of the commit and the suffix of a changed tree; 'unknown' without a commit."""
     name, plus, rest = commit.partition("+")
     return one_line(f"{name[:12]}{plus}{rest}", COMMIT_LIMIT) or "unknown"
 

@@ -20,12 +20,12 @@ SAY_EVERY_S = 10.0
 
 
 def is_wrong(failure: str) -> bool:
-    """Returns whether a trial's failure is a wrong result."""
+    """Returns whether a trial's failure text says that its result was wrong (begins with 'wrong')."""
     return failure.startswith(WRONG)
 
 
 def is_death(failure: str) -> bool:
-    """Returns whether a trial's failure ended its worker."""
+    """Returns whether a trial's failure text says that its worker process ended (begins with 'died')."""
     return failure.startswith(DIED)
 
 
@@ -37,7 +37,7 @@ class TrialBench(Protocol):
         """Number of trials that can be measured at the same time; `time` is called from one thread per lane."""
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """Checks `candidate` on `workload` and times it, in the lane's process of this number.
+        """Returns one trial: checks `candidate` on `workload` and times it, in process number `process` of the lane.
 
         A new number starts a new process; an older number of this lane is not used again. Never raises for a bad
         candidate: the trial then has no time and gives the reason. Raises WorkerError only if nothing can be measured
@@ -71,11 +71,11 @@ class WatchedBench:
 
     @property
     def lanes(self) -> int:
-        """Number of lanes of the bench."""
+        """Number of trials that the wrapped bench can measure at the same time, one per GPU."""
         return self.bench.lanes
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """Measures by the bench, and counts the trial."""
+        """Returns the trial that the wrapped bench measures. Adds one to `count` and reports it through `told`."""
         trial = self.bench.time(lane, process, candidate, workload)
         with self._lock:
             self.count += 1

@@ -47,22 +47,23 @@ class Answer:
 
 
 def encode_request(builds: Sequence[KernelBuild], cache: Path) -> str:
-    """Encodes a request as one line."""
+    """Returns a request to compile `builds` into the folder `cache`, as one line: base64 of a pickle."""
     return base64.b64encode(pickle.dumps(([_make_picklable(build) for build in builds], cache))).decode("ascii") + "\n"
 
 
 def decode_answer(line: str) -> Answer:
-    """Decodes the answer of one line. Raises ValueError if it is none."""
+    """Returns the answer that a line of JSON holds. Raises ValueError if it is not JSON or lacks a field."""
     found = json.loads(line)
     try:
         built = tuple(Built(**one) for one in found["built"])
         return Answer(built, str(found["failure"]), tuple(map(str, found["unsupported"])))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"no answer of a compile process: {line[:200]!r} ({error})") from error
+        raise ValueError(f"a compile process answered {line[:200]!r}, which is invalid ({error})") from error
 
 
 def main() -> int:
-    """Serves requests until the parent closes standard input."""
+    """Answers compile requests of standard input until the parent closes it, then returns exit status 0. Answers go to
+    standard output; what compilers print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     with os.fdopen(0, encoding="ascii") as requests:
@@ -71,7 +72,7 @@ def main() -> int:
 
 
 def serve(requests: Iterator[str] | TextIO, answers: TextIO, build: Build = building.build_object) -> None:
-    """Writes READY, then an answer to every request."""
+    """Writes READY; then compiles the builds of each request line and writes an answer, one line of JSON."""
     answers.write(READY)
     answers.flush()
     for line in requests:
@@ -95,7 +96,8 @@ def _compile_builds(builds: Sequence[KernelBuild], cache: Path, build: Build) ->
 
 
 def _make_picklable(build: KernelBuild) -> KernelBuild:
-    """Returns the build with plain dictionaries, because other mappings that authors use may not be picklable."""
+    """Returns the build with its mappings as plain dictionaries, because those that authors use may not be
+    picklable."""
     source = build.source
     if isinstance(source, TritonSource):
         source = replace(

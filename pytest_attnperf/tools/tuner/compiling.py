@@ -91,7 +91,8 @@ def compile_all(
 
 
 def compile_notes(compiled: Mapping[str, CompiledCandidate], declared: int) -> list[str]:
-    """Returns notes on candidates that were not analysed, and why."""
+    """Returns up to three notes: how many candidates this machine cannot compile, how many have objects that cannot be
+    read, and how many of `declared` were not compiled in time. Empty if there are none."""
     notes = []
     unsupported = next((found.unsupported for found in compiled.values() if found.unsupported), ())
     if unsupported:
@@ -106,7 +107,7 @@ def compile_notes(compiled: Mapping[str, CompiledCandidate], declared: int) -> l
 
 
 class _Work:
-    """State that the threads share."""
+    """The queue of candidates, the results and the stop flags that all compiling threads share."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class _Work:
             self.asked.put((name, declared))
 
     def add(self, name: str, compiled: CompiledCandidate) -> None:
-        """Stores one result."""
+        """Stores the result of candidate `name`, and reports the number of finished candidates and of all."""
         with self._lock:
             self.found[name] = compiled
             self.told(len(self.found), self.count)
@@ -146,7 +147,8 @@ class _CompileThread:
         self._cannot_start = ""
 
     def compile_until_done(self) -> None:
-        """Compiles until nothing is left. Stores an error that ends this thread, so that the caller can raise it."""
+        """Compiles queued candidates until none is left or the work is stopped. An error that ends this thread stops
+        the others and is stored in the shared work, so that the caller can raise it."""
         try:
             self._compile_queue()
         except BaseException as error:  # the waiting thread must not take a dead thread for success
@@ -182,7 +184,8 @@ class _CompileThread:
         return CompiledCandidate(codes)
 
     def _ask_process(self, declared: Sequence[KernelBuild]) -> Answer:
-        """Returns the process's answer; a failure if it dies, hangs or answers something invalid."""
+        """Returns the compile process's answer for these builds. If the process dies, exceeds the time limit (it is
+        then killed) or answers something invalid, the answer has that as its failure."""
         try:
             line = self._send_request(encode_request(declared, self._work.cache), self._work.limit_s)
             if line:
@@ -195,7 +198,7 @@ class _CompileThread:
         return Answer(failure=f"the compiler's process died ({self._describe_end('')})")
 
     def _start_process(self) -> None:
-        """Makes sure that a process is ready, or sets `_cannot_start` to the reason."""
+        """Starts a compile process unless one is running; sets `_cannot_start` to the reason if that fails."""
         if self._process is not None and self._process.poll() is None:
             return
         self.end()
@@ -214,7 +217,8 @@ class _CompileThread:
             self._cannot_start = f"compile processes do not start ({self._describe_end('')})"
 
     def _send_request(self, request: str, limit_s: float) -> str:
-        """Sends a request and returns the answer's line; '' if the process ended, or was killed at the limit."""
+        """Writes a request line ('' for none) and returns the next line read; '' if the process ended or was killed at
+        the limit."""
         process, self._overran = self._process, False
         assert process is not None
         assert process.stdin is not None
@@ -230,7 +234,7 @@ class _CompileThread:
         return line if line.endswith("\n") else ""
 
     def _describe_end(self, said: str) -> str:
-        """Ends the process and returns how it ended, with the last lines of its log."""
+        """Ends the compile process. Returns its signal or exit status, `said`, and the last lines of its log."""
         process, code = self._process, None
         if process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -257,7 +261,7 @@ class _CompileThread:
                 os.killpg(process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kills the process and what it started, and closes its pipes."""
+        """Kills the compile process and its children, and closes its pipes; does nothing if there is none."""
         process = self._process
         if process is None:
             return

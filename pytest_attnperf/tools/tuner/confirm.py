@@ -46,23 +46,23 @@ class Confirmation:
     done: Callable[[str, int, Found], None] = lambda workload, number, found: None
 
     def add(self, workload: str, number: int, found: Found) -> None:
-        """Stores a new result and reports it to `done`."""
+        """Stores a pair's ratio, or a text why the workload failed, and reports it to `done`."""
         self.restore(workload, number, found)
         self.done(workload, number, found)
 
     def restore(self, workload: str, number: int, found: Found) -> None:
-        """Stores a result of an interrupted run, without reporting it."""
+        """Stores a pair's ratio or a failure text from an interrupted run, without reporting it."""
         if isinstance(found, str):
             self.failures[workload] = found
         else:
             self.pairs.setdefault(workload, {})[number] = found
 
     def needs_pair(self, workload: str, number: int) -> bool:
-        """Returns whether this pair must still be measured; never for a workload that has failed."""
+        """Returns whether pair `number` of a workload must still be measured; False for a workload that failed."""
         return workload not in self.failures and number not in self.pairs.get(workload, {})
 
     def collect_results(self, workloads: Sequence[str]) -> dict[str, list[PairSummary] | str]:
-        """Returns the pairs of each workload in order, or why it has none."""
+        """Returns, by workload, its pairs in order of their numbers, or the text why it failed."""
         return {
             workload: self.failures[workload]
             if workload in self.failures
@@ -132,7 +132,8 @@ class _Pair:
     limit_s: float
 
     def take(self, number: int, key: CaseKey, *, at_once: bool) -> Found:
-        """Returns the ratio of one workload, or why there is none."""
+        """Returns pair `number` of default and winner on one workload, or a text why there is none. Starts two new
+        processes; two others if one of them dies. `at_once` False checks the sides one after the other."""
         place, seed = PAIR_PLACES + number, self.seed + 2 * number
         theirs, ours = (
             OpenRequest(key, None, seed, seed + 1, self.limit_s, pin=self.pin_of(candidate))
@@ -157,7 +158,8 @@ class _Pair:
         return self._judge_look(look, theirs, ours)
 
     def _start_processes(self, place: int) -> None:
-        """Starts a process on both sides at the same time. Raises WorkerError if one does not start."""
+        """Starts process `place` of the default and of the winner at the same time, and waits for both. Raises
+        WorkerError if one does not start."""
         for side in (self.base, self.new):
             side.pool.start([place])
         for side in (self.base, self.new):

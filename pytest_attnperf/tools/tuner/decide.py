@@ -76,7 +76,7 @@ def judge_winner(
     tuned: Collection[str],
     rule: DecisionRule | None = None,
 ) -> TuneDecision:
-    """Decides from new pairs of the default (base side) and the winner (new side).
+    """Returns the verdict on the winner (new side) against the default (base side), from new pairs of both.
 
     pairs_by_workload   every workload that the changed rule serves; a text instead of pairs says how the winner failed.
                         Pair i of every workload is one unit: the same round of the measurement
@@ -116,7 +116,8 @@ def _judge_workload(
 
 
 def _workload_verdict(comparison: Comparison, more_us: float, rule: DecisionRule) -> tuple[str, str]:
-    """Returns the verdict on one workload; SAME with a note if it may be slower but too few pairs show it."""
+    """Returns (verdict, note) for one workload: FASTER, SLOWER or SAME. SAME has a note only if the workload may be
+    slower but too few pairs show it. `more_us` is winner minus default."""
     limit = comparison.noise_threshold
     if comparison.ratio - 1 > rule.slower and more_us > rule.floor_us:
         if comparison.ratio - 1 > limit:
@@ -128,7 +129,8 @@ def _workload_verdict(comparison: Comparison, more_us: float, rule: DecisionRule
 
 
 def _compare_with_default(pairs: Sequence[PairSummary], tail: float) -> Comparison:
-    """Returns ratio and interval, with a noise threshold that chance exceeds with probability `tail`."""
+    """Returns the ratio of winner to default over these pairs, its interval, and a noise threshold that chance exceeds
+    with probability `tail`."""
     logs = [math.log(pair.ratio) for pair in pairs]
     sd = max(statistics.stdev(logs), PAIR_SD_MIN)
     noise = NoiseEstimate(sd, len(pairs) - 1, f"of these {len(pairs)} pairs", "pair")
@@ -136,7 +138,8 @@ def _compare_with_default(pairs: Sequence[PairSummary], tail: float) -> Comparis
 
 
 def _compare_overall(tuned: Sequence[WorkloadChange], rule: DecisionRule) -> Comparison | None:
-    """Compares each pair's mean of log ratios over the tuned workloads; None if pairs are missing."""
+    """Returns the comparison over all tuned workloads, None if one failed or lacks pairs. Pair i of all workloads
+    counts as one pair: the geometric mean of their ratios."""
     if any(change.verdict == FAILED for change in tuned):
         return None
     units = []

@@ -47,7 +47,7 @@ class TunePools:
     warm: Pool | None = None
 
     def shutdown(self) -> None:
-        """Ends every process."""
+        """Ends every worker process of all these pools."""
         for pool in (*self.lanes, self.base, self.new, *([self.warm] if self.warm is not None else [])):
             pool.shutdown()
 
@@ -101,12 +101,13 @@ class TuneJob:
 
     @property
     def workloads(self) -> list[Workload]:
-        """Workloads of the search."""
+        """Workloads that the search measures, in order."""
         return [served.workload for served in self.tuned.values()]
 
 
 def make_header(job: TuneJob, space: TuningSpace) -> dict[str, str]:
-    """Returns the facts that a journal must share with this run to be resumed."""
+    """Returns the facts (backend, space, workloads, seed, ...) in which a journal must agree with this run to be
+    resumed, as name -> text."""
     return {
         "backend": job.name,
         "kernel": space.kernel,
@@ -122,7 +123,8 @@ def make_header(job: TuneJob, space: TuningSpace) -> dict[str, str]:
 
 
 def require_same_device(journal: TrialJournal, device: DeviceInfo) -> None:
-    """Raises UsageError if the journal's trials come from another kind of device; else records this device."""
+    """Raises UsageError if the journal's trials come from another kind of device; else records this device in the
+    journal."""
     here = f"{device.arch} {device.product}"
     for record in journal.iterate_records(DEVICE):
         if record["device"] != here:
@@ -133,7 +135,7 @@ def require_same_device(journal: TrialJournal, device: DeviceInfo) -> None:
 
 
 def record_selection(journal: TrialJournal, kept: Sequence[Candidate], excluded: Sequence[Excluded]) -> None:
-    """Records which candidates will be timed, and why the others will not."""
+    """Writes to the journal the ids of the candidates to time, and of the excluded ones with stage and reason."""
     reasons = {one.candidate.id: [one.stage, one.reason] for one in excluded}
     journal.append(SELECTION, {"kept": [candidate.id for candidate in kept], "excluded": reasons})
 
@@ -141,9 +143,9 @@ def record_selection(journal: TrialJournal, kept: Sequence[Candidate], excluded:
 def find_selection(
     journal: TrialJournal, listed: Sequence[Candidate], excluded: Sequence[Excluded]
 ) -> tuple[list[Candidate], list[Excluded]] | None:
-    """Returns the candidates that an earlier session kept and excluded; None if there was none.
-
-    Raises UsageError if the journal names a candidate that the space does not have."""
+    """Returns the candidates that an earlier session of the journal kept, and those that it excluded, with reasons;
+    None if no session recorded a selection. Raises UsageError if the journal names a candidate that the space does not
+    have."""
     record = next(journal.iterate_records(SELECTION), None)
     if record is None:
         return None
@@ -159,8 +161,7 @@ def find_selection(
 
 
 def restore_pairs(journal: TrialJournal, default: Candidate, winner: Candidate) -> Confirmation:
-    """Returns the journal's pairs of these two; what is added to them is written to the journal.
-
+    """Returns the journal's pairs of `default` and `winner`. Pairs that are added later are written to the journal.
     Also keeps a wrong result of the winner, because it may be intermittent and repeating would hide it. Other failures
     are not kept: a resumed run tries again."""
     between = {"default": default.id, "winner": winner.id}
@@ -185,7 +186,8 @@ def restore_pairs(journal: TrialJournal, default: Candidate, winner: Candidate) 
 
 
 def _describe_space(space: TuningSpace) -> str:
-    """Returns the number of values of each parameter, and a digest of them."""
+    """Returns a text: each parameter with its number of values, then a digest of values, constraints and extra
+    candidates."""
     whole = {
         "values": {name: list(values) for name, values in space.values.items()},
         "constraints": [constraint.why for constraint in space.constraints],

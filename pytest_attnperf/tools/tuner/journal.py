@@ -54,7 +54,7 @@ class TrialJournal:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        """Makes a journal in memory; `open` passes a `path`."""
+        """Makes a journal in memory only; `open` passes the `path` of a file."""
         self.path = path
         self.notes: list[str] = []
         self._timed: dict[tuple[int, str, str, int], SlotTrial] = {}
@@ -111,7 +111,7 @@ class TrialJournal:
 
     @property
     def slot_trials(self) -> tuple[SlotTrial, ...]:
-        """Every trial in recorded order, with its place in the search."""
+        """Every trial in recorded order, with its slot (numbered process of the search) and attempt."""
         with self._guard:
             return tuple(self._timed.values())
 
@@ -121,16 +121,18 @@ class TrialJournal:
         return tuple(item.trial for item in self.slot_trials)
 
     def lookup(self, slot: int, candidate: Candidate, workload: str, attempt: int = 0) -> SlotTrial | None:
-        """Returns the trial at this place of the search, None if it was not measured."""
+        """Returns the recorded trial of a candidate on a workload in this slot (numbered process of the search) and
+        attempt; None if it was not measured."""
         with self._guard:
             return self._timed.get((slot, candidate.id, workload, attempt))
 
     def record(self, timed: SlotTrial) -> None:
-        """Stores a trial; it is on disk when this returns."""
+        """Writes a trial to the journal; it is on disk when this returns. Raises UsageError if writing fails."""
         self.append("trial", _encode_trial(timed))
 
     def append(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Stores other data that JSON can hold, e.g. what a round dropped. Equal data is not added again."""
+        """Writes a record of another kind than 'trial', e.g. the candidates that a round dropped. `data` must fit JSON.
+        A record equal to an earlier one is not written again."""
         with self._guard:
             plain = json.loads(json.dumps(dict(data)))
             if kind != "trial" and (kind, plain) in self._others:
@@ -139,11 +141,11 @@ class TrialJournal:
             self._write({"kind": kind, **plain})
 
     def iterate_records(self, kind: str) -> Iterator[Mapping[str, Any]]:
-        """Returns the data appended under `kind`, in order."""
+        """Returns an iterator over the records that `append` stored under `kind`, in order."""
         return iter([dict(data) for name, data in self._others if name == kind])
 
     def close(self) -> None:
-        """Closes the file, so that others can open it."""
+        """Closes the journal file and releases its lock, so that other tuners can open it."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -174,13 +176,16 @@ class TrialJournal:
             os.write(self._descriptor, (json.dumps(record) + "\n").encode())
             os.fsync(self._descriptor)
         except OSError as error:
-            raise UsageError(f"{self.path}: cannot go on writing the journal ({error.strerror})") from error
+            raise UsageError(
+                f"{self.path}: the journal cannot be written any more ({error.strerror}); free space or correct its "
+                "permissions, then run the same again to resume"
+            ) from error
 
 
 def drop_torn_line(path: Path, mark: str = "") -> tuple[bytes, int]:
-    """Cuts what follows the last line break off the file. Returns its whole lines, and the number of bytes cut.
-
-    A missing file has none. Raises UsageError and changes nothing if the file does not begin with `mark`; OSError."""
+    """Cuts an incomplete last line off a file. Returns the complete lines, and the number of bytes cut off. A missing
+    file gives (b'', 0). Raises UsageError and changes nothing if the file does not begin with `mark`; OSError if it
+    cannot be read or cut."""
     if not path.exists():
         return b"", 0
     content = read_regular(path, BYTES_MAX)

@@ -58,10 +58,9 @@ def search_by_optuna(
     settings: TuneSearchSettings,
     journal: TrialJournal,
 ) -> SearchResult:
-    """Searches by TPE on the probe, then races the best on all workloads in new processes: PROMOTED, fewer if trials
-    are few.
-
-    Raises UsageError if Optuna is not installed, or its file cannot be read."""
+    """Searches with Optuna's TPE on one workload (the probe), then races the best PROMOTED candidates, fewer if the
+    trial limit is small, on all workloads in new processes. Returns ranking, trials and notes. Raises UsageError if
+    Optuna is not installed, or its file cannot be read."""
     _require_optuna()
     trials = settings.max_trials or count_allowed_trials(len(candidates), len(workloads))
     settings = replace(settings, max_trials=trials)
@@ -121,7 +120,8 @@ class Exploration:
         self.next_slot = slots.lanes
 
     def run(self) -> None:
-        """Evaluates the proposals of an earlier session again, then asks for more."""
+        """Times candidates outside the grid, evaluates an earlier session's proposals again, then asks Optuna for more
+        until the limits are reached or every candidate was tried."""
         self._slots.time_candidates([0], [self._outside], self.probe)
         self.tried |= {
             candidate.id: candidate for candidate in self._outside if candidate.id not in self._slots.excluded
@@ -136,14 +136,15 @@ class Exploration:
             self._evaluate(asked)
 
     def list_best(self, count: int) -> list[tuple[Candidate, float]]:
-        """Returns the best candidates on the probe, and their costs there."""
+        """Returns the `count` fastest candidates on the probe workload, with their time there over the default's."""
         return rank_by_cost(list(self.tried.values()), self._costs_on_probe())[:count]
 
     def _costs_on_probe(self) -> Costs:
         return self._slots.collect_costs(self.probe)
 
     def _resume(self) -> None:
-        """Evaluates the study's trials again: times come from the journal, and only unfinished ones are measured."""
+        """Evaluates the stored study's trials again: times come from the journal, and only unfinished ones are
+        measured. A running trial whose candidate is not valid any more is reported as failed."""
         from optuna.trial import TrialState
 
         batch: list[Proposal] = []
@@ -172,7 +173,8 @@ class Exploration:
         return asked
 
     def _choose_slot(self, asked: Proposal) -> int:
-        """Returns a proposal's slot: lanes take turns, and each starts a new process after DEFAULT_EVERY candidates."""
+        """Returns the slot (process number) of a proposal: lanes take turns, and each starts a new process after
+        DEFAULT_EVERY candidates."""
         lanes = self._slots.lanes
         return asked.place % lanes + lanes * (asked.place // lanes // DEFAULT_EVERY)
 
@@ -186,7 +188,8 @@ class Exploration:
         return batch
 
     def _ask(self) -> Proposal | None:
-        """Returns a valid candidate that was not tried yet; None if there is none left."""
+        """Returns a proposal of a valid untried candidate, and counts it as tried; None if every candidate was
+        tried."""
         from optuna.trial import TrialState
 
         untried = [candidate for name, candidate in self._valid.items() if name not in self.tried]
@@ -221,8 +224,8 @@ class Exploration:
         return (self._slots.settings.seed * 1_000_003 + len(self._study.get_trials(deepcopy=False))) % 2**32
 
     def _choose_nearest(self, untried: Sequence[Candidate]) -> Candidate:
-        """Returns the untried candidate closest to the best: fewest parameters changed, fewest steps, then at
-        random."""
+        """Returns the untried candidate closest to the fastest so far: fewest parameters changed, fewest steps in their
+        lists of values, then at random."""
         best = self._best[1]
         drawn = self._make_random()
 
@@ -236,7 +239,8 @@ class Exploration:
         return min(untried, key=compute_distance)
 
     def _evaluate(self, batch: Sequence[Proposal]) -> None:
-        """Times a batch on the probe, each on its lane, and reports the costs to Optuna."""
+        """Times proposals on the probe workload, each on its own lane, and reports costs and failures to Optuna. A
+        proposal that the limits left untimed stays open."""
         self._slots.time_candidates(
             [self._choose_slot(asked) for asked in batch], [[asked.candidate] for asked in batch], self.probe
         )
@@ -246,13 +250,14 @@ class Exploration:
                 self._tell(asked, cost)
 
     def _find_cost(self, asked: Proposal) -> float | None:
-        """Returns the log cost of a proposal on the probe, relative to the default; None if it has none."""
+        """Returns the log of a proposal's time over the default's on the probe workload; None if it was not timed."""
         if asked.candidate.id == self._space.default.id:
             return 0.0
         return self._costs_on_probe().by_slot(asked.candidate).get(self._choose_slot(asked))
 
     def _tell(self, asked: Proposal, cost: float | None) -> None:
-        """Reports the cost to Optuna. A candidate that failed is pruned and not proposed again."""
+        """Reports a proposal's log cost to Optuna and updates the best one. With `cost` None it failed: it is reported
+        as pruned, removed from the tried ones, and not proposed again."""
         from optuna.trial import TrialState
 
         if cost is None:
@@ -288,10 +293,9 @@ def _require_optuna() -> None:
 
 
 def _open_study(journal: TrialJournal) -> optuna.Study:
-    """Opens the study in the journal's folder, or one in memory. The journal's lock also protects the study while it is
-    open.
-
-    If the journal has no trials, the study belongs to a deleted journal, perhaps of another space, so it is deleted."""
+    """Opens or creates Optuna's study in a file beside the journal; in memory if the journal has no file. The journal's
+    lock also protects the study's file. If the journal has no trials, the file belongs to a deleted journal, perhaps of
+    another space, so it is deleted. Raises UsageError if Optuna cannot read the file."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend

@@ -125,7 +125,7 @@ def prune_candidates(
 
 
 def _find_fault(found: CompiledCandidate, default: Sequence[KernelCode], rules: PruneRules) -> tuple[str, str] | None:
-    """Returns stage and reason for excluding a candidate, None if there is none."""
+    """Returns stage ('compile' or 'code object') and reason for excluding a candidate; None if it is worth timing."""
     if found.failure:
         return COMPILE, f"does not compile: {found.failure}"
     for index, code in enumerate(found.codes):
@@ -193,7 +193,7 @@ _RULES: tuple[_Rule, ...] = (
 
 
 def _compute_occupancy(code: KernelCode) -> Occupancy | None:
-    """Returns waves per SIMD, on NVIDIA warps per sub-partition; None if the architecture is not known."""
+    """Returns how many waves fit a SIMD (on NVIDIA warps a sub-partition); None if the architecture is not known."""
     return occupancy_of(code) or nvidia_occupancy_of(code)
 
 
@@ -210,7 +210,8 @@ def _count_lds_instructions(code: KernelCode) -> int:
 
 
 def _describe_excluded(excluded: Sequence[Excluded]) -> str:
-    """Returns '15 excluded: 12 (does not compile: ...); 3 (...)', most frequent kinds first, each with one reason."""
+    """Returns '15 excluded: 12 (does not compile: ...); 3 (...)': the most frequent kinds of reason, each with one
+    example."""
     kinds = Counter(_kind_of_reason(one) for one in excluded)
     examples = {_kind_of_reason(one): one.reason for one in reversed(excluded)}
     told = [f"{count} ({examples[kind]})" for kind, count in kinds.most_common(REASONS_SHOWN)]
@@ -218,18 +219,20 @@ def _describe_excluded(excluded: Sequence[Excluded]) -> str:
 
 
 def _kind_of_reason(one: Excluded) -> str:
-    """Returns the reason without its figures, for counting."""
+    """Returns an exclusion's stage, and its reason up to the first colon without digits: exclusions that differ only in
+    figures are of one kind."""
     return one.stage + "".join(letter for letter in one.reason.partition(":")[0] if not letter.isdigit())
 
 
 def rank(static: Mapping[Candidate, StaticFigures], arch: str) -> list[Candidate]:
-    """Returns the candidates in the order in which they should be timed."""
+    """Returns the candidates in the order in which to time them: by `score`, most promising first, then by id."""
     enough = NVIDIA_WAVES_ENOUGH if arch.startswith("sm_") else WAVES_ENOUGH
     return sorted(static, key=lambda candidate: (*score(static[candidate], enough), candidate.id))
 
 
 def score(figures: StaticFigures, waves_enough: int = WAVES_ENOUGH) -> Score:
-    """Returns the sort key of a candidate, smaller first: the criteria of the module's docstring in order."""
+    """Returns a candidate's sort key, smaller is better: spills, share of matrix instructions, LDS instructions per
+    matrix instruction, waves per SIMD up to `waves_enough`, registers, code size."""
     occupancy = UNKNOWN if figures.occupancy is None else -min(float(figures.occupancy), float(waves_enough))
     return (
         float((max(figures.spills or 0, figures.scratch_bytes // 4) // SPILLS_STEP).bit_length()),
@@ -259,8 +262,8 @@ def split_repeats(
     builds: Mapping[str, Sequence[KernelBuild]],
     default: Candidate,
 ) -> tuple[list[Candidate], list[Excluded]]:
-    """Returns candidates that are different programs, including the default, and the others with the one that they
-    repeat.
+    """Returns the candidates that are different programs, including the default, and the repeats, each with a reason
+    that names the candidate whose program it repeats.
 
     Two are the same if every kernel has the same machine code, workgroup and LDS, and their other values can only
     affect the compiler (see `_launch_values`): the compiler may give equal code for different options. A candidate
@@ -292,7 +295,8 @@ def find_light_candidates(candidates: Sequence[Candidate], static: Mapping[str, 
 
 
 def _program_key(candidate: Candidate, found: CompiledCandidate, builds: Sequence[KernelBuild]) -> tuple[object, ...]:
-    """Returns a key that is equal for equal programs with equal launches; empty if a kernel is not known."""
+    """Returns a key that is equal for candidates with equal programs and launches; empty if a kernel's code is not
+    known."""
     if not found.codes or not all(code.isa_hash for code in found.codes):
         return ()
     codes = tuple((code.name, code.isa_hash, code.workgroup, code.lds_bytes) for code in found.codes)
@@ -300,9 +304,8 @@ def _program_key(candidate: Candidate, found: CompiledCandidate, builds: Sequenc
 
 
 def _launch_values(candidate: Candidate, builds: Sequence[KernelBuild]) -> frozenset[tuple[str, Value]]:
-    """Returns values that may change the launch: e.g. a number of programs, or a tile size that determines the grid.
-
-    Compiler options and boolean switches of the kernel cannot change it, and are left out."""
+    """Returns the candidate's (name, value) pairs that may change the launch, e.g. a tile size that determines the
+    grid. Compiler options and boolean switches of the kernel cannot change it, and are left out."""
     sources = [build.source for build in builds if isinstance(build.source, TritonSource)]
     options = {name for source in sources for name in source.options}
     constants = {name for source in sources for name in source.constants}

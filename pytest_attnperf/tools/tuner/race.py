@@ -80,7 +80,8 @@ class Race:
         self.taken: list[int] = []
 
     def run(self) -> None:
-        """Runs rounds until one candidate is left, the rest are equally fast, or processes or budget are used up."""
+        """Runs rounds until one candidate is left, the rest are equally fast, or processes or budget are used up. Sets
+        `ended` to the reason."""
         lanes = self.slots.lanes
         rounds = math.ceil(self.processes / lanes)
         for number in range(rounds):
@@ -118,7 +119,7 @@ class Race:
         return [mixed[lane :: len(slots)] for lane in range(len(slots))]
 
     def _shuffle_remaining(self, todo: Sequence[Candidate], slot: int, workload: str) -> list[Candidate]:
-        """Returns the rest of `todo` in an order that depends on the seed, the process and the workload."""
+        """Returns the candidates of `todo` still in the race, in an order drawn from seed, process and workload."""
         alive = {candidate.id for candidate in self.field}
         mixed = [candidate for candidate in todo if candidate.id in alive]
         random.Random(f"{self.slots.settings.seed}:{slot}:{workload}").shuffle(mixed)
@@ -189,7 +190,8 @@ def difference_sd(settings: TuneSearchSettings) -> float:
 
 
 def find_beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings: TuneSearchSettings) -> list[Beaten]:
-    """Returns candidates whose mean cost is clearly above the least, each at the one-sided probability `tail`."""
+    """Returns the candidates that are slower than the leader, the one of least mean cost, by more than chance allows.
+    Compares the mean over processes that timed both; `tail` is the one-sided chance of a wrong result per candidate."""
     by_slot = {candidate.id: costs.by_slot(candidate) for candidate in field}
     timed = [candidate for candidate in field if by_slot[candidate.id]]
     if not timed:
@@ -231,7 +233,8 @@ def search_by_race(
     settings: TuneSearchSettings,
     journal: TrialJournal,
 ) -> SearchResult:
-    """Races all candidates. The lanes share the first round, and each repeats all candidates in later rounds."""
+    """Races all candidates and returns ranking, trials and notes. In the first round each candidate is timed on one
+    lane (GPU) only; in later rounds every lane times all that are left."""
     slots = Slots("race", space.default, workloads, bench, settings, journal)
     race = Race(slots, put_default_first(space, candidates), 0, settings.processes, deal=True)
     race.run()
@@ -248,14 +251,15 @@ def search_by_race(
 
 
 def put_default_first(space: TuningSpace, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates with the default first."""
+    """Returns the space's default, followed by the other candidates in their order."""
     return [space.default, *(candidate for candidate in candidates if candidate.id != space.default.id)]
 
 
 def rank_by_cost(
     field: Sequence[Candidate], costs: Costs, slots: Sequence[int] | None = None
 ) -> list[tuple[Candidate, float]]:
-    """Returns candidates with their costs over these slots, best first; over all slots if they are in none of these."""
+    """Returns (candidate, cost) pairs, least cost first; cost is the time over the default's in `slots` (None: in all).
+    For a candidate without a cost there, all slots count. One without any cost is left out."""
     found = []
     for candidate in field:
         log_cost = costs.log_cost(candidate, slots)
@@ -268,14 +272,16 @@ def rank_by_cost(
 def whole_ranking(
     finalists: Sequence[tuple[Candidate, float]], candidates: Sequence[Candidate], slots: Slots
 ) -> tuple[tuple[Candidate, float], ...]:
-    """Returns the finalists first, then every other candidate that was timed on all workloads, by cost."""
+    """Returns (candidate, cost) of the finalists, then of all others timed on every workload and not excluded, by
+    cost."""
     placed = {candidate.id for candidate, _ in finalists} | set(slots.excluded)
     others = [candidate for candidate in (slots.default, *candidates) if candidate.id not in placed]
     return (*finalists, *rank_by_cost(list({c.id: c for c in others}.values()), slots.collect_costs()))
 
 
 def describe_not_compared(slots: Slots, candidates: Sequence[Candidate]) -> list[str]:
-    """Returns a note if candidates were neither timed on all workloads nor excluded."""
+    """Returns one note that counts candidates neither timed on all workloads nor excluded nor dropped; empty if there
+    are none."""
     costs = slots.collect_costs()
     dropped = {str(record["candidate"]) for record in slots.journal.iterate_records("dropped")}
     left = [
@@ -287,7 +293,7 @@ def describe_not_compared(slots: Slots, candidates: Sequence[Candidate]) -> list
 
 
 def format_log_ratio(log_ratio: float) -> str:
-    """Returns a log ratio as a percentage, e.g. '4.2 %'."""
+    """Returns the change that a log ratio means, in percent: log(1.042) gives '4.2 %'."""
     return f"{100 * math.expm1(log_ratio):.1f} %"
 
 
@@ -303,9 +309,8 @@ def search_exhaustively(
     settings: TuneSearchSettings,
     journal: TrialJournal,
 ) -> SearchResult:
-    """Times every candidate once, split among the lanes, without dropping any; then races the best FINALISTS.
-
-    With `settings.processes` 1 there is no race, and the ranking is that of the single pass."""
+    """Times every candidate once, split among the lanes (GPUs), then races the best FINALISTS; returns ranking, trials
+    and notes. With `settings.processes` 1 there is no race, and the ranking is that of the single pass."""
     slots = Slots("exhaustive", space.default, workloads, bench, settings, journal)
     whole = Race(slots, put_default_first(space, candidates), 0, slots.lanes, deal=True, dropping=False)
     whole.run()
@@ -330,11 +335,9 @@ def search_exhaustively(
 def race_finalists(
     slots: Slots, finalists: Sequence[tuple[Candidate, float]], first_slot: int, processes: int
 ) -> tuple[list[tuple[Candidate, float]], list[Excluded], str]:
-    """Races the finalists in new processes. Returns the survivors with their costs there, the dropped ones, and why it
-    ended.
-
-    The costs that selected them do not count again, because they were selected for being small. The default takes
-    part."""
+    """Races the finalists and the default in new processes. Returns the survivors with their costs there, the dropped
+    candidates, and why the race ended. Costs of the earlier search do not count again, because finalists were selected
+    for small ones. If no round is completed, the finalists are returned as given."""
     field = [slots.default, *(candidate for candidate, _ in finalists if candidate.id != slots.default.id)]
     race = Race(slots, field, first_slot, processes)
     race.run()

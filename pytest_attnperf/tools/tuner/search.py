@@ -23,11 +23,12 @@ def search_candidates(
     settings: TuneSearchSettings,
     journal: TrialJournal,
 ) -> SearchResult:
-    """Searches by the chosen strategy; resumes the journal. Raises UsageError if there is nothing to search."""
+    """Searches by the strategy of the settings, and returns the result. Trials that the journal has are not repeated.
+    Raises UsageError without a workload, for one named twice, or without a candidate besides the default."""
     if not workloads:
         raise UsageError("a search needs at least one workload, got none")
     if len(set(workloads)) < len(workloads):
-        raise UsageError(f"a workload is named twice: {', '.join(workloads)}")
+        raise UsageError(f"a workload is named twice: {', '.join(workloads)}; name each once")
     if all(candidate.id == space.default.id for candidate in candidates):
         raise UsageError(f"no candidate besides the default {space.default.id} is left to search")
     chosen = choose_strategy(candidates, workloads, settings)
@@ -40,7 +41,8 @@ def search_candidates(
 
 
 def choose_strategy(candidates: Sequence[Candidate], workloads: Sequence[str], settings: TuneSearchSettings) -> str:
-    """Returns 'race', 'optuna' or 'exhaustive': the setting or, for 'auto', by the number of trials."""
+    """Returns 'race', 'optuna' or 'exhaustive' as the settings say; for 'auto', 'race' up to RACE_TRIALS_MAX candidates
+    times workloads, else 'optuna'."""
     if settings.strategy != "auto":
         return settings.strategy
     return "race" if len(candidates) * len(workloads) <= RACE_TRIALS_MAX else "optuna"

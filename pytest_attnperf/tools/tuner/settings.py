@@ -30,7 +30,7 @@ COMBINATIONS_MAX = 100_000
 
 
 def count_allowed_trials(candidates: int, workloads: int) -> int:
-    """Returns a quarter of the exhaustive number, and at least enough for a few candidates and the default."""
+    """Returns the most trials of a large search: a quarter of candidates times workloads, at least 4 per workload."""
     return max(candidates * workloads // SHARE_OF_EXHAUSTIVE, 4 * workloads)
 
 
@@ -93,14 +93,15 @@ class SearchResult:
 
 
 def check_space(space: TuningSpace) -> None:
-    """Raises UsageError for a space that cannot be searched, with the part that is invalid."""
+    """Raises UsageError, which names the invalid part, if a space cannot be searched: a parameter has no or repeated
+    values, the default is incomplete, there are too many combinations, or no candidate besides the default is valid."""
     for name, values in space.values.items():
         if not values:
             raise UsageError(f"{_name_space(space)}: parameter {name} has no values; give at least one")
         twice = [told for told, count in Counter(map(str, values)).items() if count > 1]
         if twice or len(set(values)) < len(values):
             named = ", ".join(map(repr, values))
-            raise UsageError(f"{_name_space(space)}: parameter {name} names a value twice: {named}")
+            raise UsageError(f"{_name_space(space)}: parameter {name} names a value twice: {named}; remove one")
     _check_default(space)
     count = math.prod(len(values) for values in space.values.values())
     if count > COMBINATIONS_MAX:
@@ -142,7 +143,7 @@ def _check_default(space: TuningSpace) -> None:
         )
     for extra in space.extra:
         if not extra.label:
-            raise UsageError(f"{_name_space(space)}: candidate {extra.id!r} outside the grid has no label")
+            raise UsageError(f"{_name_space(space)}: candidate {extra.id!r} outside the grid has no label; give it one")
 
 
 def _split_by_constraints(space: TuningSpace) -> tuple[list[Candidate], list[Excluded]]:
@@ -156,12 +157,13 @@ def _split_by_constraints(space: TuningSpace) -> tuple[list[Candidate], list[Exc
             kept.setdefault(candidate.id, candidate)
     for extra in space.extra:
         if kept.setdefault(extra.id, extra) is not extra:
-            raise UsageError(f"{_name_space(space)}: two candidates are called {extra.id!r}")
+            raise UsageError(f"{_name_space(space)}: two candidates are called {extra.id!r}; rename one")
     return list(kept.values()), excluded
 
 
 def _reason_not_allowed(space: TuningSpace, values: Mapping[str, Value]) -> str:
-    """Returns the first constraint that does not hold, '' if all do."""
+    """Returns the text of the first constraint that the values violate, '' if none. UsageError if a constraint
+    raises."""
     for constraint in space.constraints:
         try:
             holds = constraint.holds(values)

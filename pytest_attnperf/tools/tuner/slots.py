@@ -33,7 +33,7 @@ a killed search ends where it would have ended."""
 
 
 class Slots:
-    """Measures on all lanes and keeps the results.
+    """Times candidates on all lanes (GPUs) in slots, the numbered processes of a search, and keeps the results.
 
     lanes      number of slots in a round: the GPUs that the search began with. With fewer GPUs later, slots take turns
     stopped    why nothing more is timed, '' while there is budget
@@ -66,24 +66,23 @@ class Slots:
         self._counted = sum(item.attempt < AGAIN for item in journal.slot_trials)
 
     def collect_costs(self, *workloads: str) -> Costs:
-        """Returns the costs of all trials that this search has used, over the named workloads or all.
-
-        Includes every timing of the default after a kill."""
+        """Returns the costs (log of time over the default's) from all trials that this search has used, over the named
+        workloads, or over all if none is named. Includes every timing of the default after a kill."""
         with self._guard:
             used = set(self._used)
         seen = [item for item in self.journal.slot_trials if _trial_key(item) in used or item.attempt >= AGAIN]
         return Costs(seen, self.default, workloads or self.workloads)
 
     def set_limits(self, budget_s: float, trials: float) -> None:
-        """Sets the limits of time and trials, both counted from the beginning of the search, and lets it go on."""
+        """Sets the limits of time and trials, both counted from the beginning of the search, and clears `stopped`. The
+        settings' own limits still hold."""
         self._limits = (min(budget_s, self.settings.budget_s), min(trials, self.settings.max_trials or math.inf))
         self.stopped = ""
 
     def time_candidates(self, slots: Sequence[int], candidates: Sequence[Sequence[Candidate]], workload: str) -> None:
-        """Times each lane's candidates on one workload; times the default first and after every DEFAULT_EVERY
-        candidates.
-
-        Candidates that failed are left out. Raises CaseFailedError if the default cannot be timed."""
+        """Times the candidates of each slot on one workload; times the default first and after every DEFAULT_EVERY
+        candidates. Candidates that failed are left out; stops at the limits. Raises CaseFailedError if the default
+        cannot be timed."""
         for slot in slots:
             self._assign_process(slot)
         at_once = min(len(slots), max(1, self.bench.lanes))
@@ -128,7 +127,8 @@ class Slots:
             since_default += 1
 
     def _time_default(self, lane: int, slot: int, workload: str, told: int) -> None:
-        """Times the default in this slot, in two attempts. `told` is the number of earlier timings there."""
+        """Times the default in this slot, and once more in a new process if that fails. Raises CaseFailedError if both
+        fail. `told` is the number of earlier timings of the default in this slot and workload."""
         failures: list[Trial] = []
         for attempt in (0, 1):
             timed = self._find_or_time(lane, slot, self.default, workload, 2 * told + attempt)
@@ -157,7 +157,8 @@ class Slots:
     def _find_or_time(
         self, lane: int, slot: int, candidate: Candidate, workload: str, attempt: int
     ) -> SlotTrial | None:
-        """Returns the trial of this place from the journal, or measures it; None if the budget does not allow it."""
+        """Returns the trial of this slot, candidate, workload and attempt from the journal, or measures and records it;
+        None if the budget does not allow it."""
         known = self.journal.lookup(slot, candidate, workload, attempt)
         if known is not None:
             self._mark_used(known)
@@ -184,7 +185,8 @@ class Slots:
                 self._with_default.add((trial.process, trial.workload))
 
     def _time_default_again(self, lane: int, slot: int, workload: str) -> None:
-        """Times the default in the new process of this slot."""
+        """Times the default in the new process in which this slot continues after a kill or a dead worker, because
+        costs are ratios within one process. If that fails, the slot goes on in another process."""
         attempts = AGAIN
         while self.journal.lookup(slot, self.default, workload, attempts) is not None:
             attempts += 1
@@ -193,7 +195,8 @@ class Slots:
             self._leave_process(slot)
 
     def _reserve_trial(self) -> bool:
-        """Counts one more trial if the budget allows it; returns whether it does."""
+        """Counts one more running trial and returns True; at the limit of time or trials sets `stopped`, returns
+        False."""
         budget_s, trials = self._limits
         with self._guard:
             if self.settings.clock() - self._started > budget_s:
@@ -213,7 +216,7 @@ class Slots:
             return self._processes[slot]
 
     def _leave_process(self, slot: int) -> None:
-        """Makes this slot continue in a new process."""
+        """Makes this slot continue under a new process number at its next trial."""
         with self._guard:
             self._processes.pop(slot, None)
 
@@ -223,7 +226,8 @@ def _trial_key(timed: SlotTrial) -> tuple[int, str, str, int]:
 
 
 def _restore_lanes(journal: TrialJournal, strategy: str, settings: TuneSearchSettings, lanes: int) -> int:
-    """Returns the number of lanes that the search began with. Raises UsageError if it was another search."""
+    """Returns the number of lanes (GPUs) that the journal's search began with. A new journal records `lanes`, and this
+    is returned. Raises UsageError if the journal's strategy or seed differs from this run's."""
     begun = next(journal.iterate_records("search"), None)
     if begun is None:
         journal.append("search", {"strategy": strategy, "seed": settings.seed, "lanes": lanes})
@@ -238,7 +242,7 @@ def _restore_lanes(journal: TrialJournal, strategy: str, settings: TuneSearchSet
 
 
 def reject_bad_time(trial: Trial) -> Trial:
-    """Returns the trial; makes it a failed one if its time is not finite, not positive, or missing without a reason."""
+    """Returns the trial; as a failed one if it has a failure, or if its time is not finite, not positive or missing."""
     time_us = trial.median_us
     if time_us is None:
         return trial if trial.failure else replace(trial, failure="no time, and no reason given")
@@ -268,7 +272,8 @@ class Costs:
                 slots.setdefault(item.slot, {})[workload] = ratio
 
     def _log_ratios(self, items: Sequence[SlotTrial]) -> list[tuple[SlotTrial, float]]:
-        """Returns the log ratios of all trials of one process and workload; empty without the default."""
+        """Returns (trial, log of its time over the default's) for all trials of one process and workload; empty if the
+        default has no time there."""
         logs = [math.log(item.trial.median_us or math.nan) for item in items]
         own = [index for index, item in enumerate(items) if item.trial.candidate.id == self._default.id]
         if not own:
@@ -284,7 +289,8 @@ class Costs:
         return ratios
 
     def by_slot(self, candidate: Candidate) -> dict[int, float]:
-        """Returns a candidate's log cost in every slot that timed it on all workloads."""
+        """Returns slot -> a candidate's log cost, its mean over all workloads, for slots that timed it on all of
+        them."""
         return {
             slot: statistics.fmean(ratios[name] for name in self._workloads)
             for slot, ratios in self._ratios.get(candidate.id, {}).items()
@@ -292,16 +298,19 @@ class Costs:
         }
 
     def sum_log_ratios(self, candidate: Candidate, slot: int, workloads: Sequence[str]) -> float | None:
-        """Returns the sum of a candidate's log ratios over these workloads in a slot; None if one was not timed."""
+        """Returns the sum over `workloads` of log(candidate's time / default's) in a slot; None if one was not timed
+        there."""
         ratios = self._ratios.get(candidate.id, {}).get(slot, {})
         return sum(ratios[name] for name in workloads) if all(name in ratios for name in workloads) else None
 
     def log_cost(self, candidate: Candidate, slots: Sequence[int] | None = None) -> float | None:
-        """Returns the mean of a candidate's log costs over slots (all, or those given); None if no slot is complete."""
+        """Returns the mean of a candidate's log costs over `slots` (None: all); None if no slot timed it on all
+        workloads."""
         found = [cost for slot, cost in self.by_slot(candidate).items() if slots is None or slot in slots]
         return statistics.fmean(found) if found else None
 
     def relative_cost(self, candidate: Candidate, slots: Sequence[int] | None = None) -> float | None:
-        """Returns the cost of `log_cost` as a ratio: 1 is the default."""
+        """Returns the candidate's time over the default's, as a geometric mean over workloads and slots (all, or those
+        given); None if no slot timed it on all workloads."""
         log_cost = self.log_cost(candidate, slots)
         return None if log_cost is None else math.exp(log_cost)

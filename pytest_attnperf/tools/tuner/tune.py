@@ -84,7 +84,7 @@ def tune(job: TuneJob) -> TuneResult:
 
 
 class _Run:
-    """One run with its time budget."""
+    """One tuning run: its job, candidates, time budget and notes."""
 
     def __init__(self, job: TuneJob) -> None:
         self.job, self.began = job, job.clock()
@@ -109,12 +109,13 @@ class _Run:
         return self.began + self.job.budget_s - self.job.clock()
 
     def say(self, text: str) -> None:
-        """Reports progress, with the time that is left."""
+        """Reports `text` as progress, followed by the time that is left of the budget."""
         minutes, seconds = divmod(int(max(0.0, self.left_s)), 60)
         self.job.say(f"{text} ({minutes}:{seconds:02d} left)")
 
     def run_steps(self) -> TuneResult:
-        """Runs all steps in order and returns the result."""
+        """Compiles, excludes, searches, confirms, decides; returns the result. A static job only ranks by code
+        objects."""
         if self.job.static:
             self._prune_candidates(self._compile_candidates())
             return self._rank_statically()
@@ -127,9 +128,8 @@ class _Run:
             raise
 
     def _select_candidates(self, journal: TrialJournal) -> None:
-        """Sets the candidates to time: those of the journal's earlier session, or a new selection.
-
-        A resumed search needs the same candidates in the same order."""
+        """Sets the candidates to time: those that the journal's earlier session selected, or a new selection. A resumed
+        search needs the same candidates in the same order."""
         compiled = self._compile_candidates()
         stored = find_selection(journal, self.kept, self.excluded)
         if stored is None:
@@ -141,11 +141,12 @@ class _Run:
         self.say(f"resuming {self.job.journal}, which has {len(journal.trials)} trials")
 
     def make_pin(self, candidate: Candidate) -> Mapping[str, str]:
-        """Returns the settings that make the backend run a candidate."""
+        """Returns the settings, name -> text, that make the backend run a candidate."""
         return self.job.backend.tuning_pin(candidate, self.space)
 
     def _list_builds(self, candidate: Candidate) -> list[KernelBuild]:
-        """Returns the candidate's builds for all tuned workloads, each source once."""
+        """Returns the kernels to compile for a candidate on all tuned workloads, each source once; empty if none is
+        declared."""
         found: list[KernelBuild] = []
         for workload in self.job.workloads:
             for build in self.job.backend.tuning_builds(candidate, self.space, workload, self.job.arch):
@@ -184,7 +185,8 @@ class _Run:
         self.say(f"{len(self.kept)} of {self.count} candidates are worth timing")
 
     def _rank_statically(self) -> TuneResult:
-        """Returns the result of a run that times nothing."""
+        """Returns the result of a static job: candidates ranked by code objects, nothing timed. Raises UsageError if no
+        candidate can be ranked."""
         known = {candidate: self.static[candidate.id] for candidate in self.kept if candidate.id in self.static}
         if not known:
             raise UsageError(
@@ -232,7 +234,8 @@ class _Run:
         )
 
     def _list_served(self) -> dict[str, Served]:
-        """Returns the tuned workloads, and the suite's other workloads that a changed rule would affect."""
+        """Returns, by id, the tuned workloads and the suite's other workloads that a changed rule would affect. Adds a
+        note on affected workloads of other families, which are not measured."""
         others = {
             name: one
             for name, one in self.job.suite.items()
@@ -251,7 +254,9 @@ class _Run:
         return self.job.backend.tuning_serves(workload, self.space, self.job.arch, self.job.when)
 
     def _warm_compilers(self, pools: TunePools) -> None:
-        """Fills the compilers' caches in parallel on a GPU, and excludes candidates that cannot be opened."""
+        """Opens every candidate once in parallel processes on a GPU, which fills the compilers' caches, and excludes
+        candidates that cannot be opened. Does nothing without a pool for this. Raises UsageError if only the default is
+        left."""
         pool, places = pools.warm, range(WARM_PLACES, WARM_PLACES + self.job.warm_processes)
         if pool is None or not places or pool.wait_until_ready(places[0]).role is not Role.DEVICE:
             return
@@ -277,7 +282,8 @@ class _Run:
             )
 
     def _list_distinct(self) -> list[Served]:
-        """Returns tuned workloads whose builds differ from earlier ones; all if the backend declares no builds."""
+        """Returns the tuned workloads for which the default has other builds than for earlier ones; all if the backend
+        declares no builds."""
         known: list[list[object]] = []
         found = []
         for served in self.job.tuned.values():
@@ -313,15 +319,16 @@ class _Run:
         return found
 
     def _max_trials(self) -> int | None:
-        """Returns a large space's trial limit, a quarter of one pass over all that is worth timing, repeats included;
-        else None."""
+        """Returns the trial limit of an Optuna search: a quarter of one pass over all candidates worth timing, excluded
+        repeats included; None for other strategies."""
         if choose_strategy(self.kept, list(self.job.tuned), self.job.settings) != "optuna":
             return None
         repeats = sum(one.stage == SAME_CODE for one in self.excluded)
         return count_allowed_trials(len(self.kept) + repeats, len(self.job.tuned))
 
     def _choose_probe(self) -> str:
-        """Returns the workload with most work: overheads hide differences of kernels least there."""
+        """Returns the id of the workload with most floating-point operations (bytes if unknown), for exploring a large
+        space: overheads hide differences of kernels least there."""
         return max(self.job.tuned, key=lambda name: _estimate_work(self.job.tuned[name].workload))
 
     def _confirm_winner(

@@ -61,7 +61,7 @@ def write_tune_result(result: TuneResult, out: Path) -> str:
 
 
 def _resolve_inside(out: Path, name: str) -> Path:
-    """Returns the path of a file. Raises UsageError for a path outside of the folder."""
+    """Returns the path `name` below `out`. Raises UsageError if it is absolute or leads outside of `out`."""
     path = out / name
     if Path(name).is_absolute() or not path.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"the path of a tuned file, {name!r}, is outside of {out}; nothing was written")
@@ -69,7 +69,8 @@ def _resolve_inside(out: Path, name: str) -> Path:
 
 
 def _remove_earlier(out: Path, kept: list[Path]) -> list[str]:
-    """Removes files of the folder's last result that are not written again, unless they were changed since."""
+    """Removes the configuration files that the last result in `out` names and `kept` does not, unless they were
+    changed. Returns a line for each file that was removed or, being changed, was not."""
     said = []
     for name, text in _read_earlier_files(out / RESULT):
         try:
@@ -87,7 +88,7 @@ def _remove_earlier(out: Path, kept: list[Path]) -> list[str]:
 
 
 def _read_earlier_files(result: Path) -> list[tuple[str, str]]:
-    """Returns paths and texts of the files that a result names; empty if it cannot be read."""
+    """Returns (path, text) of the configuration files that a stored result names; empty if it cannot be read."""
     try:
         stored: Any = json.loads(read_regular(result, BYTES_MAX))
         return [
@@ -98,7 +99,7 @@ def _read_earlier_files(result: Path) -> list[tuple[str, str]]:
 
 
 def header_lines(result: TuneResult) -> list[str]:
-    """Returns lines with the verdict, then what was tuned where, what was tried, and what was left out."""
+    """Returns lines of the report: verdict, what was tuned where, what was tried, what was left out, and the notes."""
     device = result.device
     where = f"{device.name or device.product} ({result.arch})" if device is not None else f"{result.arch}, not present"
     timed = {(trial.candidate.id) for trial in result.trials}
@@ -116,7 +117,7 @@ def header_lines(result: TuneResult) -> list[str]:
 
 
 def make_tables(result: TuneResult) -> list[Table]:
-    """Returns the tables of the best candidates and of the changes by workload."""
+    """Returns the table of the best candidates, and that of changes by workload; one without rows is left out."""
     found = [ranking_table(result)] if result.ranking else []
     return [*found, changes_table(result.changes)] if result.changes else found
 
@@ -146,7 +147,8 @@ def ranking_table(result: TuneResult) -> Table:
 
 
 def changes_table(changes: Sequence[WorkloadChange]) -> Table:
-    """Returns the winner against the default, worst first: one rule serves all these workloads, the worst decides."""
+    """Returns a table that compares winner and default by workload, worst first: one rule serves all these workloads,
+    and the worst decides."""
     ordered = sorted(changes, key=lambda change: -(change.ratio if change.ratio is not None else float("inf")))
     rows = [
         (
@@ -168,9 +170,8 @@ def changes_table(changes: Sequence[WorkloadChange]) -> Table:
 
 
 def _excluded_lines(excluded: Sequence[Excluded]) -> list[str]:
-    """Returns the number of excluded candidates by stage, with the most frequent kinds of reasons.
-
-    Reasons that differ in figures only are one kind; its first one is shown."""
+    """Returns a line for each stage that excluded candidates: how many, and the most frequent kinds of reasons. Reasons
+    that differ in figures only are one kind; its first one is shown."""
     lines = []
     for stage in dict.fromkeys(one.stage for one in excluded):
         reasons = [one.reason for one in excluded if one.stage == stage]
@@ -188,12 +189,12 @@ def _excluded_lines(excluded: Sequence[Excluded]) -> list[str]:
 
 
 def _kind_of_reason(reason: str) -> str:
-    """Returns a reason without its figures."""
+    """Returns a reason without digits, commas and periods, to group reasons that differ in figures only."""
     return "".join(letter for letter in reason if not letter.isdigit() and letter not in ",.")
 
 
 def _format_rank(rank: int, candidate: Candidate, result: TuneResult) -> str:
-    """Returns a candidate's rank with its label and its role: winner, first or default."""
+    """Returns a candidate's rank with its label and its role: '1 winner', '3 default', 'first' if nothing was timed."""
     marks = [candidate.label] if candidate.label else []
     if result.winner is not None and candidate.id == result.winner.id:
         marks.append("first" if result.verdict == STATIC_ONLY else "winner")
@@ -203,7 +204,7 @@ def _format_rank(rank: int, candidate: Candidate, result: TuneResult) -> str:
 
 
 def _find_shared_values(candidates: Sequence[Candidate]) -> dict[str, Value]:
-    """Returns values that all these candidates have; empty for a single candidate."""
+    """Returns name -> value of the parameters that have one value in all these candidates; empty for a single one."""
     if len(candidates) < 2:
         return {}
     first = candidates[0].values

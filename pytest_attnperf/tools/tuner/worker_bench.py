@@ -70,7 +70,7 @@ class WorkerBench:
         return len(self.pools)
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """Measures one candidate on one workload, in the process of that number on that lane.
+        """Returns the trial of one candidate on one workload, measured in process number `process` of the lane (GPU).
 
         A candidate that is wrong, does not run or ends its process gives a trial with a failure. Raises UsageError for
         a backend that does not run the given configuration or a suite without the case, WorkerError if no process
@@ -107,7 +107,7 @@ class WorkerBench:
         return self._judge_look(candidate, workload, process, look, pin)
 
     def list_notes(self) -> tuple[str, ...]:
-        """Returns notes that a reader of the times needs."""
+        """Returns one note if trials used up a process each, because their timer needs a profiler; else nothing."""
         if not self._spent:
             return ()
         return (
@@ -116,7 +116,7 @@ class WorkerBench:
         )
 
     def shutdown(self) -> None:
-        """Ends every process."""
+        """Ends the lanes' threads and all worker processes."""
         for thread in self._threads.values():
             thread.shutdown()
         self._threads.clear()
@@ -124,7 +124,8 @@ class WorkerBench:
             pool.shutdown()
 
     def _switch_process(self, lane: int, process: int) -> Ready:
-        """Returns the lane's process of that number. Ends the previous one, because it would hold memory of the GPU."""
+        """Returns the first message of the lane's process of that number, starting it if needed. Ends the lane's
+        previous process, because it would hold memory of the GPU."""
         pool = self.pools[lane]
         if self._processes.setdefault(lane, process) != process:
             pool.shutdown()
@@ -156,7 +157,8 @@ def wait_for_process(pool: Pool, place: int) -> Ready:
 
 
 def reason_no_time(look: Look) -> str:
-    """Returns why a look has no valid time: 'wrong: ...', 'unsupported: ...', 'failed: ...'; '' if it has one."""
+    """Returns why one measurement has no valid time: 'wrong: ...', 'unsupported: ...', 'failed: ...'; '' if it has
+    one."""
     reason = look.reasons[0] if look.reasons else "without a reason"
     if look.ending is Ending.INCORRECT:
         return f"{WRONG}: {_shorten_summary(reason)}"
@@ -168,15 +170,14 @@ def reason_no_time(look: Look) -> str:
 
 
 def reason_other_path(pin: Mapping[str, str], config: Mapping[str, str]) -> str:
-    """Returns how the path that ran differs from the requested one; '' if it does not, or none was requested."""
+    """Returns how the kernel path that ran differs from the pinned one; '' if it does not, or none was pinned."""
     wanted, ran = pin.get(PATH, ""), config.get(PATH, "unknown")
     return f"path {wanted} was requested, but {ran} ran" if wanted and wanted != ran else ""
 
 
 def check_ran_as_pinned(candidate: Candidate, pin: Mapping[str, str], config: Mapping[str, str], backend: str) -> None:
     """Raises UsageError if the configuration that ran differs from the candidate, or the backend does not report it.
-
-    Entries may have a prefix ('prefill_forward.BLOCK_M'); if the pin has one with a prefix, only that one is
+    Names may have a prefix ('prefill_forward.BLOCK_M'); if `pin` has a value's name with a prefix, only that one is
     checked."""
     for name, value in sorted(candidate.values.items()):
         pinned = [key for key in pin if _is_entry_of(key, name)]
@@ -184,7 +185,8 @@ def check_ran_as_pinned(candidate: Candidate, pin: Mapping[str, str], config: Ma
         if not told:
             raise UsageError(
                 f"{backend} does not report with which {name} it ran ({candidate.id} was requested; its configuration "
-                f"holds {', '.join(sorted(config)) or 'nothing'}): nobody can know which configuration was timed"
+                f"holds {', '.join(sorted(config)) or 'nothing'}), so what was timed is not known. Its "
+                "configuration must hold every value of its tuning space"
             )
         other = {key: text for key, text in told.items() if text != str(value)}
         if other:
@@ -269,10 +271,8 @@ def _take_next(waiting: queue.SimpleQueue[Candidate]) -> Candidate | None:
 
 
 def _reason_not_opened(pool: Pool, place: int, requests: Sequence[OpenRequest]) -> str:
-    """Returns why one of these cannot be opened; '' if all can or the candidate is not at fault.
-
-    Too little memory is no fault, because processes share the device; after a death the candidate is tried again when
-    it is timed."""
+    """Returns why one of a candidate's requests cannot be opened; '' if all can or the candidate is not at fault. Too
+    little memory is no fault, because processes share the device. After a death, timing tries the candidate again."""
     try:
         for request in requests:
             if why := _reason_no_case(pool, place, request):
@@ -285,7 +285,7 @@ def _reason_not_opened(pool: Pool, place: int, requests: Sequence[OpenRequest]) 
 
 
 def _reason_no_case(pool: Pool, place: int, request: OpenRequest) -> str:
-    """Opens and closes one case; returns '' or why there was none."""
+    """Opens and closes the case of one request. Returns in one line why the test gave no case, '' if it did."""
     with pool.case_at(place, request) as case:
         opened = case.open()
     if opened.unsupported:

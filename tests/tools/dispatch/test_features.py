@@ -55,9 +55,9 @@ def test_a_family_that_is_not_built_in_is_read_by_its_definition() -> None:
     [
         ("prefill-b4", {}, "does not give"),
         ("sparse-b2", {}, "no definition is stored"),
-        ("sparse-b2", {"x): import os": 1}, "no name of a field"),
-        ("sparse-b2", {"import": 1}, "no name of a field"),
-        ("sparse-b2", {"__class__": 1}, "no name of a field"),
+        ("sparse-b2", {"x): import os": 1}, "a name is a Python identifier"),
+        ("sparse-b2", {"import": 1}, "a name is a Python identifier"),
+        ("sparse-b2", {"__class__": 1}, "a name is a Python identifier"),
         ("sparse-b2", {"nested": {"a": 1}}, "takes numbers, texts and lists"),
         ("sparse-b2", {"limit": float("nan")}, "takes numbers, texts and lists"),
         ("sparse-b2", {"family": 3}, "which is no text"),
