@@ -37,7 +37,8 @@ def find_card(token: str, system: System, environ: Mapping[str, str]) -> KfdCard
 
 
 def list_compute_processes(gpu_id: str, system: System) -> list[str]:
-    """Lists processes that hold memory of this card, each 'pid name'; also those whose memory use cannot be read."""
+    """Lists the processes that hold memory of the card with this KFD id, each as 'pid name'.
+    A process whose memory use cannot be read is listed, too."""
     folder = system.root / PROCESSES
     pids = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
     return [f"{pid} {read_process_name(pid, system)}" for pid in pids if _has_memory(pid, gpu_id, system)]
@@ -93,7 +94,8 @@ def _read_card(folder: str, system: System) -> KfdCard | None:
 
 
 def _filter_visible(cards: list[KfdCard], setting: str | None) -> list[KfdCard]:
-    """Returns the cards that ROCR_VISIBLE_DEVICES names, in its order, up to the first entry that names no card."""
+    """Returns the cards that `setting` (ROCR_VISIBLE_DEVICES) names, in its order; all cards if it is None.
+    It stops at the first entry that names no card."""
     if setting is None:
         return cards
     by_name = {str(index): found for index, found in enumerate(cards)} | {found.uuid: found for found in cards}

@@ -81,12 +81,12 @@ def base_revision(environ: Mapping[str, str]) -> str:
 
 
 def is_ci() -> bool:
-    """Tells whether a CI system runs this process; strict is then the default."""
+    """Tells whether the variable CI says that a CI system runs this process; --attnperf-strict is then the default."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def without_credentials(text: str) -> str:
-    """Removes user and password from every address in a text such as a command line."""
+    """Removes 'user:password@' from addresses in a text such as a command line, and replaces password=... by ***."""
     return _SECRET_FIELD.sub(r"\1***", _SECRET.sub("//", text))
 
 

@@ -52,7 +52,7 @@ class TwoClocks:
         self._before = (0, 0)
 
     def begin(self) -> None:
-        """Begins a span; only the timed code may run before `end`."""
+        """Reads the clocks at the start of a span; only the timed code may run before `end`."""
         if self._waited_ns is not None:
             self._before = self._clock_ns(), self._waited_ns()
         other_ns = self._other_ns()
