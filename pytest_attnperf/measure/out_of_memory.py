@@ -42,7 +42,7 @@ def free_cached_memory() -> None:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Tells whether an error means this; torch has a type for GPUs only, a CPU's allocator raises RuntimeError."""
+    """Tells whether memory ran out: torch has an error type for GPUs only, a CPU's allocator raises RuntimeError."""
     import torch
 
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)

@@ -98,7 +98,7 @@ def make_placement_plan(call_us: float, max_blocks: int) -> PlacementPlan:
 
 
 def count_places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) -> int:
-    """Returns the number of places for a case that takes turns.
+    """Returns at how many places in memory to measure a case that takes turns with another process, from 2 to 40.
 
     call_bytes    memory of a call with its inputs; 0 if unknown
     limit_bytes   limit for all places together; there are always at least two places
@@ -110,7 +110,8 @@ def count_places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) ->
 
 
 def measure_places(timers: Sequence[GraphTimer], blocks: int, rest: Callable[[float], None] = time.sleep) -> Samples:
-    """Measures `blocks` blocks at each place, after one rest; `Samples.block_us` holds one place after the other."""
+    """Measures `blocks` blocks with each timer, whose graphs read their inputs at different places in memory.
+    It rests once before. `Samples.block_us` holds the blocks of one place after those of the other."""
     fill = _allocate_fill()
 
     def draw() -> None:
@@ -145,8 +146,9 @@ def _allocate_fill() -> torch.Tensor:
 
 
 class Twins:
-    """Makes twins of a proven timer. While it is in use, `prepared` holds the timed inputs.
+    """Makes and proves further graphs of a proven timer, each on a copy of the inputs at other addresses (a twin).
 
+    Between calls `prepared` holds the timed inputs.
     prepared   the case's own preparation, which `timer` replays
     """
 
@@ -159,7 +161,8 @@ class Twins:
         self._expected = self._replay_proven()
 
     def make_twin(self) -> tuple[Prepared, GraphTimer]:
-        """Makes a further place, proves it and loads the timed inputs. Raises TimedWrongError."""
+        """Returns (a copy with the timed inputs at other addresses, a timer with its own proven graph on that copy).
+        Raises TimedWrongError if the new graph's result is wrong."""
         prepared = copy_prepared(self._prepared)
         twin = self._timer.make_twin(prepared.run)
         copy_inputs(self._checked, prepared)
@@ -182,7 +185,7 @@ class Twins:
             self._prover.load_timed_inputs(self._prepared)
 
     def _replay_results(self, prepared: Prepared, timer: GraphTimer) -> list[torch.Tensor]:
-        """Returns everything that one replay returns or writes to."""
+        """Replays the timer's graph once and returns its result's tensors and the inputs that it writes in place."""
         written = written_in_place(prepared, self._prover.workload)
         with poison.spare_memory(written):
             return [*poison.tensors_in(timer.run_once(poisoned=True)), *written]

@@ -124,7 +124,7 @@ def _wait_for_device(torch_device: str) -> None:
 
 
 def own_total_ns(profiler: Any, torch_device: str) -> int:
-    """Returns the total in nanoseconds, computed as in the last line of torch's own table."""
+    """Returns the nanoseconds of all GPU work, or of all operators on a CPU, as the last line of torch's table does."""
     own = [average for average in profiler.key_averages() if not getattr(average, "is_user_annotation", False)]
     if torch_device == "cpu":
         return round(sum(float(average.self_cpu_time_total) for average in own) * NS_PER_US)
@@ -133,7 +133,7 @@ def own_total_ns(profiler: Any, torch_device: str) -> int:
 
 
 def _self_device_us(average: Any) -> float:
-    """Reads the self time on the device; older torch releases call it cuda."""
+    """Returns an entry's self time on the device in microseconds; older torch releases call the device cuda."""
     new = getattr(average, "self_device_time_total", None)
     return float(average.self_cuda_time_total if new is None else new)
 
@@ -144,7 +144,8 @@ def was_profiler_used() -> bool:
 
 
 def make_trace(events: Iterable[dict[str, Any]]) -> Trace:
-    """Makes a trace of Kineto's events without the earliest kernel, which marks the stream of the call."""
+    """Returns what Kineto's events show: launches, operators, and launches on other streams than the call's.
+    The earliest kernel is left out: `record_gpu_work` launches it to mark the call's stream."""
     every = list(events)
     found = sorted((event for event in every if event.get("cat") in KINDS), key=lambda event: float(event["ts"]))
     work = [(parse_launch(event), _read_stream(event)) for event in found[1:]]

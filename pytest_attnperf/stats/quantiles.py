@@ -93,7 +93,7 @@ def _student_tail(angle: float, degrees: int) -> float:
 
 
 def binomial_at_most(successes: int, trials: int, probability: float) -> float:
-    """Returns the chance of at most this many successes, for 0 < probability < 1.
+    """Returns the chance of at most `successes` in `trials` that each succeed with `probability` (between 0 and 1).
 
     Raises ValueError for another probability and unless 0 <= successes <= trials.
     """

@@ -139,7 +139,7 @@ def _odd_numbers(value: Any, where: str) -> Iterator[str]:
 
 
 def _odd_times(answer: Any) -> Iterator[str]:
-    """Checks the records that statistics divide by and take logarithms of."""
+    """Yields a sentence for each implausible time, clock or count in `answer`, which statistics would divide by."""
     if isinstance(answer, Mapping):
         for item in answer.values():
             yield from _odd_times(item)

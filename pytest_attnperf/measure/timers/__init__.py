@@ -79,7 +79,7 @@ def choose_timer(
 
 
 def _choose_usual(torch_device: str, cache_state: str, parts: CallParts | None) -> type[TimerKind]:
-    """Returns the timer that the rule chooses."""
+    """Returns the first timer of TIMERS that fits the device, the cache state and the kind of call."""
     on_cpu, in_parts = torch_device == "cpu", parts is not None
     waits = parts is not None and parts.host_sync and not on_cpu
     fit = [timer for timer in TIMERS if (timer.on_cpu, timer.in_parts, timer.waits) == (on_cpu, in_parts, waits)]
@@ -115,7 +115,7 @@ def _reason_unusable(
 
 
 def _no_substitute(name: str, why: str, cache_state: str) -> str:
-    """Returns why no other timer replaces one whose capture failed."""
+    """Returns the message for a call that cannot be captured (`why`) and has no other timer, with what to do."""
     if cache_state == "cold":
         return (
             f"{why}; cold calls are timed by the {name!r} timer only, because a hot time must not pass for a cold one. "

@@ -109,7 +109,7 @@ def new_graph() -> torch.cuda.CUDAGraph:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message; CUDA errors continue with advice on debugging."""
+    """Returns the first line of an error's message, or its type's name; CUDA errors go on with advice on debugging."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

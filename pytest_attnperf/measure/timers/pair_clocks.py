@@ -17,7 +17,7 @@ class Stamps(Protocol):
         """Returns, after a synchronisation, the mean clock between consecutive stamps in MHz, and forgets them."""
 
     def discard(self) -> None:
-        """Forgets all stamps."""
+        """Forgets all stamps taken so far without reading them."""
 
 
 class PairClocks:
@@ -38,7 +38,7 @@ class PairClocks:
             self.stamps.discard()
 
     def stamp(self) -> None:
-        """Queues a stamp, and measures `host_us`."""
+        """Queues a stamp and stores the host's time for it in `host_us`; does nothing without stamps."""
         if self.stamps is None:
             return
         begin = time.perf_counter()
