@@ -72,9 +72,8 @@ def start_watch(
     kind      'cpu', 'cuda' or 'rocm'; 'gpu' chooses by the device nodes; default: 'gpu' with a token, else 'cpu'
     environ   environment with ROCR_VISIBLE_DEVICES; default: this process's
 
-    What cannot be read becomes a note of the result.
-
-    Runs at most five commands on NVIDIA, none elsewhere. Raises ValueError for another kind.
+    What cannot be read becomes a note. Runs at most five commands on NVIDIA, none elsewhere. Raises ValueError for
+    another kind.
     """
     kind = kind or ("gpu" if token else "cpu")
     if kind not in KINDS:

@@ -39,7 +39,7 @@ def visible_gpus(environ: Mapping[str, str], root: Path = ROOT) -> tuple[str, ..
 
 
 def visible_gpus_here() -> tuple[str, ...]:
-    """Returns `visible_gpus` for this process's environment."""
+    """Returns a token (index or UUID) for each GPU that this process may use; () for none (see `visible_gpus`)."""
     return visible_gpus(os.environ)
 
 
@@ -101,7 +101,7 @@ def nvidia_minors(root: Path) -> tuple[int, ...]:
 
 
 def _count_amd_nodes(root: Path) -> int:
-    """Counts the KFD nodes that are GPUs which this process may open."""
+    """Counts the AMD GPUs that this process may open, by the nodes of AMD's driver in sysfs; 0 without /dev/kfd."""
     if not (root / "dev/kfd").exists():
         return 0
     nodes = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
@@ -127,7 +127,7 @@ def _first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None
 def _select_indices(setting: str | None, all_indices: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the entries that a VISIBLE_DEVICES setting leaves visible; all indices if it is not set.
 
-    Both runtimes stop at the first entry that names no device ('-1', '', an index too high) and see nothing if one is
+    CUDA and HIP stop at the first entry that names no device ('-1', '', an index too high) and see nothing if one is
     named twice (torch/cuda/__init__.py, _parse_visible_devices).
     """
     if setting is None:

@@ -104,7 +104,7 @@ def _from_ci(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_github(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the pull request and the run's URL: GitHub gives the first only in its ref, and the URL only in parts."""
+    """Returns 'pull_request' and 'ci_url' of a run on GitHub, as far as known, from its ref and its variables."""
     found = {}
     pull = re.fullmatch(r"refs/pull/(\d+)/\w+", environ.get("GITHUB_REF", ""))
     if pull:

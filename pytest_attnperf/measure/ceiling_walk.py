@@ -170,9 +170,8 @@ def time_size(bench: CeilingBench, make: Callable[[], Work]) -> CeilingPoint:
 def time_work(bench: CeilingBench, make: Callable[[], Work]) -> tuple[Samples, str, float]:
     """Proves and times the work that `make` returns, then frees its memory.
 
-    Returns (timed blocks, the work's size in words, its FLOPs or bytes per call).
-
-    Raises CaseFailedError if memory does not suffice (out_of_memory) or the result is wrong.
+    Returns (timed blocks, the work's size in words, its FLOPs or bytes per call). Raises CaseFailedError if memory does
+    not suffice (out_of_memory) or the result is wrong.
     """
 
     def make_and_time() -> tuple[Samples, str, float]:

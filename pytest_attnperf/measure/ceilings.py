@@ -188,9 +188,7 @@ def _measure_bandwidths(process: _CeilingProcess) -> None:
 
 def copy_sizes(cache_bytes: int, most_bytes: int, cache_times: int) -> list[int]:
     """Returns at most five source sizes in bytes: powers of two from `cache_times` times the cache to `most_bytes`.
-
-    Raises CaseFailedError if even the smallest exceeds `most_bytes`.
-    """
+    Raises CaseFailedError if even the smallest exceeds `most_bytes`."""
     first = 1 << max(0, cache_times * cache_bytes - 1).bit_length()
     sizes = [size for size in (first << step for step in range(5)) if size <= most_bytes]
     if not sizes:
@@ -252,7 +250,7 @@ def _try_reader(bench: CeilingBench, count_bytes: int, reader: work_of.Reader) -
 
 
 def _cached_copy(process: _CeilingProcess, cache_bytes: int) -> CeilingFigure:
-    """Times the fastest copy within the cache. Raises CaseFailedError if it is not faster than one far beyond it."""
+    """Times copies that fit the cache, returns the fastest. Raises CaseFailedError unless it beats those far beyond."""
     points = [
         time_size(process, partial(make, int(cache_bytes * share), process.torch_device))
         for share in CACHE_SHARES

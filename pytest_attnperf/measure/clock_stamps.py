@@ -142,7 +142,7 @@ def mean_clocks_mhz(stamps: Sequence[Stamp], ticks_per_us: float) -> list[float 
 
 
 def self_test_fault(stamps: Sequence[Stamp], ticks_per_us: float, elapsed_us: float) -> str:
-    """Returns why two stamps around a spin are invalid, or ''; `elapsed_us` is the spin's time by events."""
+    """Returns why two stamps around a spinning kernel are invalid, or ''; `elapsed_us` is its time by events."""
     ticks = [end[1] - start[1] for start, end in _seen_twice(*stamps)]
     if not ticks:
         return "no multiprocessor was reached by both stamps around a spin"

@@ -67,7 +67,8 @@ class TwoClocks:
         if len(self._ratios) >= BLOCKS_LEAST and (apart := statistics.median(self._ratios)) > APART:
             raise CaseFailedError(
                 f"two clocks of this machine disagree: blocks are {apart:.3g} times as long by CLOCK_MONOTONIC_RAW as "
-                "by perf_counter; something replaces perf_counter or changes its rate, so no time is stored"
+                "by perf_counter; something replaces perf_counter or changes its rate, so no time is stored. Remove "
+                "what does (a conftest, a suite or a library), or measure on another machine"
             )
         return max(1, span_ns - self._waited_inside_ns(span_ns)) / 1000
 

@@ -67,9 +67,7 @@ def _l2_cache_bytes() -> int:
 def _cpu_cache_bytes(root: Path) -> int:
     """Returns the total bytes of all caches of the highest level that Linux lists; 0 if it lists none.
 
-    All count, because a process may run on every core.
-
-    The documentation is Linux's Documentation/ABI/testing/sysfs-devices-system-cpu.
+    All count, because a process may run on every core. Format: Documentation/ABI/testing/sysfs-devices-system-cpu.
     """
     found: dict[int, dict[str, int]] = {}
     for cache in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cache/index[0-9]*"):

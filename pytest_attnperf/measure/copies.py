@@ -73,7 +73,7 @@ def count_copies(held_bytes: int, round_bytes: int) -> int | None:
 
 
 def copy_prepared(prepared: Prepared) -> Prepared:
-    """Returns the same preparation with its inputs copied to other addresses, in the same layout (see `input_memory`).
+    """Returns `prepared` with its inputs copied to other addresses, in the same memory layout (see `input_memory`).
 
     `Prepared.call` takes every input as an argument, so nothing is built or compiled again.
     """

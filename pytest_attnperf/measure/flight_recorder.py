@@ -171,7 +171,7 @@ def _name_of(function: Any) -> str:
 
 
 def _torch_operators() -> AbstractContextManager[Any]:
-    """Returns a mode that records torch's operators; an empty context if torch is not loaded."""
+    """Returns a context that records each torch operator as a launch; an empty one if torch is not loaded."""
     if "torch" not in sys.modules:
         return nullcontext()
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -206,7 +206,7 @@ def _side_letter(side: Any) -> str:
 
 
 def _has_branches(handle: ctypes.c_void_p, nodes: list[ctypes.c_void_p]) -> bool:
-    """Tells whether the nodes are not a single chain, which calls on one stream would make."""
+    """Tells whether the graph's nodes are not a single chain, i.e. whether some of its work may run in parallel."""
     count = ctypes.c_size_t()
     # The second version, because the first fails on edges of programmatic dependent launches.
     _call_driver("cuGraphGetEdges_v2", handle, None, None, None, ctypes.byref(count))

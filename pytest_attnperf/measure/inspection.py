@@ -48,6 +48,7 @@ def inspect_gpu_work(prepared: Prepared, backend: str, ran: RanCode) -> Inspecti
     """Profiles one call and compares its kernels, copies, streams and operators with what the backend declares.
 
     Nothing may be timed in this process afterwards, because the profiler slows it.
+
     ran   identifies the kernels' code
     """
     started = time.perf_counter()
@@ -61,6 +62,7 @@ def inspect_graph(timer: ReplayTimer, prepared: Prepared, backend: str, ran: Ran
     """Compares the content of the captured graph that `timer` replays with what the backend declares.
 
     `Inspection.unknown` says why if the graph cannot be read.
+
     ran   identifies the kernels' code
     """
     started = time.perf_counter()

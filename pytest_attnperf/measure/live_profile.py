@@ -226,5 +226,5 @@ def _duration_ns(event: Event) -> int:
 
 
 def _parse_ns(us: object) -> int:
-    """Converts microseconds, as the trace writes them, to whole nanoseconds."""
+    """Converts microseconds, a number or text as the profiler's trace has them, to whole nanoseconds."""
     return round(Decimal(str(us)) * 1000)

@@ -34,7 +34,7 @@ class InterpretedKernelError(CaseFailedError):
 
 @contextlib.contextmanager
 def translate_errors(interpreted: bool) -> Iterator[None]:
-    """Translates errors of a case if kernels are interpreted; does nothing otherwise.
+    """Translates errors that are raised inside the context if kernels are interpreted; else passes all on.
 
     Raises UnsupportedError for what needs a GPU and InterpretedKernelError for an error in a kernel, else the original.
     """

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run_guarded(work: Callable[[], T], what: str, release: Callable[[], None]) -> T:
-    """Returns what `work` returns. Out of memory, calls `release` and raises CaseFailedError(out_of_memory=True).
+    """Returns what `work` returns; if memory runs out, calls `release`, then raises CaseFailedError that names `what`.
 
     The original error is dropped before that, because its traceback holds the tensors that must be freed.
     """

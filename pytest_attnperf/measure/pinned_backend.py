@@ -116,7 +116,7 @@ class Pins:
         return any(name == f"{PREFIX}{kernel}" or name.startswith(f"{PREFIX}{kernel}(") for name in self._stored)
 
     def list_missed_choices(self) -> list[str]:
-        """Lists what could not be pinned, each with its reason; empty if every stored choice runs."""
+        """Lists 'kernel: reason' for each stored choice that could not be replayed; empty if all were."""
         unmet = [f"{name.removeprefix(PREFIX)}: nothing of this name ran or was decided" for name in self.unmet_entries]
         return [*(f"{kernel}: {why}" for kernel, why in sorted(self._failed.items())), *unmet]
 
@@ -190,7 +190,8 @@ def _set_launchers(autotuner: Any, launchers: list[Any]) -> None:
 
 
 def _find_launcher(autotuner: Any, wanted: str) -> Any:
-    """Returns a launcher with the stored configuration: one that Inductor compiled, or a new one."""
+    """Returns a launcher with the stored configuration: one that Inductor compiled, else compiles one.
+    Raises CannotPinError as `_find_config` does."""
     for launcher in autotuner.launchers:
         if format_inductor_config(autotuner, launcher.config) == wanted:
             return launcher

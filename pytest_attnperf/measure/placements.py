@@ -90,7 +90,8 @@ class PlacementPlan:
 
 
 def make_placement_plan(call_us: float, max_blocks: int) -> PlacementPlan:
-    """Plans places for calls of `call_us`: at most SPLIT times `max_blocks` blocks, at least one each at two places."""
+    """Returns at how many places (2 to 15) to time calls of `call_us`, and how many blocks at each.
+    Longer calls get fewer places. All places together get at most 3 * `max_blocks` blocks, but at least one each."""
     blocks = SPLIT * max_blocks
     places = max(LEAST, min(MOST, blocks // BLOCKS_LEAST, round(AVERAGING_US / max(call_us, 1e-3))))
     each = BLOCKS_OF_LONG if call_us >= LONG_US else BLOCKS_MOST
@@ -177,7 +178,7 @@ class Twins:
         return prepared, twin
 
     def _replay_proven(self) -> list[torch.Tensor]:
-        """Returns what the proven graph gives on the check's inputs, and restores its timed inputs."""
+        """Replays the proven graph on the check's inputs, returns copies of its results, reloads the timed inputs."""
         copy_inputs(self._checked, self._prepared)
         try:
             return [tensor.clone() for tensor in self._replay_results(self._prepared, self._timer)]

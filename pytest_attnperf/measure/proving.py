@@ -172,8 +172,7 @@ class Prover:
     def check_apart(self, prepared: Prepared, judge: Judge) -> CheckReport:
         """Judges outputs that are computed without gradients, and each input's gradient computed alone.
 
-        Returns an empty report if the case has no gradients.
-        Loads the timed inputs before and afterwards.
+        Loads the timed inputs before and afterwards. Returns an empty report if the case has no gradients.
         """
         apart = prepared.apart
         if apart is None:
@@ -258,7 +257,7 @@ def describe_shared_code(names: list[str]) -> str:
 
 
 def _list_entered_code(call: Callable[[], Any]) -> dict[CodeType, None]:
-    """Returns the code of the functions that a call enters, in order."""
+    """Makes a call and returns the code of the user's Python functions that it enters, as keys in that order."""
     entered: dict[CodeType, None] = {}
 
     def note_call(frame: FrameType, event: str, argument: Any) -> None:
@@ -330,7 +329,8 @@ class Redraws:
         self._device = device
 
     def list_unseen_inputs(self) -> tuple[str, ...]:
-        """Lists inputs that the reference reads, but whose change makes no checked result wrong; none if it is slow."""
+        """Returns names of inputs that the reference reads, but whose change makes no checked result wrong.
+        It is empty for a built-in workload, and if the reference is slow."""
         workload = self._workload
         if not isinstance(workload, AdHoc) or not workload.learned.count:
             return ()

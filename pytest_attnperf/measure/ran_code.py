@@ -112,7 +112,7 @@ class RanCode:
             self._unknown = f"{type(error).__name__}: {first}"
 
     def release_launchers(self) -> None:
-        """Drops the launchers' objects; only their code is still needed."""
+        """Forgets the launched objects, which were kept to recognise them; their kernels' code stays stored."""
         self._held.clear()
 
     def identify_launches(self, launches: Iterable[Launch], functions: Sequence[int] = ()) -> tuple[Launch, ...]:
@@ -127,7 +127,7 @@ class RanCode:
         return tuple(replace(pair[0], object_id=known[pair]) for pair in pairs)
 
     def encode_objects(self, launches: Iterable[Launch]) -> dict[str, str]:
-        """Returns the objects of these launches by id, each as base64 of its zlib-compressed bytes."""
+        """Returns id -> code object of these launches, as base64 of zlib-compressed bytes; none for unknown ones."""
         wanted = {launch.object_id for launch in launches} - {""}
         return {
             kernel.object_id: _encode_object(kernel) for kernel in self._kernels.values() if kernel.object_id in wanted
@@ -273,9 +273,7 @@ def _of_inductor(autotuner: Any, launcher: Any) -> WatchedKernel:
 
 def _static_object(autotuner: Any, launcher: Any, name: str) -> bytes:
     """Reads the file that torch's own launcher loaded from Triton's cache, where its source's hash names the folder.
-
-    Raises FileNotFoundError if it is gone.
-    """
+    Raises FileNotFoundError if it is gone."""
     from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
     device = int(autotuner.triton_meta.get("device") or 0)

@@ -75,9 +75,7 @@ class TimerTest:
 
 def timer_test(torch_device: str) -> TimerTest:
     """Chooses a timer for a tiny call on 'cuda' (both vendors) or 'cpu', proves what it replays, and times with it.
-
-    Raises torch's errors if the device cannot be used, CaseFailedError if no timer works.
-    """
+    Raises torch's errors if the device cannot be used, CaseFailedError if no timer works."""
     import torch
 
     stamps_why = _stamps_why(torch_device)  # made before warming: a GPU cools while they are compiled
@@ -144,7 +142,7 @@ def _measure_samples(case: str, torch_device: str) -> Samples:
 
 
 def copy_call(call: functools.partial[Any]) -> functools.partial[Any]:
-    """Returns the same call on copies of its tensors at other addresses."""
+    """Returns `call` with its tensors copied to other addresses."""
     return functools.partial(call.func, *(tensor.clone() for tensor in call.args))
 
 

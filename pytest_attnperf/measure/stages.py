@@ -188,7 +188,7 @@ class Stages:
         self._replay_stages()
 
     def _replay_stages(self) -> Tensors:
-        """Replays all stages on the current inputs, and returns the call's result."""
+        """Replays all stages one after the other on the inputs in memory, and returns the whole call's result."""
         for part in self._parts:
             part.replay()
         return self._results
@@ -340,7 +340,7 @@ def _storage_address(tensor: torch.Tensor) -> int:
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the whole memory that the tensor is a view of, as bytes."""
+    """Returns a view of the whole memory (torch's storage) behind a tensor, as uint8 elements."""
     import torch
 
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())

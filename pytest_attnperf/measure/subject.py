@@ -105,6 +105,7 @@ class TorchSubject:
 
         Returns problems and error figures; only after a report without problems may the case be timed. The second
         inputs are planted: some of their elements change the result visibly if a kernel loses them.
+
         profiled   examine kernels, copies and streams, too: nothing may be timed in this process afterwards
         repeats    number of calls on the timed inputs whose results are compared bit for bit; 0 for none
         """
@@ -161,7 +162,8 @@ class TorchSubject:
         return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
     def prepare_turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
-        """Prepares the proven case for `measure_turn`, at several places in memory. Raises as `measure_blocks` does."""
+        """Prepares the proven case for `measure_turn` at several places in memory; returns their number and the timer.
+        Raises as `measure_blocks` does."""
         self._require_proven(timer)
         with self._watching_state():
             return self._run_timing(lambda timing: timing.prepare_turns(block_us, timer))
@@ -231,7 +233,7 @@ class TorchSubject:
         return run_watched
 
     def _run_timing(self, work: Callable[[Timing], T]) -> T:
-        """Returns what `work` returns; if it finds that other work is timed, the case is no longer proven."""
+        """Returns what `work` returns; after a TimedWrongError or OtherWorkError the case may not be timed any more."""
         try:
             return self._run_guarded(lambda: work(self._ready_timing))
         except (TimedWrongError, OtherWorkError):

@@ -79,7 +79,7 @@ class Timing:
         self._hidden_turn = 0
 
     def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, asked: str) -> Samples:
-        """Measures the blocks of one process (see `Subject.measure_blocks`)."""
+        """Measures the case's blocks (see `Subject.measure_blocks`); `asked` is a timer's name or AUTO."""
         samples = self._measure_samples(self._timer_for(block_us, asked, placements.SPLIT), max_blocks, budget_us)
         self._median_us = statistics.median(samples.block_us)
         return replace(samples, settings=torch_settings.describe_torch_settings())
@@ -90,7 +90,7 @@ class Timing:
         return measure_rotation(self._prepared, torch_device, block_us, self._median_us or block_us)
 
     def prepare_turns(self, block_us: float, asked: str) -> TurnPlan:
-        """Prepares the case for `measure_turn`, at several places in memory; they stay until `close`."""
+        """Prepares the case for `measure_turn` at several places in memory, kept until `close`; returns the plan."""
         timer = self._timer_for(block_us, asked)
         self._places.close()
         self._places = places = _Places(timer)
@@ -143,7 +143,7 @@ class Timing:
         return self._sample_with_check(timer, rule, self._hidden_check(timer, rule.min_blocks))
 
     def _sample_with_check(self, timer: Timer, rule: StoppingRule, hidden: HiddenCheck | None) -> Samples:
-        """Measures blocks. Raises TimedWrongError if the result of the hidden one is wrong."""
+        """Measures blocks and the hidden check's block. Raises TimedWrongError if that block's result is wrong."""
         with CompileWatch() as watch:
             samples = sample_blocks(timer, rule, watch, hidden)
         if hidden is not None and hidden.report is not None:

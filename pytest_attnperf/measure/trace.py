@@ -93,9 +93,7 @@ def profile_events(work: Call) -> list[dict[str, Any]]:
 
 def record_profile(work: Call, torch_device: str) -> Recording:
     """Records what `work` does on 'cuda' or 'cpu' with Kineto; nothing may be timed in the process afterwards.
-
-    Raises CaseFailedError if this torch has no Kineto.
-    """
+    Raises CaseFailedError if this torch has no Kineto."""
     import torch
 
     if not torch._C._autograd.kineto_available():
@@ -166,7 +164,7 @@ def _make_profiler(torch_device: str) -> profile:
 
 
 def _export_events(profiler: profile, parse_float: Callable[[str], Any] = float) -> list[dict[str, Any]]:
-    """Exports the profile as a Chrome trace, the only form that holds grids, blocks and streams."""
+    """Returns the profile's events as of a Chrome trace, the only form that holds grids, blocks and streams."""
     handle, name = tempfile.mkstemp(suffix=".json", prefix="attnperf-trace-")
     os.close(handle)
     path = Path(name)
@@ -184,7 +182,7 @@ def _read_stream(event: dict[str, Any]) -> object:
 
 
 def parse_launch(event: dict[str, Any]) -> Launch:
-    """Returns the kernel, copy or memory set of an event of one of KINDS."""
+    """Returns the kernel, copy or memory set that an event of Kineto describes; its category must be in KINDS."""
     args, kind = event.get("args", {}), KINDS[event["cat"]]
     if kind != "kernel":
         return Launch(event["name"], kind, grid=(int(args.get("bytes", 0)),))

@@ -163,7 +163,7 @@ def _list_reasons_against(seen: Evidence) -> list[str]:
 
 
 def _list_missing_figures(seen: Evidence) -> list[str]:
-    """Lists which figures of the work or the device are missing."""
+    """Lists a text for each missing figure: FLOPs or bytes of the work, peaks or rates of the device."""
     flops, moved = positive_or_none(seen.figures.flops), positive_or_none(seen.figures.bytes_min)
     said = []
     if flops is None and moved is None:

@@ -83,9 +83,9 @@ class CardComponents:
 def compute_components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardComponents | None:
     """Estimates how much cards differ from each other, and processes on a card, from the processes of each case.
 
-    Returns None if no case has processes on two cards.
-    With a single case the common and the own part cannot be separated, and all of it counts as common. If no card has
-    two processes of any case, `process_degrees` is 0, and the others include the spread between processes.
+    Returns None if no case has processes on two cards. With a single case the common and the own part cannot be
+    separated, and all of it counts as common. If no card has two processes of any case, `process_degrees` is 0, and the
+    other components include the spread between processes.
     """
     cells = {case: group_by_card(processes) for case, processes in cases.items()}
     wide = {case: by_card for case, by_card in cells.items() if len(by_card) > 1}
@@ -114,7 +114,7 @@ def compute_components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardCom
 
 
 def group_by_card(processes: Sequence[ProcessSummary]) -> dict[str, list[float]]:
-    """Groups a case's log times by card; processes whose card is unknown count as one card without a name."""
+    """Returns card -> log times of a case's processes; processes whose card is unknown count as one card, ''."""
     by_card: dict[str, list[float]] = {}
     for process in processes:
         by_card.setdefault(process.device_id, []).append(math.log(process.median_us))
@@ -183,7 +183,7 @@ class CardSpread:
 
 
 def prior_spread(median_us: float) -> CardSpread:
-    """Returns the prior spread of a case of this time, that of four H200s, for use if no stored case gives a spread."""
+    """Returns how much a case of this time differs between four H200s, for use if no stored case gives a spread."""
     relative_sd = math.sqrt(_prior_variance(median_us))
     how = f"{100 * relative_sd:.2g} % as between four H200s: no baseline here is stored from several cards"
     return CardSpread(relative_sd, PRIOR_DEGREES, how)

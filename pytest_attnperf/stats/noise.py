@@ -140,7 +140,7 @@ class NoiseModel:
 
     @property
     def has_cards(self) -> bool:
-        """Whether any of its cases has processes on several cards."""
+        """Whether the model holds a spread between cards, of its own cases or from `with_cards`."""
         return self._cards is not None
 
     def with_cards(self, cards: CardNoise | None) -> NoiseModel:
@@ -213,9 +213,7 @@ def widen_to_own_spread(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> 
 
 def card_noise(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardNoise | None:
     """Returns the spread between cards, from the cases that ran on several cards; None if there is no such case.
-
-    Raises ValueError if one of these cases holds processes of different timers.
-    """
+    Raises ValueError if one of these cases holds processes of different timers."""
     classes: dict[Key, dict[str, Sequence[ProcessSummary]]] = {}
     for case, group in cases.items():
         if not is_on_several_cards(group):
@@ -229,7 +227,7 @@ def card_noise(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardNoise | Non
 def widen_for_cards(
     noise: NoiseEstimate, base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]
 ) -> NoiseEstimate:
-    """Adds the prior card spread to the noise if a new process used a card that is not stored and no spread is known.
+    """Adds `prior_spread` to the noise if a new process ran on a card without a stored process and `card_sd` is 0.
 
     The noise stays unchanged if any card is unknown.
     """

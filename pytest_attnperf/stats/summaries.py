@@ -29,7 +29,7 @@ CHANGED_IN = {"graph": 2}
 
 
 def method_of(timer: str) -> str:
-    """Returns the method version of this timer's times; they are INCOMPARABLE with a baseline of another version."""
+    """Returns the version of a timer's method, e.g. '2' for 'graph'; times of another version are INCOMPARABLE."""
     return str(CHANGED_IN.get(timer, 1))
 
 

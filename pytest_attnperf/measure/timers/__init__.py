@@ -32,7 +32,7 @@ AUTO = "auto"
 
 
 def timer_names() -> tuple[str, ...]:
-    """Returns the names that a user may request."""
+    """Returns 'auto' and the names of all timers, which --attnperf-timer accepts."""
     return (AUTO, *(timer.name for timer in TIMERS))
 
 
@@ -87,7 +87,7 @@ def _choose_usual(torch_device: str, cache_state: str, parts: CallParts | None) 
 
 
 def _find_timer(name: str) -> type[TimerKind]:
-    """Returns the timer of this name. Raises CaseFailedError if there is none."""
+    """Returns the timer class with this name. Raises CaseFailedError that lists the names if there is none."""
     for timer in TIMERS:
         if timer.name == name:
             return timer

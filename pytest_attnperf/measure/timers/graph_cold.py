@@ -65,9 +65,9 @@ class GraphColdTimer(ReplayTimer):
                 break
 
     def run_first(self, *, poisoned: bool = True) -> Any:
-        """Runs as `run_once`, but returns the result of the block's first call: the one on the first of `others`.
+        """Runs as `run_once`, but returns the result of the block's first call, the one on the first of `others`.
 
-        If the backend writes every result to one buffer of its own, that holds the last call's.
+        If the backend writes every result to one buffer of its own, it holds the last call's result by then.
         """
         self.run_once(poisoned=poisoned)
         return self._first

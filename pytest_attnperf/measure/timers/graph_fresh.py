@@ -139,7 +139,7 @@ def _count_allocated_bytes() -> int:
 
 
 def _count_affordable(bytes_each: int) -> int:
-    """Returns how many calls' inputs fit into MEMORY_SHARE of free memory; at least one."""
+    """Returns how many calls with inputs of `bytes_each` fit into a quarter of free GPU memory: 1 to 64."""
     import torch
 
     if bytes_each <= 0:

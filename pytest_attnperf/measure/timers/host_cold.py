@@ -47,7 +47,7 @@ class HostColdTimer(HostTimer):
         super().prepare(lambda: next(calls)(), block_us)
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """Makes one call on the case's own inputs."""
+        """Makes one call on the case's own inputs, not on a copy, and returns its result."""
         assert self._own is not None, "prepare() comes first"
         return self._own()
 

@@ -14,7 +14,7 @@ class Stamps(Protocol):
         """Queues a stamp on the current stream."""
 
     def read_clocks_mhz(self) -> list[float]:
-        """Returns, after a synchronisation, the mean clock between consecutive stamps in MHz, and forgets them."""
+        """Returns the mean MHz between consecutive stamps, [] if any is unknown; call it after a synchronisation."""
 
     def discard(self) -> None:
         """Forgets all stamps taken so far without reading them."""
