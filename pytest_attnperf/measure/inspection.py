@@ -39,7 +39,7 @@ class Inspection:
 
 def inspect_operators(prepared: Prepared, backend: str) -> Inspection:
     """Runs one call and compares its torch operators with what the backend declares.
-    The process may time afterwards, because no profiler is used."""
+    The process may time afterwards: only torch's older profiler is used, which slows nothing later."""
     started = time.perf_counter()
     return _judge_trace(trace.record_operators(prepared.run), prepared, backend, "what ran", started)
 

@@ -51,7 +51,7 @@ class SingleRun:
         return self.backend.prepare(self.workload, inputs)
 
     def check(self, prepared: Prepared) -> CheckReport:
-        """Makes two calls and compares the second's result with the reference; loads the timed inputs afterwards."""
+        """Calls the backend and compares its result with the reference's; loads the timed inputs afterwards."""
         seeds = Seeds(timed_seed(self.workload), CHECK_SEED, CHECK_SEED)
         prover = Prover(self.backend, self.workload, self.device, seeds)
         judge = prover.make_judge(prepared)
