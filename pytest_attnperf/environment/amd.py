@@ -35,7 +35,8 @@ _CURRENT_LEVEL = re.compile(r"^\s*\S+:\s*(\d+)\s*Mhz\s*\*", re.IGNORECASE | re.M
 def must_match(device_id: str, system: System) -> dict[str, str]:
     """Returns power_cap_w, compute_partition and memory_partition of the GPU at this PCI address ('0000:c1:00.0').
 
-    Partitions have the driver's names (SPX, CPX; NPS1, NPS4); a card without such a file gets 'none'.
+    Partitions have the driver's names (SPX, CPX; NPS1, NPS4), or 'none' if the card has no such file. A value that
+    cannot be read is 'unknown (why)'.
     """
     return {
         "power_cap_w": probe_or_unknown(lambda: _power_cap_w(device_id, system)),
@@ -70,7 +71,8 @@ def _power_cap_w(device_id: str, system: System) -> str:
 
 
 def read_state(pci_address: str, system: System) -> DeviceReading:
-    """Reads clocks, temperature and power of the GPU at this PCI address. Raises ProbeError if it has no folder."""
+    """Reads power, temperature and clocks of the GPU at this PCI address; a note lists the values that sysfs lacks.
+    Raises ProbeError if sysfs has no folder for the address."""
     folder = _find_folder(pci_address, system)
     values = {"device_id": pci_address}
     unknown = []
@@ -85,7 +87,7 @@ def read_state(pci_address: str, system: System) -> DeviceReading:
 
 
 def _read_sensor(folder: str, files: tuple[str, ...], per_unit: float, system: System) -> str:
-    """Reads the first of the hwmon files that holds a number, in our unit; '' if none does."""
+    """Returns the number in the first of these hwmon files that holds one, divided by `per_unit`; '' if none does."""
     for name in files:
         for path in sorted((system.root / folder).glob(f"hwmon/hwmon*/{name}")):
             try:
@@ -98,7 +100,8 @@ def _read_sensor(folder: str, files: tuple[str, ...], per_unit: float, system: S
 
 
 def _read_current_level(folder: str, name: str, system: System) -> str:
-    """Reads the current clock from the driver's list of levels: '1: 2100Mhz *' gives '2100'; '' if it is not known."""
+    """Reads a current clock in MHz from the driver's list of levels: '1: 2100Mhz *' gives '2100'; '' if unknown.
+    `name` is a key of SENSORS; '' also for those that are no clock."""
     if name not in _LEVELS:
         return ""
     try:

@@ -61,13 +61,14 @@ class _Nvidia:
 
 
 def visible_cards(environ: Mapping[str, str], system: System | None = None) -> tuple[Card, ...]:
-    """Returns the cards that `gpus.visible_gpus` selects, in the same order."""
+    """Returns the GPUs that CUDA_ / HIP_VISIBLE_DEVICES in `environ` leaves visible, in the order of that variable."""
     system = system or System()
     return cards_of(gpus.visible_gpus(environ, system.root), environ, system)
 
 
 def cards_of(tokens: Sequence[str], environ: Mapping[str, str], system: System | None = None) -> tuple[Card, ...]:
-    """Returns the cards with these tokens in this environment; an unidentified card gets its token as name."""
+    """Returns a card for each token (an entry of CUDA_ / HIP_VISIBLE_DEVICES), in the same order.
+    A card that cannot be identified gets its token as name."""
     system = system or System()
     if not gpus.nvidia_minors(system.root):
         return tuple(_amd_card(token, environ, system) for token in tokens)
@@ -76,9 +77,10 @@ def cards_of(tokens: Sequence[str], environ: Mapping[str, str], system: System |
 
 
 def require_one_product(cards: Sequence[Card], environ: Mapping[str, str], system: System | None = None) -> None:
-    """Raises UsageError if a run over several GPUs has cards of different products, or if their products are unknown.
+    """Raises UsageError if a run gets several cards of different products, or indices that may name such cards.
 
-    CUDA numbers cards of several products by speed unless CUDA_DEVICE_ORDER is set, and no tool reports that order.
+    On a machine with several products CUDA numbers cards by speed unless CUDA_DEVICE_ORDER is set, and no tool reports
+    that order. So an index names no known product there.
     """
     if len(cards) < 2:
         return
@@ -98,7 +100,10 @@ def require_one_product(cards: Sequence[Card], environ: Mapping[str, str], syste
 
 
 def make_gpu_record(device_id: str, cards: Sequence[Card], cases: int, system: System | None = None) -> GpuRecord:
-    """Makes the record of the card whose processes report `device_id` (see `DeviceInfo`) and measured `cases` cases."""
+    """Makes the record of the GPU with this `device_id` (UUID or PCI address), on which `cases` cases were measured.
+
+    Its partitions and power cap are read now. Its token and product are '' unless exactly one of `cards` has this id.
+    """
     system = system or System()
     fits = [card for card in cards if device_id in (card.uuid, card.pci_bus)]
     card = fits[0] if len(fits) == 1 else Card("", "", fits[0].uuid if fits else "", fits[0].pci_bus if fits else "")
@@ -128,7 +133,8 @@ def parse_pci_address(text: str) -> str:
 
 
 def _nvidia_cards(system: System) -> list[_Nvidia]:
-    """Lists cards by PCI address; empty if neither the driver nor nvidia-smi lists every card with a device node."""
+    """Lists the machine's NVIDIA cards, sorted by PCI address.
+    The list is empty if neither the driver's folder nor nvidia-smi lists every card with a device node."""
     minors = gpus.nvidia_minors(system.root)
     found = _read_driver_cards(system, minors)
     if len(found) != len(minors):
@@ -137,7 +143,7 @@ def _nvidia_cards(system: System) -> list[_Nvidia]:
 
 
 def _read_driver_cards(system: System, minors: Sequence[int]) -> list[_Nvidia]:
-    """Reads the cards with a device node here from the driver's folder; a container may show the host's folder."""
+    """Reads from /proc/driver/nvidia the cards that have a device node; a container may show all cards of the host."""
     folders = {parse_pci_address(path.name): path.name for path in (system.root / NVIDIA_FOLDER).glob("*")}
     found = []
     for address in sorted(filter(None, folders)):
@@ -197,7 +203,8 @@ def _amd_card(token: str, environ: Mapping[str, str], system: System) -> Card:
 
 
 def _within_rocr(token: str, environ: Mapping[str, str]) -> str:
-    """Returns the ROCR_VISIBLE_DEVICES entry that HIP's index means, because '0' may mean two cards in two runs."""
+    """Returns the ROCR_VISIBLE_DEVICES entry that a HIP index selects, else the token itself.
+    The index alone would not do as a name: '0' may be another card in a run with another ROCR_VISIBLE_DEVICES."""
     outer = [part.strip() for part in environ.get("ROCR_VISIBLE_DEVICES", "").split(",") if part.strip()]
     return outer[int(token)] if token.isdigit() and int(token) < len(outer) else token
 
@@ -220,7 +227,7 @@ class Lease:
     lock: FileLock
 
     def release(self) -> None:
-        """Gives the GPU back."""
+        """Releases the file lock, so that another run can lease the GPU."""
         self.lock.release()
 
 
@@ -237,7 +244,10 @@ def lease_gpu(tokens: Sequence[str], directory: Path | None = None, environ: Map
 def lease_card(
     cards: Sequence[Card], directory: Path | None = None, environ: Mapping[str, str] = os.environ, wait_s: float = 0.0
 ) -> Lease:
-    """Leases the first free card, waiting at most `wait_s` seconds. Raises GpuBusyError if none is free."""
+    """Leases the first free card; if none is, tries again for `wait_s` seconds, then raises GpuBusyError.
+
+    directory   folder of the lock files; default: this user's (see `lease_directory`)
+    """
     folder = lease_directory() if directory is None else directory
     until = time.monotonic() + wait_s
     while not (leases := lease_free(cards, folder, most=1)):
@@ -248,7 +258,7 @@ def lease_card(
 
 
 def lease_free(cards: Sequence[Card], directory: Path | None = None, most: int | None = None) -> list[Lease]:
-    """Leases the free cards in their order, at most `most` of them, without waiting; empty if none is free."""
+    """Leases the free cards in their order, at most `most` of them (None: all), without waiting; [] if none is free."""
     folder = lease_directory() if directory is None else directory
     leases: list[Lease] = []
     for card in cards:
@@ -277,7 +287,7 @@ def lease_directory() -> Path:
 
 
 def file_name(card: str) -> str:
-    """Makes a card's name usable in a file name: other characters than ASCII letters and digits become hyphens."""
+    """Returns a card's name for use in a file name: all but ASCII letters and digits become hyphens."""
     return re.sub(r"[^A-Za-z0-9]+", "-", card)
 
 

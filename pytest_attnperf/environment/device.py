@@ -45,7 +45,8 @@ def identify_device(device: str, *, interpreted: bool = False, system: System | 
 
 
 def identify_gpu(properties: Any, *, is_rocm: bool) -> DeviceInfo:
-    """Makes a DeviceInfo from torch's device properties."""
+    """Makes a DeviceInfo from torch's device properties.
+    On ROCm a card without a marketing name gets the product that has its compute units and memory, if only one has."""
     name, memory_bytes = str(properties.name), int(properties.total_memory)
     compute_units = int(properties.multi_processor_count)
     if not is_rocm:
@@ -102,12 +103,14 @@ def read_cpu_model(system: System) -> str:
 
 
 def cpu_product(model: str) -> str:
-    """Shortens 'AMD EPYC 9B14 96-Core Processor' to 'amd-epyc-9b14'; cores are compared as compute_units instead."""
+    """Shortens a CPU's model to a slug: 'AMD EPYC 9B14 96-Core Processor' gives 'amd-epyc-9b14'.
+    The number of cores is left out, because fingerprints compare the number of threads as compute_units."""
     return make_slug(_NOISE.sub(" ", model))
 
 
 def cpu_must_match(threads: int) -> dict[str, str]:
-    """Returns what must match for CPU times, including how they are taken; power caps cannot be read by a process."""
+    """Returns the fingerprint fields that must be equal to compare CPU times: torch's threads, how time is taken, and
+    constants for partitions and for the power cap, which a process cannot read."""
     return {
         "cpu_threads": str(threads),
         "host_clock": "fastest run, without waits",
@@ -122,12 +125,13 @@ _INSTINCT = re.compile(r"\bMI\d{3}[AX]?\b", re.IGNORECASE)
 
 
 def make_slug(text: str) -> str:
-    """Converts to lower case with hyphens between letters and digits: 'H100 80GB HBM3' gives 'h100-80gb-hbm3'."""
+    """Converts to lower case with hyphens for all but letters and digits: 'H100 80GB HBM3' gives 'h100-80gb-hbm3'.
+    Text without letters and digits gives 'unnamed'."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"
 
 
 def gpu_product(name: str) -> str:
-    """Makes the slug: 'NVIDIA H200' gives 'h200', 'AMD Instinct MI300X VF' 'mi300x', 'NVIDIA H100 PCIe' 'h100-pcie'.
+    """Makes a GPU's slug: 'NVIDIA H200' gives 'h200', 'AMD Instinct MI300X VF' 'mi300x', 'NVIDIA H100 NVL' 'h100-nvl'.
 
     NVIDIA's suffix stays, because PCIe, NVL and SXM boards of one name differ in clock and memory. AMD's suffix after
     an Instinct model is dropped, because it only says how the card is passed through.

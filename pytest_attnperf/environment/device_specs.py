@@ -91,7 +91,7 @@ class DeviceSpec:
 
 @functools.cache
 def all_specs() -> tuple[DeviceSpec, ...]:
-    """Returns every row of the table."""
+    """Returns the specification of every product in `device_specs.json`, which is read once per process."""
     text = resources.files("pytest_attnperf.environment").joinpath("device_specs.json").read_text(encoding="utf-8")
     return tuple(_parse_spec(row) for row in json.loads(text)["devices"])
 
@@ -101,9 +101,10 @@ def _parse_spec(row: dict[str, Any]) -> DeviceSpec:
 
 
 def spec_for(device: DeviceInfo) -> DeviceSpec | None:
-    """Returns the row with this arch, product and number of compute units, never the nearest; None if there is none.
+    """Returns the specification for the device's arch, product and number of compute units; None if there is none.
 
-    A partitioned card shows only part of its compute units. It has no row, because its bandwidth share is unknown.
+    It is never that of a similar device. A partitioned card, which shows only part of its compute units, has none,
+    because its share of the bandwidth is unknown.
     """
     for spec in all_specs():
         if spec.arch == device.arch and device.product in spec.products and spec.compute_units == device.compute_units:
@@ -112,7 +113,8 @@ def spec_for(device: DeviceInfo) -> DeviceSpec | None:
 
 
 def product_by_shape(arch: str, compute_units: int, memory_bytes: int) -> str | None:
-    """Finds the product by arch, size and memory, for drivers that give no model name; None if several or none fit."""
+    """Returns the slug of the only product with this arch, these compute units and about this memory (within 12 %).
+    It is for drivers that give no model name. None if several or no products fit."""
     fitting = [
         spec.products[0]
         for spec in all_specs()

@@ -36,9 +36,11 @@ class Watch:
     environ: Mapping[str, str]
 
     def end(self, device_id: str = "") -> DeviceState:
-        """Reads the state again, after the last worker, and returns both readings with changes; one command at most.
+        """Reads the device again, after the last worker; returns both readings and the seconds throttled in between.
 
         device_id   `DeviceInfo.device_id` of the workers: a note says if the readings are of another card
+
+        It runs one command at most. A failed reading becomes a note.
         """
         after = self._read_after()
         notes = [*self.before.notes, *(note for note in after.notes if note not in self.before.notes)]
@@ -68,9 +70,10 @@ def start_watch(
 
     token     what CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES accepts (see `gpus.visible_gpus`); '' on a CPU
     kind      'cpu', 'cuda' or 'rocm'; 'gpu' chooses by the device nodes; default: 'gpu' with a token, else 'cpu'
-    environ   for ROCR_VISIBLE_DEVICES; default: this process's
+    environ   environment with ROCR_VISIBLE_DEVICES; default: this process's
 
-    Runs at most five commands on NVIDIA, none elsewhere. Raises ValueError for another kind.
+    What cannot be read becomes a note. Runs at most five commands on NVIDIA, none elsewhere. Raises ValueError for
+    another kind.
     """
     kind = kind or ("gpu" if token else "cpu")
     if kind not in KINDS:
@@ -89,7 +92,7 @@ def start_watch(
 
 
 def _guess_vendor(system: System) -> str:
-    """Returns 'rocm' if AMD's driver is there and no NVIDIA card, else 'cuda'. nvidia-smi shows a wrong guess."""
+    """Returns 'rocm' if there is AMD's driver and no NVIDIA card, else 'cuda'; if 'cuda' is wrong, nvidia-smi fails."""
     nodes = (system.root / "dev").glob("nvidia*")
     amd_only = (system.root / "dev/kfd").exists() and not any(_NVIDIA_NODE.fullmatch(node.name) for node in nodes)
     return "rocm" if amd_only else "cuda"
@@ -98,7 +101,10 @@ def _guess_vendor(system: System) -> str:
 def _read_state(
     token: str, kind: str, system: System, environ: Mapping[str, str], fields: tuple[str, ...] = ()
 ) -> DeviceReading:
-    """Takes one reading. `fields` are those that the driver is known to accept. Raises ProbeError."""
+    """Reads the state of a GPU, or the load per core for kind 'cpu'. Raises ProbeError if it cannot be read.
+
+    fields   of nvidia-smi that the driver accepted before; empty: finds out which it accepts
+    """
     if kind == "cuda":
         return nvidia.read_state(token, system, [fields] if fields else None)
     if kind == "rocm":
@@ -107,7 +113,8 @@ def _read_state(
 
 
 def _list_processes(token: str, kind: str, system: System, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Returns (compute processes, notes). Our workers do not exist yet, so all are other programs'."""
+    """Returns (processes that compute on the GPU, notes on what is unknown); both are empty on a CPU.
+    No worker of this run exists yet, so all processes are other programs."""
     try:
         if kind == "cuda":
             return nvidia.list_compute_processes(token, system)
@@ -119,7 +126,7 @@ def _list_processes(token: str, kind: str, system: System, environ: Mapping[str,
 
 
 def _list_warnings(token: str, before: DeviceReading) -> list[str]:
-    """Returns warnings about the device's settings and load that may disturb or prevent measuring."""
+    """Returns a warning if the compute mode forbids two processes or if the CPU's load is high, else an empty list."""
     mode = before.values.get("compute_mode", "")
     if mode.startswith("Exclusive"):
         return [
@@ -136,7 +143,8 @@ def _list_warnings(token: str, before: DeviceReading) -> list[str]:
 
 
 def _throttled_s(before: DeviceReading, after: DeviceReading) -> dict[str, float]:
-    """Returns throttled seconds by reason, without counters that vanished or decreased (the driver was reloaded)."""
+    """Returns the seconds throttled between two readings by reason, only those above 0.
+    Counters that vanished or decreased are left out: the driver was reloaded."""
     grown = {
         reason: (end_us - before.throttled_us[reason]) / 1e6
         for reason, end_us in after.throttled_us.items()
@@ -146,7 +154,7 @@ def _throttled_s(before: DeviceReading, after: DeviceReading) -> dict[str, float
 
 
 def _other_card(read_of: str, measured_on: str) -> str:
-    """Returns a note if both cards are known and differ, else ''."""
+    """Returns a note if the card of the readings and the card of the workers are known and differ, else ''."""
     if not read_of or not measured_on or read_of == measured_on:
         return ""
     return (

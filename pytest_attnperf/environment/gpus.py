@@ -39,7 +39,7 @@ def visible_gpus(environ: Mapping[str, str], root: Path = ROOT) -> tuple[str, ..
 
 
 def visible_gpus_here() -> tuple[str, ...]:
-    """Returns `visible_gpus` for this process's environment."""
+    """Returns a token (index or UUID) for each GPU that this process may use; () for none (see `visible_gpus`)."""
     return visible_gpus(os.environ)
 
 
@@ -67,7 +67,7 @@ def torch_build_kind() -> str:
 
 
 def has_gpu(environ: Mapping[str, str], root: Path = ROOT) -> tuple[bool, str]:
-    """Tells whether torch should find a GPU here, and why not or what was found, in words.
+    """Returns (whether torch should find a GPU here, a sentence that says what was found or why none is).
 
     If torch's build kind is unknown, the device nodes decide.
     """
@@ -95,13 +95,13 @@ def _find_vendor(root: Path) -> str:
 
 
 def nvidia_minors(root: Path) -> tuple[int, ...]:
-    """Returns the numbers of the cards' device nodes; a container may show only /dev/nvidia3, CUDA's 0 there."""
+    """Returns N of each device node /dev/nvidiaN, ascending; in a container with only /dev/nvidia3 that is CUDA's 0."""
     found = (_NODE.fullmatch(node.name) for node in (root / "dev").glob("nvidia*"))
     return tuple(sorted(int(node[1]) for node in found if node))
 
 
 def _count_amd_nodes(root: Path) -> int:
-    """Counts the KFD nodes that are GPUs which this process may open."""
+    """Counts the AMD GPUs that this process may open, by the nodes of AMD's driver in sysfs; 0 without /dev/kfd."""
     if not (root / "dev/kfd").exists():
         return 0
     nodes = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
@@ -127,7 +127,7 @@ def _first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None
 def _select_indices(setting: str | None, all_indices: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the entries that a VISIBLE_DEVICES setting leaves visible; all indices if it is not set.
 
-    Both runtimes stop at the first entry that names no device ('-1', '', an index too high) and see nothing if one is
+    CUDA and HIP stop at the first entry that names no device ('-1', '', an index too high) and see nothing if one is
     named twice (torch/cuda/__init__.py, _parse_visible_devices).
     """
     if setting is None:
@@ -143,7 +143,8 @@ def _select_indices(setting: str | None, all_indices: tuple[str, ...]) -> tuple[
 
 
 def _kind_from_source(text: str) -> str:
-    """Finds the build kind in torch/version.py's source, which is not run. Raises SyntaxError for other text."""
+    """Returns 'ROCm', 'CUDA' or 'CPU' by the source of torch/version.py, which is not run; '' if it does not say.
+    Raises SyntaxError if the text is not Python."""
     values: dict[str, object] = {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

@@ -25,9 +25,7 @@ class KfdCard:
 
 def find_card(token: str, system: System, environ: Mapping[str, str]) -> KfdCard:
     """Finds the card with this HIP_VISIBLE_DEVICES token: an index within ROCR_VISIBLE_DEVICES, or a UUID.
-
-    Raises ProbeError if there is none.
-    """
+    Raises ProbeError if there is none."""
     cards = _filter_visible(_list_cards(system), environ.get("ROCR_VISIBLE_DEVICES"))
     for index, found in enumerate(cards):
         if token in (str(index), found.uuid):
@@ -37,7 +35,8 @@ def find_card(token: str, system: System, environ: Mapping[str, str]) -> KfdCard
 
 
 def list_compute_processes(gpu_id: str, system: System) -> list[str]:
-    """Lists processes that hold memory of this card, each 'pid name'; also those whose memory use cannot be read."""
+    """Lists the processes that hold memory of the card with this KFD id, each as 'pid name'.
+    A process whose memory use cannot be read is listed, too."""
     folder = system.root / PROCESSES
     pids = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
     return [f"{pid} {read_process_name(pid, system)}" for pid in pids if _has_memory(pid, gpu_id, system)]
@@ -66,12 +65,12 @@ def _list_cards(system: System) -> list[KfdCard]:
 
 
 def _list_nodes(system: System) -> list[str]:
-    """Lists the names of the topology's nodes in numeric order, CPUs included."""
+    """Lists the node names '0', '1', ... of AMD's driver in sysfs in numeric order; a node is a CPU or a GPU."""
     return sorted((path.name for path in (system.root / NODES).glob("*") if path.name.isdigit()), key=int)
 
 
 def _read_properties(folder: str, system: System) -> dict[str, int]:
-    """Reads those properties of a node that are numbers. Raises ProbeError if the file cannot be read."""
+    """Returns name -> value of a node's properties that are whole numbers. Raises ProbeError if unreadable."""
     words = (line.split() for line in system.read(f"{folder}/properties").splitlines())
     return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdigit()}
 
@@ -93,7 +92,8 @@ def _read_card(folder: str, system: System) -> KfdCard | None:
 
 
 def _filter_visible(cards: list[KfdCard], setting: str | None) -> list[KfdCard]:
-    """Returns the cards that ROCR_VISIBLE_DEVICES names, in its order, up to the first entry that names no card."""
+    """Returns the cards that `setting` (ROCR_VISIBLE_DEVICES) names, in its order; all cards if it is None.
+    It stops at the first entry that names no card."""
     if setting is None:
         return cards
     by_name = {str(index): found for index, found in enumerate(cards)} | {found.uuid: found for found in cards}

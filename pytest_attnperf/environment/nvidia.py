@@ -60,7 +60,8 @@ def must_match(device_id: str, system: System) -> dict[str, str]:
     """Returns power_cap_w, compute_partition and memory_partition of the GPU with this UUID ('GPU-...').
 
     It calls nvidia-smi once, because each call costs tens of milliseconds. compute_partition is 'none' for a whole GPU
-    and 'mig' for a sliced one, whose product name holds the slice's size. NVIDIA has no memory partitions.
+    and 'mig' for a sliced one, whose product name holds the slice's size. memory_partition is always 'none', because
+    NVIDIA has none. A value that cannot be read is 'unknown (why)'.
     """
     try:
         power_limit, mig_mode = _query_fields(device_id, system)
@@ -86,7 +87,7 @@ def _query_fields(device_id: str, system: System) -> list[str]:
 
 
 def _format_watts(text: str) -> str:
-    """Rounds '700.00' to '700'; 'unknown (why)' for other text."""
+    """Rounds nvidia-smi's power limit '700.00' to '700' (watts); text that is no number gives 'unknown (why)'."""
     if text in _NOT_AVAILABLE:
         return "unknown (nvidia-smi gives no power limit)"
     try:
@@ -96,7 +97,8 @@ def _format_watts(text: str) -> str:
 
 
 def state_queries() -> list[tuple[str, ...]]:
-    """Returns lists of fields to try, from the most fields to those that every driver knows."""
+    """Returns the lists of nvidia-smi's fields to request in turn until the driver accepts one.
+    The first list has the most fields, the last one only those that every driver knows."""
     known, counters = tuple(STATE_FIELDS), tuple(COUNTER_FIELDS)
     newer, older = REASONS_FIELDS
     return [(*known, newer, *counters), (*known, newer), (*known, older), known]
@@ -174,7 +176,7 @@ def _parse_reading(fields: tuple[str, ...], answer: str) -> DeviceReading:
 
 
 def _parse_state(field: str, value: str) -> str:
-    """Parses one value: '700.00' gives '700'; '' for what the driver does not report or what is no number."""
+    """Parses the value of one of STATE_FIELDS: '700.00' gives '700', words stay; '' if not reported or no number."""
     if value in _NOT_AVAILABLE:
         return ""
     if field in _WORDS:
@@ -187,6 +189,6 @@ def _parse_reasons(value: str) -> str:
 
 
 def _parse_microseconds(value: str) -> float | None:
-    """Parses '6869275397', or '6869275397 us' as some drivers write it although no units were requested."""
+    """Parses '6869275397', or '6869275397 us' as some drivers write it; None for other text."""
     found = re.fullmatch(r"(\d+)( us)?", value)
     return float(found[1]) if found else None

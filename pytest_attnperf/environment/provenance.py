@@ -81,12 +81,12 @@ def base_revision(environ: Mapping[str, str]) -> str:
 
 
 def is_ci() -> bool:
-    """Tells whether a CI system runs this process; strict is then the default."""
+    """Tells whether the variable CI says that a CI system runs this process; --attnperf-strict is then the default."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def without_credentials(text: str) -> str:
-    """Removes user and password from every address in a text such as a command line."""
+    """Removes 'user:password@' from addresses in a text such as a command line, and replaces password=... by ***."""
     return _SECRET_FIELD.sub(r"\1***", _SECRET.sub("//", text))
 
 
@@ -104,7 +104,7 @@ def _from_ci(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_github(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the pull request and the run's URL: GitHub gives the first only in its ref, and the URL only in parts."""
+    """Returns 'pull_request' and 'ci_url' of a run on GitHub, as far as known, from its ref and its variables."""
     found = {}
     pull = re.fullmatch(r"refs/pull/(\d+)/\w+", environ.get("GITHUB_REF", ""))
     if pull:

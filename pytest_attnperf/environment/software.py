@@ -48,14 +48,15 @@ def named_fields(device_kind: str, system: System, environ: Mapping[str, str] = 
 
 
 def fp_fusion(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns {'triton_fp_fusion': 'off'} if it was turned off, else {}, because older fingerprints lack this field."""
+    """Returns {'triton_fp_fusion': 'off'} if `environ` turns off Triton's fusion of multiplications and additions.
+    Otherwise it returns {}, because older fingerprints lack this field."""
     default, disabled = environ.get(FP_FUSION, "1"), environ.get(NO_FP_FUSION, "0")
     is_off = default.lower() not in _ON or disabled.lower() in _ON
     return {"triton_fp_fusion": "off"} if is_off else {}
 
 
 def nvidia_driver(system: System) -> str:
-    """Reads the version from /proc/driver/nvidia/version, e.g. '580.95.05'. Raises ProbeError."""
+    """Reads the driver's version from /proc/driver/nvidia/version, e.g. '580.95.05'. Raises ProbeError without one."""
     text = system.read("proc/driver/nvidia/version").partition("\n")[0]
     found = _DRIVER.search(text)
     if not found:
@@ -64,7 +65,8 @@ def nvidia_driver(system: System) -> str:
 
 
 def amd_driver(system: System) -> str:
-    """Reads the version of the amdgpu module; 'in-kernel' for the kernel's own, which has none. Raises ProbeError."""
+    """Reads the version of the amdgpu module; 'in-kernel' for the Linux kernel's own module, which has no version.
+    Raises ProbeError if no such module is loaded."""
     if not (system.root / "sys/module/amdgpu").is_dir():
         raise ProbeError("/sys/module/amdgpu does not exist")
     if not (system.root / "sys/module/amdgpu/version").exists():
@@ -73,7 +75,7 @@ def amd_driver(system: System) -> str:
 
 
 def aiter_version() -> str:
-    """Returns the version of ROCm's aiter; 'none' if it is absent, and says so if another package has this name.
+    """Returns the version of ROCm's aiter, 'none' if it is absent, 'none (...)' if another package has this name.
 
     Its files identify it: importing it compiles code, and PyPI's `aiter` (asyncio tools) has the same name.
     """

@@ -39,7 +39,8 @@ class System:
     run: Callable[[Sequence[str]], str] = run_command
 
     def read(self, path: str) -> str:
-        """Returns the stripped text of a file; the path has no leading slash. Raises ProbeError that names the file."""
+        """Returns the stripped text of the file at `path` under `root`, written without a leading slash.
+        Raises ProbeError that names the file if it cannot be read."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError as error:
@@ -47,7 +48,7 @@ class System:
 
 
 def probe_or_unknown(probe: Callable[[], str]) -> str:
-    """Returns the probe's answer, or 'unknown (why)', so that a missing value is visible."""
+    """Returns what `probe()` returns, or 'unknown (why)' on a ProbeError, so that a missing value is visible."""
     try:
         return probe()
     except ProbeError as error:

@@ -88,7 +88,7 @@ def _measure_peak_on_gpu(call: Call) -> PeakMemory:
 
 
 def _measure_peak_on_cpu(call: Call) -> PeakMemory:
-    """Sums the profiler's allocations (+) and releases (-) in bytes; torch keeps no peak for CPUs."""
+    """Returns the largest running sum of the profiler's allocations (+) and releases (-); torch keeps no CPU peak."""
     import torch
 
     # Not torch.profiler: importing that loads Inductor, which takes 2 s.

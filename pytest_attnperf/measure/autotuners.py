@@ -61,7 +61,7 @@ class Use:
 
     @property
     def entries(self) -> tuple[str, str]:
-        """Names of the configuration entries that may hold its choice, the more specific one first."""
+        """Names of the two entries that may hold the choice: 'autotuned.<kernel>(<where>)', 'autotuned.<kernel>'."""
         return f"{PREFIX}{self.kernel}({self.where})", f"{PREFIX}{self.kernel}"
 
 
@@ -108,7 +108,8 @@ def inductor_use(autotuner: Any) -> Use:
 
 
 def format_inductor_config(autotuner: Any, config: Any) -> str:
-    """Formats the configuration of a launcher, for a template with the block sizes that its source has as constants."""
+    """Formats an Inductor kernel's `config` as `format_config` does.
+    A template's kernel gets its block sizes in front, which its source holds as constants."""
     constants = autotuner.inductor_meta.get("config_args") or dict(_CONSTANT.findall(getattr(autotuner.fn, "src", "")))
     names = [name for name in sorted(constants) if name.startswith(CHOSEN_CONSTANTS) and name not in config.kwargs]
     chosen = {name: constants[name] for name in names}
@@ -134,7 +135,7 @@ UNKNOWN_KEY = "autotuned"
 
 
 class TunedChoices:
-    """Choices seen while recording, the last one of each use."""
+    """The configurations that autotuned kernels ran with during `record_choices`, the last one of each use."""
 
     def __init__(self) -> None:
         self._choices: dict[str, dict[str, tuple[Use, str]]] = {}
@@ -155,7 +156,8 @@ class TunedChoices:
         return dict(sorted(entries.items()))
 
     def record_choice(self, read: Callable[[], tuple[Use, str] | None]) -> None:
-        """Stores what `read` returns, or its exception as the reason for an unknown choice: no case must fail."""
+        """Stores the (use, configuration) that `read` returns; nothing if it returns None.
+        If it raises, the error is stored as the reason for an unknown choice, because recording must fail no case."""
         try:
             found = read()
         except Exception as error:  # internals of another version of Triton or torch

@@ -52,7 +52,7 @@ SIZES = {
 
 
 def take_canary(torch_device: str) -> dict[str, Samples]:
-    """Times the GEMM ('gemm') and the copy ('copy') on 'cuda' (both vendors) or 'cpu', as a case is timed.
+    """Times a fixed GEMM and copy as cases are timed, on 'cuda' (both vendors) or 'cpu'; keys are 'gemm' and 'copy'.
 
     It replays graphs on a GPU and uses the host's clock on a CPU. The device is warmed once per process, and rests
     before each. This takes about half a second on a warm GPU. Afterwards the memory returns to the GPU.
@@ -85,7 +85,7 @@ def _time_call(call: Callable[[], torch.Tensor], size: CanarySize, torch_device:
 
 
 def _make_gemm(size: CanarySize, torch_device: str) -> Callable[[], torch.Tensor]:
-    """Returns a product of two matrices of normal random numbers, whose bits switch like those of real data."""
+    """Returns a function that multiplies two matrices of normal random numbers, whose bits switch as in real data."""
     import torch
 
     shape = (size.gemm_size, size.gemm_size)

@@ -115,13 +115,15 @@ class CeilingBench:
 
 
 def has_stopped_growing(rates: Sequence[float]) -> bool:
-    """Tells whether the last two rates are less than GROWTH above the best before them."""
+    """Tells whether the best of the last two rates is less than GROWTH (2 %) above the best before them.
+    With fewer than three rates it returns False."""
     return len(rates) >= 3 and max(rates[-2:]) < (1 + GROWTH) * max(rates[:-2])
 
 
 def walk_sizes(bench: CeilingBench, unit: str, sizes: Sequence[tuple[float, Callable[[], Work]]]) -> CeilingFigure:
-    """Times growing sizes (amount of work, its maker) until the rate stops growing, or memory or time runs out.
+    """Times growing sizes until the rate stops growing or memory or time runs out; returns the fastest size's figure.
 
+    sizes   (FLOPs or bytes of a call, function that makes the work) each
     Raises CaseFailedError if even the smallest cannot be measured, and for a wrong result of any size.
     """
     began, note = time.monotonic(), "no plateau up to the largest size"
@@ -145,7 +147,7 @@ def walk_sizes(bench: CeilingBench, unit: str, sizes: Sequence[tuple[float, Call
 
 
 def choose_fastest(points: Sequence[CeilingPoint], unit: str, note: str = "") -> CeilingFigure:
-    """Returns the figure of the fastest of some sizes."""
+    """Returns the figure of the point with the highest rate, with all `points` as `tried` and `note` added."""
     best = max(points, key=lambda point: point.rate)
     notes = "; ".join(part for part in (best.note, note) if part)
     return CeilingFigure(best.rate, unit, best.size, best.clock_mhz, notes, tuple(points))
@@ -158,16 +160,18 @@ def add_note(figure: CeilingFigure, note: str) -> CeilingFigure:
 
 
 def time_size(bench: CeilingBench, make: Callable[[], Work]) -> CeilingPoint:
-    """Times one size. Raises CaseFailedError as `time_work` does."""
+    """Proves and times the work that `make` returns; the point's rate is per second, its time the median of blocks.
+    Raises CaseFailedError if memory does not suffice (out_of_memory) or the result is wrong."""
     samples, size, amount = time_work(bench, make)
     us = statistics.median(samples.block_us)
     return CeilingPoint(size, amount / us * US_PER_S, us, samples.timer, find_median_clock(samples), samples.note)
 
 
 def time_work(bench: CeilingBench, make: Callable[[], Work]) -> tuple[Samples, str, float]:
-    """Times a piece of work and returns its blocks, size and amount; its memory is free again afterwards.
+    """Proves and times the work that `make` returns, then frees its memory.
 
-    Raises CaseFailedError if memory does not suffice (out_of_memory) or the result is wrong.
+    Returns (timed blocks, the work's size in words, its FLOPs or bytes per call). Raises CaseFailedError if memory does
+    not suffice (out_of_memory) or the result is wrong.
     """
 
     def make_and_time() -> tuple[Samples, str, float]:
@@ -191,7 +195,8 @@ def _time_blocks(bench: CeilingBench, work: Work) -> Samples:
 
 
 def prove_work(timer: Timer, work: Work) -> None:
-    """Fills the result with NaN and runs what is timed. Raises CaseFailedError if the result is wrong afterwards."""
+    """Fills the work's result with NaN and runs once what `timer` times.
+    Raises CaseFailedError if the result is wrong afterwards."""
     poison.fill(work.result)
     timer.run_once()
     if fault := work.fault():
@@ -199,5 +204,5 @@ def prove_work(timer: Timer, work: Work) -> None:
 
 
 def find_median_clock(samples: Samples) -> float | None:
-    """Returns the median compute clock in MHz while these blocks ran; None if unknown."""
+    """Returns the median compute clock in MHz while the blocks of `samples` ran; None if unknown."""
     return statistics.median(samples.clock_mhz) if samples.clock_mhz else None

@@ -57,7 +57,7 @@ class Reader:
 
     @property
     def name(self) -> str:
-        """The name that is stored."""
+        """Text that is stored with a ceiling, e.g. 'torch.sum over rows of 256' or 'torch.sum over everything'."""
         return f"torch.{self.operator} over " + (f"rows of {self.words}" if self.words else "everything")
 
 
@@ -109,7 +109,7 @@ def probe_fp32_products(torch_device: str, size: int = 512) -> tuple[str, bool]:
 
 
 def make_gemm(dtype: str, shape: tuple[int, int, int], torch_device: str, computed_in: str = "") -> Work:
-    """Makes a product of M x K and K x N matrices in row order.
+    """Makes the work of multiplying M x K and K x N matrices in row order; `shape` is (M, K, N).
 
     For fp8 the second is in column order, as torch requires, with unit scales, a bf16 result and without fast
     accumulation, torch's default.
@@ -142,7 +142,10 @@ def make_gemm(dtype: str, shape: tuple[int, int, int], torch_device: str, comput
 
 
 def product_tolerance(computed_in: str, inner: int) -> float:
-    """Returns the largest allowed error of an element of a product over `inner` normal numbers."""
+    """Returns the largest allowed absolute error of a product's element, a sum over `inner` pairs of normal numbers.
+
+    computed_in   type of the multiplication, e.g. 'f16' or 'tf32'
+    """
     deviation = math.sqrt(inner)
     of_result = UNIT_ROUNDOFF["bf16" if computed_in in F8 else computed_in]
     # Every step of a sum in fp32 is rounded, so that its error grows as a random walk with the number of steps.
@@ -151,7 +154,8 @@ def product_tolerance(computed_in: str, inner: int) -> float:
 
 
 def product_fault(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, allowed: float) -> str:
-    """Returns what is wrong with a product, or ''; checks some lines in double precision, and that all is finite."""
+    """Returns what is wrong with `result`, the product of `left` and `right`, or ''.
+    All elements must be finite. 4 rows and 4 columns are recomputed in double precision and may differ by `allowed`."""
     import torch
 
     step = max(1, CHUNK // max(1, result.shape[1]))
@@ -167,7 +171,8 @@ def product_fault(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor,
 
 
 def _line_error(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, rows: list[int]) -> float:
-    """Returns the largest error in some rows; columns are computed in parts to save memory."""
+    """Returns the largest difference of these rows of `result` from left @ right in double precision.
+    Columns are computed in parts to save memory."""
     import torch
 
     chosen, got = _take_rows(left, rows), _take_rows(result, rows)
@@ -187,12 +192,12 @@ def _take_rows(matrix: torch.Tensor, rows: list[int]) -> torch.Tensor:
 
 
 def _choose_lines(count: int) -> list[int]:
-    """Returns the first, the last, and some lines between, which are multiples of no tile size."""
+    """Returns at most 4 of `count` row numbers: the first, the last, and even steps between, off the tiles' borders."""
     return sorted({round(index * (count - 1) / (CHECKED_LINES - 1)) for index in range(CHECKED_LINES)})
 
 
 def make_copy(count_bytes: int, torch_device: str) -> Work:
-    """Makes a Tensor.copy_ that reads and writes `count_bytes` each."""
+    """Makes the work of a Tensor.copy_ that reads `count_bytes` and writes as many."""
     import torch
 
     source = _make_words(count_bytes, torch_device)
@@ -204,7 +209,8 @@ def make_copy(count_bytes: int, torch_device: str) -> Work:
 
 
 def make_kernel_copy(count_bytes: int, torch_device: str) -> Work:
-    """Makes the same copy with an elementwise kernel: a plain copy may run on another, slower unit of the device."""
+    """Makes the work of copying `count_bytes` by an elementwise kernel, torch.bitwise_or with 0.
+    Tensor.copy_ may run on another, slower unit of the device."""
     import torch
 
     source = _make_words(count_bytes, torch_device)
@@ -219,7 +225,8 @@ def make_kernel_copy(count_bytes: int, torch_device: str) -> Work:
 
 
 def make_read(count_bytes: int, torch_device: str, reader: Reader = READERS[0]) -> Work:
-    """Makes a read that reduces each row to one number; its amount is all bytes read and written but mv's vector."""
+    """Makes the work of reading `count_bytes` and reducing each row to one number.
+    Its amount is all bytes read and written, except mv's vector."""
     import torch
 
     words = _make_words(count_bytes, torch_device, reader.words or READERS[0].words)
@@ -247,7 +254,7 @@ def make_read(count_bytes: int, torch_device: str, reader: Reader = READERS[0]) 
 
 
 def make_smallest_kernel(torch_device: str) -> Work:
-    """Makes a sum of one element: the smallest torch kernel whose result shows that it ran."""
+    """Makes the work of adding 1 to one element: the smallest torch kernel whose result shows that it ran."""
     import torch
 
     one = torch.ones(1, device=torch_device)
@@ -270,7 +277,8 @@ def _copy_fault(source: torch.Tensor, target: torch.Tensor) -> str:
 
 
 def _sum_fault(source: torch.Tensor, result: torch.Tensor) -> str:
-    """Checks int32 sums, which wrap around: so do the same sums in int64 if converted to int32."""
+    """Returns a sentence if the int32 sum of any row of `source` is wrong in `result`, else ''.
+    The int32 sums may wrap around, so the exact int64 sums are converted to int32 before they are compared."""
     import torch
 
     exact = torch.zeros(source.shape[0], dtype=torch.int64, device=source.device)
@@ -280,7 +288,7 @@ def _sum_fault(source: torch.Tensor, result: torch.Tensor) -> str:
 
 
 def _amax_fault(source: torch.Tensor, result: torch.Tensor) -> str:
-    """Checks that no word of a row is larger than the row's result, and that one is equal to it."""
+    """Returns a sentence unless each row's result is equal to a word of the row and no word is larger; else ''."""
     import torch
 
     met = torch.zeros_like(result, dtype=torch.bool)
@@ -293,7 +301,8 @@ def _amax_fault(source: torch.Tensor, result: torch.Tensor) -> str:
 
 
 def _mv_fault(matrix: torch.Tensor, vector: torch.Tensor, result: torch.Tensor) -> str:
-    """Checks products within TF32's worst error; a row that was read only in part exceeds it."""
+    """Returns a sentence if `result` differs from matrix @ vector by more than TF32's worst error, else ''.
+    A row that was read only in part exceeds this error."""
     import torch
 
     exact = torch.zeros(matrix.shape[0], dtype=torch.float64, device=matrix.device)
@@ -304,7 +313,7 @@ def _mv_fault(matrix: torch.Tensor, vector: torch.Tensor, result: torch.Tensor) 
 
 
 def _split_parts(source: torch.Tensor) -> Iterator[tuple[slice, slice]]:
-    """Yields the rows and columns of parts of CHUNK elements."""
+    """Yields (row slice, column slice) of consecutive parts of at most CHUNK elements that cover the matrix."""
     count, words = source.shape
     rows = max(1, CHUNK // words)
     for row in range(0, count, rows):

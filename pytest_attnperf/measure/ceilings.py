@@ -93,7 +93,8 @@ class _CeilingProcess(CeilingBench):
     left_out: dict[str, str] = field(default_factory=dict)
 
     def measure_figure(self, name: str, measure: Callable[[], CeilingFigure]) -> None:
-        """Measures a figure, or stores the reason why it is left out."""
+        """Stores the figure that `measure` returns, or why it is left out; frees memory and says the outcome in a line.
+        A figure is left out if `measure` raises any error, or if the plan's seconds have passed."""
         spent = time.monotonic() - self.began
         try:
             if spent > self.plan.seconds:
@@ -113,8 +114,10 @@ class _CeilingProcess(CeilingBench):
 def measure_ceilings(
     torch_device: str, plan: CeilingPlan | None = None, say: Say = lambda line: None
 ) -> ProcessCeilings:
-    """Measures every ceiling of 'cuda' (both vendors) or 'cpu' in this process; `PLANS` limits the time.
+    """Measures every ceiling of 'cuda' (both vendors) or 'cpu' in this process.
 
+    plan   limits sizes and time; default: that of `PLANS` for the device
+    say    gets one line for each figure
     Raises UsageError if torch sees no GPU.
     """
     device = identify_device(torch_device)
@@ -165,7 +168,7 @@ def fp8_format(device: DeviceInfo) -> str:
 
 
 def can_multiply_fp8(device: DeviceInfo) -> bool:
-    """Tells whether a GPU multiplies that format in hardware: from sm_89 on, gfx94x, gfx950 and gfx12.
+    """Tells whether a GPU multiplies fp8 e4m3 numbers in hardware: from sm_89 on, gfx94x, gfx950 and gfx12.
 
     Sources: CUDA programming guide, and AMD's instruction set guides.
     """
@@ -184,10 +187,8 @@ def _measure_bandwidths(process: _CeilingProcess) -> None:
 
 
 def copy_sizes(cache_bytes: int, most_bytes: int, cache_times: int) -> list[int]:
-    """Returns at most five source sizes in bytes: powers of two far beyond the cache.
-
-    Raises CaseFailedError if even the smallest exceeds `most_bytes`.
-    """
+    """Returns at most five source sizes in bytes: powers of two from `cache_times` times the cache to `most_bytes`.
+    Raises CaseFailedError if even the smallest exceeds `most_bytes`."""
     first = 1 << max(0, cache_times * cache_bytes - 1).bit_length()
     sizes = [size for size in (first << step for step in range(5)) if size <= most_bytes]
     if not sizes:
@@ -204,7 +205,7 @@ def _choose_copy_sizes(process: _CeilingProcess, cache_bytes: int) -> list[int]:
 
 
 def _far_copy(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> CeilingFigure:
-    """Times copies far beyond every cache; at the best size also a copy by a kernel."""
+    """Times copies far larger than every cache, at the best size also a copy by a kernel; returns the fastest."""
     sizes = _choose_copy_sizes(process, cache_bytes)
     walked = walk_sizes(process, BYTES, [(2.0 * n, partial(work_of.make_copy, n, process.torch_device)) for n in sizes])
     at = max(range(len(walked.tried)), key=lambda index: walked.tried[index].rate)
@@ -213,7 +214,7 @@ def _far_copy(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> Ce
 
 
 def _far_read(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> CeilingFigure:
-    """Times reads far beyond every cache with the reader that is fastest at the smallest size."""
+    """Times reads far larger than every cache, with the reader that is fastest at the smallest size."""
     sizes = _choose_copy_sizes(process, cache_bytes)
     reader, raced, note = find_fastest_reader(process, sizes[0])
     walked = walk_sizes(
@@ -224,9 +225,9 @@ def _far_read(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> Ce
 
 
 def find_fastest_reader(bench: CeilingBench, count_bytes: int) -> tuple[work_of.Reader, list[CeilingPoint], str]:
-    """Returns the fastest reader of the plan with right results, the points of all such readers, and why others failed.
+    """Returns (the plan's fastest reader with right results, points of all such readers, why other readers failed).
 
-    Raises CaseFailedError if no reader is right.
+    The only reader of a plan is returned untimed, without points. Raises CaseFailedError if no reader is right.
     """
     if len(bench.plan.readers) == 1:
         return bench.plan.readers[0], [], ""
@@ -239,7 +240,7 @@ def find_fastest_reader(bench: CeilingBench, count_bytes: int) -> tuple[work_of.
 
 
 def _try_reader(bench: CeilingBench, count_bytes: int, reader: work_of.Reader) -> CeilingPoint | str:
-    """Returns what a reader reached, or why it does not count."""
+    """Times a reader and returns the rate that it reached, or a sentence why it does not count (wrong, or refused)."""
     try:
         return time_size(bench, partial(work_of.make_read, count_bytes, bench.torch_device, reader))
     except CaseFailedError as error:
@@ -249,7 +250,7 @@ def _try_reader(bench: CeilingBench, count_bytes: int, reader: work_of.Reader) -
 
 
 def _cached_copy(process: _CeilingProcess, cache_bytes: int) -> CeilingFigure:
-    """Times the fastest copy within the cache. Raises CaseFailedError if it is not faster than one far beyond it."""
+    """Times copies that fit the cache, returns the fastest. Raises CaseFailedError unless it beats those far beyond."""
     points = [
         time_size(process, partial(make, int(cache_bytes * share), process.torch_device))
         for share in CACHE_SHARES
@@ -320,7 +321,8 @@ def _format_figure(figure: CeilingFigure) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one process of `attnperf calibrate-device`: TORCH_DEVICE FILE. Writes its figures to the file."""
+    """Runs one process of `attnperf calibrate-device`; the arguments are the torch device and a file.
+    Writes the figures to the file as JSON and returns 0; returns 1 if an AttnperfError occurs, and prints it."""
     torch_device, path = arguments
 
     def say(line: str) -> None:

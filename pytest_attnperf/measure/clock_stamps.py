@@ -133,16 +133,16 @@ extern "C" __attribute__((global)) void {KERNEL}(unsigned long long* ring, int n
 
 
 def mean_clocks_mhz(stamps: Sequence[Stamp], ticks_per_us: float) -> list[float | None]:
-    """Returns the mean clock in MHz between consecutive stamps; None if no slot gives one.
+    """Returns the mean clock in MHz between each two consecutive stamps; None where no multiprocessor gives one.
 
-    A slot gives one if both stamps reached it and both its counters increased. A counter that wrapped, or a constant
-    clock that stood still, gives none.
+    A multiprocessor gives a clock if both stamps reached it and both its counters increased. A counter that wrapped, or
+    a constant clock that stood still, gives none.
     """
     return [_clock_mhz(first, second, ticks_per_us) for first, second in itertools.pairwise(stamps)]
 
 
 def self_test_fault(stamps: Sequence[Stamp], ticks_per_us: float, elapsed_us: float) -> str:
-    """Returns why two stamps around a spin are invalid, or ''; `elapsed_us` is the spin's time by events."""
+    """Returns why two stamps around a spinning kernel are invalid, or ''; `elapsed_us` is its time by events."""
     ticks = [end[1] - start[1] for start, end in _seen_twice(*stamps)]
     if not ticks:
         return "no multiprocessor was reached by both stamps around a spin"
@@ -202,7 +202,7 @@ class ClockStamps:
         return known if complete and len(known) == len(clocks) else []
 
     def read_stamps(self) -> list[Stamp]:
-        """Returns the stamps in the order taken, with the slots that any of them reached, and forgets them."""
+        """Returns the stamps in the order taken, with the slots that any of them reached, and forgets the stamps."""
         taken = min(self._taken, len(self._ring))
         written = self._ring[:taken].cpu()
         reached = (written[..., 1] != 0).any(dim=0)
@@ -219,7 +219,7 @@ class ClockStamps:
 
 @functools.cache
 def open_clock_stamps(torch_device: str) -> tuple[ClockStamps | None, str]:
-    """Returns the stamps of this process's 'cuda' device, or None and the reason; makes and tests them once.
+    """Returns (clock stamps of this process's 'cuda' device, ''), or (None, why not); makes and tests them once.
 
     This takes a few milliseconds on NVIDIA, and the compilation of a small kernel on AMD.
     """
@@ -283,7 +283,8 @@ def _amd_kernel() -> _Kernel:
 
 
 def _try_stamps(stamps: ClockStamps) -> str:
-    """Tests two stamps around a known spin between two events, queued behind another spin so that no gap counts."""
+    """Takes two stamps around a known spin, between two events, and returns why the stamps are wrong, or ''.
+    All is queued behind another spin, so that no gap between launches counts."""
     import torch
 
     cuda: Any = torch.cuda  # events and `_sleep` carry types in some torch versions only

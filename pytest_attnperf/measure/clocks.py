@@ -52,7 +52,7 @@ class TwoClocks:
         self._before = (0, 0)
 
     def begin(self) -> None:
-        """Begins a span; only the timed code may run before `end`."""
+        """Reads the clocks at the start of a span; only the timed code may run before `end`."""
         if self._waited_ns is not None:
             self._before = self._clock_ns(), self._waited_ns()
         other_ns = self._other_ns()
@@ -67,7 +67,8 @@ class TwoClocks:
         if len(self._ratios) >= BLOCKS_LEAST and (apart := statistics.median(self._ratios)) > APART:
             raise CaseFailedError(
                 f"two clocks of this machine disagree: blocks are {apart:.3g} times as long by CLOCK_MONOTONIC_RAW as "
-                "by perf_counter; something replaces perf_counter or changes its rate, so no time is stored"
+                "by perf_counter; something replaces perf_counter or changes its rate, so no time is stored. Remove "
+                "what does (a conftest, a suite or a library), or measure on another machine"
             )
         return max(1, span_ns - self._waited_inside_ns(span_ns)) / 1000
 

@@ -32,8 +32,9 @@ class ColdSize:
 
 
 def cold_size(device: DeviceInfo, system: System | None = None) -> ColdSize:
-    """Returns twice the larger of L2 and last-level cache, from our table, else from torch on NVIDIA or Linux on a CPU.
+    """Returns twice the last-level cache of a device, in bytes; a note says if its size had to be assumed.
 
+    The size comes from Linux on a CPU, from `device_specs.json` for a GPU, and for an unlisted NVIDIA GPU from torch.
     On AMD torch's value is not used, because it is the L2 of one of eight dies.
     """
     cache_bytes = _cache_bytes(device, system or System())
@@ -47,7 +48,7 @@ def cold_size(device: DeviceInfo, system: System | None = None) -> ColdSize:
 
 
 def _cache_bytes(device: DeviceInfo, system: System) -> int:
-    """Returns the size of the last-level cache, 0 if unknown."""
+    """Returns the size of the device's last-level cache in bytes; 0 if unknown."""
     if device.kind == "cpu":
         return _cpu_cache_bytes(system.root)
     spec = spec_for(device)
@@ -64,9 +65,9 @@ def _l2_cache_bytes() -> int:
 
 
 def _cpu_cache_bytes(root: Path) -> int:
-    """Sums all caches of the highest level that Linux lists, because a process may run on every core.
+    """Returns the total bytes of all caches of the highest level that Linux lists; 0 if it lists none.
 
-    The documentation is Linux's Documentation/ABI/testing/sysfs-devices-system-cpu.
+    All count, because a process may run on every core. Format: Documentation/ABI/testing/sysfs-devices-system-cpu.
     """
     found: dict[int, dict[str, int]] = {}
     for cache in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cache/index[0-9]*"):

@@ -21,18 +21,18 @@ LEAST = 2
 
 @dataclass(frozen=True)
 class Copies:
-    """The further copies of a case, without its own inputs; `note` is `ColdSize.note`."""
+    """Copies of a case's inputs at other addresses, without the original inputs; `note` is `ColdSize.note`."""
 
     others: tuple[Prepared, ...]
     note: str = ""
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The call on each of the copies."""
+        """One callable per copy, which runs the case on that copy's inputs."""
         return tuple(other.run for other in self.others)
 
     def load_from(self, prepared: Prepared) -> None:
-        """Copies the input values of `prepared` into all other copies."""
+        """Writes the input values of `prepared` into every copy except `prepared` itself."""
         for other in self.others:
             if other is not prepared:
                 copy_inputs(prepared, other)
@@ -48,7 +48,7 @@ def copy_inputs(source: Prepared, target: Prepared) -> None:
 
 
 def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
-    """Makes at least one copy, so many that they hold `size.round_bytes` together with the case's own inputs.
+    """Copies the case's inputs at least once, and so often that copies and originals hold `size.round_bytes` together.
 
     case   the case's name, for messages
 
@@ -73,7 +73,7 @@ def count_copies(held_bytes: int, round_bytes: int) -> int | None:
 
 
 def copy_prepared(prepared: Prepared) -> Prepared:
-    """Returns the same preparation with its inputs copied to other addresses, in the same layout (see `input_memory`).
+    """Returns `prepared` with its inputs copied to other addresses, in the same memory layout (see `input_memory`).
 
     `Prepared.call` takes every input as an argument, so nothing is built or compiled again.
     """

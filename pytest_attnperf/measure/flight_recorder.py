@@ -61,12 +61,13 @@ _UNRECORDED: AbstractContextManager[None] = nullcontext()
 
 
 def launch(name: str) -> AbstractContextManager[None]:
-    """Returns a context that records one launch of the kernel `name`, for launchers that are not Triton's."""
+    """Returns a context for one launch of the kernel `name` by a launcher that is not Triton's.
+    It writes a line before and after the launch while this process records, else it does nothing."""
     return _UNRECORDED if _Recorder.fd is None else _RecordedLaunch(name)
 
 
 def stop_recording() -> None:
-    """Stops recording: launches after a failure say nothing about it."""
+    """Closes the file of the recording, if there is one: launches after a failure say nothing about it."""
     if _Recorder.fd is not None:
         os.close(_Recorder.fd)
         _Recorder.fd = None
@@ -74,7 +75,8 @@ def stop_recording() -> None:
 
 @contextlib.contextmanager
 def record_launches(path: Path) -> Iterator[None]:
-    """Appends every launch to the file until the context ends or `stop_recording`; torch's only if torch is loaded."""
+    """Appends a line to the file before and after every launch, until the context ends or `stop_recording` is called.
+    Launches of torch's operators are recorded only if torch is already imported."""
     stop_recording()
     _Recorder.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     patches = [
@@ -113,12 +115,13 @@ def find_blamed_kernel(text: str, is_fault: Callable[[str], bool]) -> str:
 
 
 def find_last_launch(text: str) -> str:
-    """Returns the kernel that was launched last; '' if none was."""
+    """Returns the kernel that was launched last, by the text of a recording; '' if none was."""
     return next((line[len(BEGUN) :] for line in reversed(text.splitlines()) if line.startswith(BEGUN)), "")
 
 
 def _write_line(line: str) -> None:
-    """Writes a line in one system call, so that it reaches the file even if the process dies immediately afterwards."""
+    """Writes a line in one system call, so that it reaches the file even if the process dies immediately afterwards.
+    It does nothing while nothing is recorded, and ignores a failed write."""
     if _Recorder.fd is not None:
         with contextlib.suppress(OSError):
             os.write(_Recorder.fd, f"{line}\n".encode(errors="replace"))
@@ -168,7 +171,7 @@ def _name_of(function: Any) -> str:
 
 
 def _torch_operators() -> AbstractContextManager[Any]:
-    """Returns a mode that records torch's operators; an empty context if torch is not loaded."""
+    """Returns a context that records each torch operator as a launch; an empty one if torch is not loaded."""
     if "torch" not in sys.modules:
         return nullcontext()
     from torch.utils._python_dispatch import TorchDispatchMode

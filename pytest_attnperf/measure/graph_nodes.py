@@ -101,7 +101,8 @@ class _EdgeData(ctypes.Structure):
 
 
 def read_graph_content(graph: torch.cuda.CUDAGraph) -> GraphContent:
-    """Reads a graph captured with `keep_graph=True`. Raises UnreadableGraphError."""
+    """Reads the work in a graph that was captured with `keep_graph=True`.
+    Raises UnreadableGraphError if torch is ROCm's or too old, or if the CUDA driver cannot read the graph."""
     handle = _graph_handle(graph)
     nodes = _list_nodes(handle)
     work = [launch for node in nodes if (launch := _read_launch(node)) is not None]
@@ -131,7 +132,7 @@ def _list_nodes(handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
 
 
 def _read_launch(node: ctypes.c_void_p) -> tuple[Launch, int] | None:
-    """Reads the work of one node and its function's handle; None for nodes that only order others."""
+    """Returns (the work of a node, its function's handle or 0); None for a node that only orders other nodes."""
     kind = ctypes.c_int()
     _call_driver("cuGraphNodeGetType", node, ctypes.byref(kind))
     if kind.value == _KERNEL:
@@ -142,7 +143,8 @@ def _read_launch(node: ctypes.c_void_p) -> tuple[Launch, int] | None:
 
 
 def _other_work(node: ctypes.c_void_p, kind: int) -> Launch:
-    """Reads the work of a node that launches no kernel."""
+    """Returns the copy, memory set or host function of a node that launches no kernel; `kind` is its CUgraphNodeType.
+    Raises UnreadableGraphError for a graph within the graph."""
     if kind == _MEMCPY:
         return _read_copy(node)
     if kind == _MEMSET:
@@ -204,7 +206,7 @@ def _side_letter(side: Any) -> str:
 
 
 def _has_branches(handle: ctypes.c_void_p, nodes: list[ctypes.c_void_p]) -> bool:
-    """Tells whether the nodes are not a single chain, which calls on one stream would make."""
+    """Tells whether the graph's nodes are not a single chain, i.e. whether some of its work may run in parallel."""
     count = ctypes.c_size_t()
     # The second version, because the first fails on edges of programmatic dependent launches.
     _call_driver("cuGraphGetEdges_v2", handle, None, None, None, ctypes.byref(count))

@@ -29,7 +29,8 @@ class OtherWorkError(CaseFailedError):
 
 @dataclass(frozen=True)
 class Inspection:
-    """The result. `unknown` says why nothing could be read; '' if something was."""
+    """What ran, and how it differs from what the backend declares.
+    `unknown` says why nothing could be read; '' if something was."""
 
     report: CheckReport
     launches: tuple[Launch, ...] = ()
@@ -37,13 +38,16 @@ class Inspection:
 
 
 def inspect_operators(prepared: Prepared, backend: str) -> Inspection:
-    """Judges torch's operators of one call; timing may follow."""
+    """Runs one call and compares its torch operators with what the backend declares.
+    The process may time afterwards: only torch's older profiler is used, which slows nothing later."""
     started = time.perf_counter()
     return _judge_trace(trace.record_operators(prepared.run), prepared, backend, "what ran", started)
 
 
 def inspect_gpu_work(prepared: Prepared, backend: str, ran: RanCode) -> Inspection:
-    """Judges kernels, copies, streams and operators of one call; nothing may be timed in this process afterwards.
+    """Profiles one call and compares its kernels, copies, streams and operators with what the backend declares.
+
+    Nothing may be timed in this process afterwards, because the profiler slows it.
 
     ran   identifies the kernels' code
     """
@@ -55,7 +59,9 @@ def inspect_gpu_work(prepared: Prepared, backend: str, ran: RanCode) -> Inspecti
 
 
 def inspect_graph(timer: ReplayTimer, prepared: Prepared, backend: str, ran: RanCode) -> Inspection:
-    """Judges what a captured graph holds; `unknown` says why if it cannot be read.
+    """Compares the content of the captured graph that `timer` replays with what the backend declares.
+
+    `Inspection.unknown` says why if the graph cannot be read.
 
     ran   identifies the kernels' code
     """

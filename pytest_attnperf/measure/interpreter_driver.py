@@ -66,7 +66,7 @@ class InterpreterUtils(_Absent):
         super().__init__("triton.runtime.driver.active.utils")
 
     def get_device_properties(self, device: int = 0) -> Properties:
-        """Returns an interpreter's properties."""
+        """Returns 1 multiprocessor and a warp size of 1; asking for another property raises NeedsGpuError."""
         return Properties(PROPERTIES)
 
 
@@ -78,7 +78,7 @@ class InterpreterDriver(_Absent):
         self.utils = InterpreterUtils()
 
     def get_current_target(self) -> Any:
-        """Returns a target that names the interpreter as Triton names a GPU."""
+        """Returns Triton's GPUTarget with backend 'cpu', architecture 'interpreter' and warp size 1."""
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("cpu", ARCH, 1)
@@ -99,7 +99,7 @@ class InterpreterDriver(_Absent):
 
 
 def activate_interpreter(config: Any) -> Any:
-    """Makes an interpreter the active driver of Triton's `DriverConfig`."""
+    """Makes an InterpreterDriver the active driver of `config`, Triton's DriverConfig, and returns `config`."""
     config.set_active(InterpreterDriver())
     return config
 

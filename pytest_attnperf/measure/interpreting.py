@@ -78,19 +78,21 @@ class _ProcessState:
 
 
 def is_interpreting(environ: Mapping[str, str] = os.environ) -> bool:
-    """Tells whether Triton interprets in this process."""
+    """Tells whether TRITON_INTERPRET=1 makes Triton interpret kernels in a process with this environment."""
     return environ.get("TRITON_INTERPRET") == "1"
 
 
 def start_interpreting() -> None:
-    """Prepares this process to interpret, until `stop_interpreting`; calling it twice is safe. It imports nothing."""
+    """Patches Triton and torch.cuda for interpreted kernels until `stop_interpreting`, if TRITON_INTERPRET=1.
+    It imports nothing; modules are patched when they are imported. A second call does nothing."""
     if _ProcessState.patches is None and is_interpreting():
         _ProcessState.patches = Patches(_make_patches())
         _ProcessState.patches.__enter__()
 
 
 def stop_interpreting() -> None:
-    """Restores Triton, except the active driver and code that took functions from libdevice in between."""
+    """Undoes the patches of `start_interpreting`, except Triton's active driver and libdevice functions that other
+    modules imported in between."""
     if _ProcessState.patches is not None:
         _ProcessState.patches.__exit__(None, None, None)
         _ProcessState.patches = None
@@ -98,7 +100,7 @@ def stop_interpreting() -> None:
 
 @contextlib.contextmanager
 def watch_kernels(interpreted: Interpreted) -> Iterator[None]:
-    """Notes kernels that run interpreted until the context ends, including autograd's backward."""
+    """Sets `interpreted.seen` as soon as a kernel runs interpreted before the context ends, also in a backward pass."""
     with Patches([Patch(INTERPRETER, "GridExecutor", "__call__", functools.partial(_wrap_executor, interpreted))]):
         yield
 
@@ -137,12 +139,13 @@ def _first_only(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _not_benchmarked(autotuner: Any, *args: Any, **kwargs: Any) -> list[float]:
-    """Returns zeros like a benchmark: Triton up to 3.8 times even a single configuration."""
+    """Returns three zeros where Triton expects a benchmark's times; up to 3.8 it times even a single configuration."""
     return [0.0, 0.0, 0.0]
 
 
 def _floats_as_tensors(previous: Callable[..., Any]) -> Callable[..., Any]:
-    """Converts float arguments to float32 tensors with `.to()`, as compiling does; the interpreter keeps floats."""
+    """Wraps Triton's conversion of arguments so that a Python float becomes a float32 tensor, as in compiled kernels.
+    The interpreter alone leaves it a float, which has no `.to()`."""
 
     @functools.wraps(previous)
     def implicit_cvt(arg: Any) -> Any:
@@ -181,7 +184,8 @@ def _without_device(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def interpret_stub(stub: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that computes what a libdevice stub stands for, on the tensors of Triton's interpreter."""
+    """Returns a function that computes with numpy what an empty libdevice function (`stub`) would compute on a GPU.
+    It takes the tensors of Triton's interpreter, and raises NeedsGpuError for a function that numpy lacks."""
     name = stub.__name__
 
     @functools.wraps(stub)
@@ -194,7 +198,8 @@ def interpret_stub(stub: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compute_function(name: str, args: tuple[Any, ...]) -> Any:
-    """Computes the function; its first tensor gives the type. Raises TypeError for types other than `FLOATS`."""
+    """Computes libdevice's function `name` with numpy; the result has the type of the first tensor in `args`.
+    Raises TypeError for tensors of other types than fp32 and fp64, and if there is no tensor."""
     import triton.language as tl
     from triton.runtime import interpreter
 

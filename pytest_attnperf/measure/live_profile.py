@@ -87,12 +87,12 @@ def profile_case(prover: Prover, prepared: Prepared) -> CaseProfile:
 
 
 def calls_to_profile(call_us: float) -> int:
-    """Returns how many calls take SECONDS, between CALLS_LEAST and CALLS_MOST."""
+    """Returns how many calls of `call_us` microseconds take about 0.3 s, but at least 5 and at most 50."""
     return max(CALLS_LEAST, min(CALLS_MOST, int(SECONDS * 1e6 / max(call_us, 1e-3))))
 
 
 def list_gpu_kernels(events: Iterable[Event]) -> tuple[LiveKernel, ...]:
-    """Groups kernels, copies and memory sets by name and launch size, those with the most time first."""
+    """Groups the profiler's kernels, copies and memory sets by name and launch size, those with the most time first."""
     work = sorted((event for event in events if event.get("cat") in trace.KINDS), key=_start_ns)
     return _by_shape((_read_shape(event), _duration_ns(event)) for event in work)
 
@@ -104,7 +104,7 @@ def list_cpu_operators(events: Iterable[Event]) -> tuple[LiveKernel, ...]:
 
 
 def host_times(events: Iterable[Event]) -> dict[str, int]:
-    """Returns the self time in nanoseconds of operators and runtime functions by name, largest first.
+    """Returns {name: nanoseconds of self time} of operators and runtime functions of the host, largest first.
 
     It omits waits for the whole device outside any operator: the profiler and this plugin cause them, not the call.
     """
@@ -128,7 +128,7 @@ class HostEvent:
 
 
 def self_times(events: Iterable[Event]) -> list[HostEvent]:
-    """Lists the host's events as they began; self times exclude the events of the same thread within them."""
+    """Lists the host's events in the order of their start; self times exclude nested events of the same thread."""
     threads: dict[tuple[object, object], list[HostEvent]] = defaultdict(list)
     found = []
     for event in sorted(_of_host(events), key=lambda event: (_start_ns(event), -_duration_ns(event))):
@@ -145,7 +145,7 @@ def self_times(events: Iterable[Event]) -> list[HostEvent]:
 
 
 def find_disagreement(kernels: Iterable[LiveKernel], own_total_ns: int) -> tuple[str, ...]:
-    """Returns a note if the events' durations differ from the profiler's own total, else nothing."""
+    """Returns one note if the kernels' durations differ by more than 1 % from the profiler's own total, else ()."""
     total_ns = sum(sum(kernel.durations_ns) for kernel in kernels)
     if own_total_ns > 0 and abs(total_ns / own_total_ns - 1) <= AGREES:
         return ()
@@ -153,7 +153,8 @@ def find_disagreement(kernels: Iterable[LiveKernel], own_total_ns: int) -> tuple
 
 
 def _make_cold_copies(prover: Prover, prepared: Prepared) -> tuple[Copies, tuple[str, ...]]:
-    """Returns the copies that keep the cache cold, and notes about them."""
+    """Returns (copies of the inputs that keep the cache cold, notes).
+    There are none for a hot workload, or if the inputs are too small, which a note says."""
     if prover.workload.cache_state != "cold":
         return Copies(()), ()
     try:
@@ -225,5 +226,5 @@ def _duration_ns(event: Event) -> int:
 
 
 def _parse_ns(us: object) -> int:
-    """Converts microseconds, as the trace writes them, to whole nanoseconds."""
+    """Converts microseconds, a number or text as the profiler's trace has them, to whole nanoseconds."""
     return round(Decimal(str(us)) * 1000)

@@ -34,7 +34,7 @@ class InterpretedKernelError(CaseFailedError):
 
 @contextlib.contextmanager
 def translate_errors(interpreted: bool) -> Iterator[None]:
-    """Translates errors of a case if kernels are interpreted; does nothing otherwise.
+    """Translates errors that are raised inside the context if kernels are interpreted; else passes all on.
 
     Raises UnsupportedError for what needs a GPU and InterpretedKernelError for an error in a kernel, else the original.
     """
@@ -66,7 +66,7 @@ class Raised:
 
     @classmethod
     def from_error(cls, error: BaseException) -> Raised:
-        """Follows Triton's InterpreterErrors, one per kernel or kernel function, to their cause."""
+        """Makes the record of an error; follows Triton's InterpreterErrors, one per kernel function, to their cause."""
         frames = list(traceback.walk_tb(error.__traceback__))
         root, in_kernel = error, False
         while _is_interpreter_error(root) and root.__cause__ is not None:
@@ -76,7 +76,7 @@ class Raised:
         return cls(root, in_kernel, tuple(frames))
 
     def reason_needs_gpu(self) -> str:
-        """Returns why this can only run on a GPU; '' if it is not known to need one."""
+        """Returns why the code that raised the error can only run on a GPU; '' if it is not known to need one."""
         if isinstance(self.root, NeedsGpuError) or self._gpu_was_asked():
             return f"needs a GPU, and is interpreted here: {self._what_and_where()}; run it where there is a GPU"
         if self._interpreter_lacks():
@@ -84,14 +84,14 @@ class Raised:
         return ""
 
     def describe_error(self) -> str:
-        """Returns the error and the kernel's own lines that led to it."""
+        """Returns the error, then a line 'at file:line in function: source' for each of the user's frames it passed."""
         places = [place for frame, line in self.frames if (place := _format_place(frame, line, source=True))]
         return "\n".join(
             [f"interpreted kernel raised {_format_error(self.root)}", *(f"  at {place}" for place in places)]
         )
 
     def _gpu_was_asked(self) -> bool:
-        """Tells whether torch.cuda, Triton's driver search, or a caller's check that no CPU passes raised it."""
+        """Tells whether the error comes from torch.cuda, Triton's search for a driver, or a check for GPU tensors."""
         frame, line = self.frames[-1]
         module = _module_name(frame)
         if module == "triton.runtime.driver" or module == "torch.cuda" or module.startswith("torch.cuda."):
@@ -99,7 +99,7 @@ class Raised:
         return not self.in_kernel and needs_gpu_at(frame, line)
 
     def _interpreter_lacks(self) -> bool:
-        """Tells whether the interpreter refused the operation, lacks it, or never replaced it by its own."""
+        """Tells whether the error was raised because Triton's interpreter refuses or lacks the operation."""
         frame, _ = self.frames[-1]
         if isinstance(self.root, NotImplementedError):
             return _module_name(frame) == INTERPRETER
@@ -125,7 +125,7 @@ def _is_interpreter_error(error: BaseException) -> bool:
 
 
 def _is_number_for_tensor(error: AttributeError) -> bool:
-    """Tells whether code used a tensor's attribute on a number, e.g. a loop index, an int if interpreted."""
+    """Tells whether code used a tensor's attribute on a number, e.g. a loop index, which is an int if interpreted."""
     tensor = getattr(sys.modules.get("triton.language"), "tensor", None)
     return type(error.obj) in (int, float, bool) and hasattr(tensor, error.name or "")
 
@@ -216,7 +216,7 @@ def _has_line(statement: ast.stmt, line: int) -> bool:
 
 
 def _parse_source(frame: FrameType) -> ast.Module:
-    """Parses the file that contains the frame's code; empty if it cannot be read."""
+    """Parses the source file of the frame's code; returns an empty module if it cannot be read or parsed."""
     name = inspect.getsourcefile(frame.f_code) or frame.f_code.co_filename
     try:
         return ast.parse("".join(linecache.getlines(name, frame.f_globals)))

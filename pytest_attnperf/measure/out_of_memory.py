@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run_guarded(work: Callable[[], T], what: str, release: Callable[[], None]) -> T:
-    """Returns what `work` returns. Out of memory, calls `release` and raises CaseFailedError(out_of_memory=True).
+    """Returns what `work` returns; if memory runs out, calls `release`, then raises CaseFailedError that names `what`.
 
     The original error is dropped before that, because its traceback holds the tensors that must be freed.
     """
@@ -42,7 +42,7 @@ def free_cached_memory() -> None:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Tells whether an error means this; torch has a type for GPUs only, a CPU's allocator raises RuntimeError."""
+    """Tells whether memory ran out: torch has an error type for GPUs only, a CPU's allocator raises RuntimeError."""
     import torch
 
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)

@@ -66,7 +66,7 @@ class Patches:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Finds a module for the import system as usual, and applies its patches after it has run."""
+        """Finds a module that has waiting patches, for `import`, and applies them after it has run; else None."""
         if name in self._finding or all(patch.module != name for patch in self._waiting):
             return None
         self._finding.add(name)

@@ -69,7 +69,8 @@ class PinnedBackend(Around):
     replayed: bool = False
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Prepares the backend, and calls it once if a kernel to be pinned has not run yet."""
+        """Prepares the backend with the stored choices; calls it once if a kernel that has one has not run yet.
+        The entry 'pinned' of `Prepared.config` says what was replayed. Pinning ends when the result is freed."""
         with pin_choices(self.config) as pins:
             prepared = self.backend.prepare(workload, inputs)
             if pins.unmet_entries:
@@ -102,12 +103,12 @@ class Pins:
 
     @property
     def unmet_entries(self) -> list[str]:
-        """Entries whose kernel has not run yet."""
+        """Sorted names of the stored 'autotuned.' entries whose kernel has not run yet."""
         return sorted(self._stored.keys() - self._met)
 
     @property
     def decided_entries(self) -> dict[str, str]:
-        """Stored padding choices that replaced the decision, so that no recording saw them."""
+        """Entry -> stored choice, where Inductor did not decide about padding, so that `record_choices` saw nothing."""
         return {name: self._stored[name] for name in sorted(self._met) if name.startswith(f"{PREFIX}{PAD_KERNEL}")}
 
     def has_choice_for(self, kernel: str) -> bool:
@@ -115,19 +116,19 @@ class Pins:
         return any(name == f"{PREFIX}{kernel}" or name.startswith(f"{PREFIX}{kernel}(") for name in self._stored)
 
     def list_missed_choices(self) -> list[str]:
-        """Lists what could not be pinned, each with its reason; empty if every stored choice runs."""
+        """Lists 'kernel: reason' for each stored choice that could not be replayed; empty if all were."""
         unmet = [f"{name.removeprefix(PREFIX)}: nothing of this name ran or was decided" for name in self.unmet_entries]
         return [*(f"{kernel}: {why}" for kernel, why in sorted(self._failed.items())), *unmet]
 
     def release(self) -> None:
-        """Lets the pinned autotuners choose for themselves again."""
+        """Undoes the changes to the pinned autotuners, so that they choose for themselves again."""
         for undo in self._undo.values():
             undo()
         self._undo.clear()
         self._only.clear()
 
     def find_stored_choice(self, use: Use) -> str | None:
-        """Returns the stored choice of a use; None if there is none."""
+        """Returns the stored choice for this use of a kernel, and notes that it was met; None if none is stored."""
         for name in use.entries:
             if name in self._stored:
                 self._met.add(name)
@@ -135,13 +136,14 @@ class Pins:
         return None
 
     def forget_choices(self, autotuner: Any) -> None:
-        """Makes a Triton autotuner choose again, once, because an earlier case may have tuned it."""
+        """Clears a Triton autotuner's cache at its first call here, because an earlier case may have tuned it.
+        It does nothing if no choice is stored for its kernel."""
         if id(autotuner) not in self._undo and self.has_choice_for(autotuner.base_fn.__name__):
             autotuner.cache.clear()
             self._undo[id(autotuner)] = autotuner.cache.clear
 
     def only_choice(self, autotuner: Any, kwargs: Mapping[str, Any], offered: list[Any]) -> list[Any]:
-        """Returns the configurations left for Triton's autotuner: the stored one, or all that it offers."""
+        """Returns only the stored configuration if there is one among the autotuner's, else all `offered` ones."""
         use = triton_use(autotuner, {**autotuner.nargs, **kwargs})
         wanted = self.find_stored_choice(use)
         if wanted is None:
@@ -154,11 +156,12 @@ class Pins:
         return offered
 
     def is_only_choice(self, config: Any) -> bool:
-        """Tells whether a configuration needs no timing because it is the stored one."""
+        """Tells whether `only_choice` selected this configuration, so that Triton need not time it."""
         return any(config is known for known in self._only)
 
     def launch_stored(self, autotuner: Any) -> None:
-        """Gives a kernel that Inductor wrote the launcher of its stored configuration, once."""
+        """Makes a kernel that Inductor wrote launch with its stored configuration only; acts once per kernel.
+        An error becomes the kernel's reason in `list_missed_choices`."""
         if id(autotuner) in self._undo:
             return
         use = inductor_use(autotuner)
@@ -187,7 +190,8 @@ def _set_launchers(autotuner: Any, launchers: list[Any]) -> None:
 
 
 def _find_launcher(autotuner: Any, wanted: str) -> Any:
-    """Returns a launcher with the stored configuration: one that Inductor compiled, or a new one."""
+    """Returns a launcher with the stored configuration: one that Inductor compiled, else compiles one.
+    Raises CannotPinError as `_find_config` does."""
     for launcher in autotuner.launchers:
         if format_inductor_config(autotuner, launcher.config) == wanted:
             return launcher
@@ -198,7 +202,8 @@ def _find_launcher(autotuner: Any, wanted: str) -> Any:
 
 
 def _find_config(autotuner: Any, wanted: Mapping[str, str]) -> Any:
-    """Makes a configuration of this kernel with the stored values. Raises CannotPinError."""
+    """Returns a copy of a kernel's first configuration with the stored values.
+    Raises CannotPinError if it has other names, or if a stored value is a constant of its source and differs."""
     config = copy.deepcopy(autotuner.launchers[0].config)
     own = parse_config(format_inductor_config(autotuner, config))
     if own.keys() != wanted.keys():
@@ -237,7 +242,7 @@ def pin_choices(config: Mapping[str, str]) -> Iterator[Pins]:
 
 
 def _traced_anew() -> contextlib.AbstractContextManager[None]:
-    """Disables AOTAutograd's cache: its graphs are padded already, and must not store pinned padding either."""
+    """Returns a context without AOTAutograd's cache: its graphs are padded already and must not keep pinned ones."""
     settings: Any = importlib.import_module("torch._functorch.config")
     patched: contextlib.AbstractContextManager[None] = settings.patch(enable_autograd_cache=False)
     return patched

@@ -90,7 +90,8 @@ class PlacementPlan:
 
 
 def make_placement_plan(call_us: float, max_blocks: int) -> PlacementPlan:
-    """Plans places for calls of `call_us`: at most SPLIT times `max_blocks` blocks, at least one each at two places."""
+    """Returns at how many places (2 to 15) to time calls of `call_us`, and how many blocks at each.
+    Longer calls get fewer places. All places together get at most 3 * `max_blocks` blocks, but at least one each."""
     blocks = SPLIT * max_blocks
     places = max(LEAST, min(MOST, blocks // BLOCKS_LEAST, round(AVERAGING_US / max(call_us, 1e-3))))
     each = BLOCKS_OF_LONG if call_us >= LONG_US else BLOCKS_MOST
@@ -98,7 +99,7 @@ def make_placement_plan(call_us: float, max_blocks: int) -> PlacementPlan:
 
 
 def count_places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) -> int:
-    """Returns the number of places for a case that takes turns.
+    """Returns at how many places in memory to measure a case that takes turns with another process, from 2 to 40.
 
     call_bytes    memory of a call with its inputs; 0 if unknown
     limit_bytes   limit for all places together; there are always at least two places
@@ -110,7 +111,8 @@ def count_places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) ->
 
 
 def measure_places(timers: Sequence[GraphTimer], blocks: int, rest: Callable[[float], None] = time.sleep) -> Samples:
-    """Measures `blocks` blocks at each place, after one rest; `Samples.block_us` holds one place after the other."""
+    """Measures `blocks` blocks with each timer, whose graphs read their inputs at different places in memory.
+    It rests once before. `Samples.block_us` holds the blocks of one place after those of the other."""
     fill = _allocate_fill()
 
     def draw() -> None:
@@ -145,8 +147,9 @@ def _allocate_fill() -> torch.Tensor:
 
 
 class Twins:
-    """Makes twins of a proven timer. While it is in use, `prepared` holds the timed inputs.
+    """Makes and proves further graphs of a proven timer, each on a copy of the inputs at other addresses (a twin).
 
+    Between calls `prepared` holds the timed inputs.
     prepared   the case's own preparation, which `timer` replays
     """
 
@@ -159,7 +162,8 @@ class Twins:
         self._expected = self._replay_proven()
 
     def make_twin(self) -> tuple[Prepared, GraphTimer]:
-        """Makes a further place, proves it and loads the timed inputs. Raises TimedWrongError."""
+        """Returns (a copy with the timed inputs at other addresses, a timer with its own proven graph on that copy).
+        Raises TimedWrongError if the new graph's result is wrong."""
         prepared = copy_prepared(self._prepared)
         twin = self._timer.make_twin(prepared.run)
         copy_inputs(self._checked, prepared)
@@ -174,7 +178,7 @@ class Twins:
         return prepared, twin
 
     def _replay_proven(self) -> list[torch.Tensor]:
-        """Returns what the proven graph gives on the check's inputs, and restores its timed inputs."""
+        """Replays the proven graph on the check's inputs, returns copies of its results, reloads the timed inputs."""
         copy_inputs(self._checked, self._prepared)
         try:
             return [tensor.clone() for tensor in self._replay_results(self._prepared, self._timer)]
@@ -182,7 +186,7 @@ class Twins:
             self._prover.load_timed_inputs(self._prepared)
 
     def _replay_results(self, prepared: Prepared, timer: GraphTimer) -> list[torch.Tensor]:
-        """Returns everything that one replay returns or writes to."""
+        """Replays the timer's graph once and returns its result's tensors and the inputs that it writes in place."""
         written = written_in_place(prepared, self._prover.workload)
         with poison.spare_memory(written):
             return [*poison.tensors_in(timer.run_once(poisoned=True)), *written]

@@ -54,7 +54,7 @@ class RecordedReferences(References):
     """References that the flight recorder names, if a case that hangs runs a second time."""
 
     def compute_expected(self, workload: Workload, inputs: Tensors, *, seed: int, planted: bool) -> Expected:
-        """Does what `References.compute_expected` does."""
+        """Returns the expected results as `References` does, with a flight recorder's line before and after."""
         with flight_recorder.launch(f"the reference of {workload.id}"):
             return super().compute_expected(workload, inputs, seed=seed, planted=planted)
 
@@ -64,12 +64,13 @@ _references = RecordedReferences()
 
 
 def forget_references() -> None:
-    """Frees the references of this process."""
+    """Frees the expected results that the cases of this process share."""
     _references.clear()
 
 
 def with_autocast_named(report: CheckReport) -> CheckReport:
-    """Adds advice to a wrong result's report if autocast is on, because the reference is computed without it."""
+    """Returns the report; that of a wrong result gets a problem more if autocast is on.
+    The reference is computed without autocast, which may be why the result differs."""
     if report.right or not (devices := autocast_devices()):
         return report
     text = (
@@ -111,7 +112,10 @@ class Prover:
         return f"{self.backend.name} on {self.workload.id}"
 
     def make_judge(self, prepared: Prepared) -> Judge:
-        """Makes a judge of calls that read the inputs of `prepared`; the first call must pass the case's own."""
+        """Makes a judge of calls that read the inputs of `prepared`.
+
+        The first use must pass the case's own preparation, not a copy: `prove_replay` never fills its inputs with NaN.
+        """
         self._first = self._first or weakref.ref(prepared)
         return Judge(
             prepared,
@@ -130,7 +134,8 @@ class Prover:
             prepared.load(inputs)
 
     def load_check_inputs(self, prepared: Prepared) -> None:
-        """Loads the planted inputs on which replays are proven into the memory of `prepared`."""
+        """Loads the inputs on which replays are proven into the memory of `prepared`.
+        They are planted: some of their elements change the result visibly if a kernel loses them."""
         import torch
 
         inputs = self.workload.make_inputs(self.seeds.check, self.device.torch_device, planted=True)
@@ -138,12 +143,13 @@ class Prover:
             prepared.load(inputs)
 
     def watch_outside(self, inputs: Tensors) -> None:
-        """Records the tensors that a user's reference reads beside its inputs, before the function is called."""
+        """Records the tensors that a gated function's reference reads beside its inputs; call it before the function.
+        Built-in workloads have no such tensors."""
         reference = getattr(self.workload, "learned", None)
         self._outside = None if reference is None else OutsideTensors(reference, inputs)
 
     def with_outside(self, report: CheckReport, prepared: Prepared) -> CheckReport:
-        """Adds a problem to the report for each of these tensors that calls have changed."""
+        """Returns the report with a problem for each tensor of `watch_outside` that calls have changed since."""
         if self._outside is None or not self._outside.watched_names:
             return report
         started = time.perf_counter()
@@ -152,7 +158,7 @@ class Prover:
         return report.merge_with(CheckReport(problems=found, seconds=spent, parts={"outside tensors": spent}))
 
     def check_beside(self, workload: Workload) -> CheckReport:
-        """Judges the same backend on another workload that the case also stands for."""
+        """Prepares the case's backend for another workload, which the case also stands for, and judges its results."""
         prover = Prover(self.backend, workload, self.device, self.seeds)
         inputs = workload.make_inputs(self.seeds.timed, self.device.torch_device, planted=False)
         prepared = self.backend.prepare(workload, inputs)
@@ -164,9 +170,9 @@ class Prover:
         return report.merge_with(prover.check_apart(prepared, judge)) if report.right else report
 
     def check_apart(self, prepared: Prepared, judge: Judge) -> CheckReport:
-        """Judges a right function with gradients again, with no gradients requested and with only one input's.
+        """Judges outputs that are computed without gradients, and each input's gradient computed alone.
 
-        Loads the timed inputs before and afterwards.
+        Loads the timed inputs before and afterwards. Returns an empty report if the case has no gradients.
         """
         apart = prepared.apart
         if apart is None:
@@ -178,7 +184,8 @@ class Prover:
         return replace(report, notes=(*report.notes, *apart.notes))
 
     def with_warning(self, report: CheckReport, prepared: Prepared) -> CheckReport:
-        """Adds a note to the report if a user's reference runs the kernel's code. The timed inputs must be loaded."""
+        """Returns the report with a note if a gated function's reference runs code of the function under test.
+        The timed inputs must be loaded."""
         reference = getattr(self.workload, "learned", None)
         if reference is None:
             return report
@@ -191,7 +198,7 @@ class Prover:
         return replace(report, notes=(*report.notes, text)) if text else report
 
     def with_input_notes(self, report: CheckReport) -> CheckReport:
-        """Adds notes to the report about faults that checks with these inputs cannot find."""
+        """Returns the report with notes on faults that no check shows, e.g. in inputs that hardly affect the result."""
         notes: tuple[str, ...] = getattr(self.workload, "input_notes", ())
         redraws = Redraws(
             self.workload,
@@ -207,7 +214,7 @@ class Prover:
 
         poisoned   see `Judge.check_call`; `run` must use the same value
 
-        Raises TimedWrongError.
+        Raises TimedWrongError if the result is wrong; else adds the check's seconds to `cost`.
         """
         # A block over several copies also ends on the case's own inputs. If a call returns these and they were filled
         # with NaN, the last result in a buffer that all calls share would be NaN.
@@ -225,7 +232,7 @@ class Prover:
 
 
 def list_shared_functions(fn: Callable[[], Any], reference: Callable[[], Any]) -> list[str]:
-    """Lists functions that calls of both enter, as 'name (file:line)', in the order entered.
+    """Lists functions that both `fn()` and `reference()` enter, as 'name (file:line)', in the order that `fn` has.
 
     Only Python functions outside torch, Triton and the standard library count. A kernel counts as shared if the
     function that launches it is.
@@ -239,7 +246,7 @@ def list_shared_functions(fn: Callable[[], Any], reference: Callable[[], Any]) -
 
 
 def describe_shared_code(names: list[str]) -> str:
-    """Returns a warning about shared code; '' if there is none."""
+    """Returns a warning that the reference runs these functions of the kernel, too; '' without names."""
     if not names:
         return ""
     more = f" and {len(names) - NAMED_MOST} more" if len(names) > NAMED_MOST else ""
@@ -250,7 +257,7 @@ def describe_shared_code(names: list[str]) -> str:
 
 
 def _list_entered_code(call: Callable[[], Any]) -> dict[CodeType, None]:
-    """Returns the code of the functions that a call enters, in order."""
+    """Makes a call and returns the code of the user's Python functions that it enters, as keys in that order."""
     entered: dict[CodeType, None] = {}
 
     def note_call(frame: FrameType, event: str, argument: Any) -> None:
@@ -322,7 +329,8 @@ class Redraws:
         self._device = device
 
     def list_unseen_inputs(self) -> tuple[str, ...]:
-        """Lists inputs that the reference reads, but whose change makes no checked result wrong; none if it is slow."""
+        """Returns names of inputs that the reference reads, but whose change makes no checked result wrong.
+        It is empty for a built-in workload, and if the reference is slow."""
         workload = self._workload
         if not isinstance(workload, AdHoc) or not workload.learned.count:
             return ()
@@ -343,7 +351,8 @@ class Redraws:
     def _list_without_effect(
         self, workload: AdHoc, numbers: tuple[int, ...], seed: int, *, planted: bool
     ) -> tuple[int, ...]:
-        """Returns those of the numbers that change the result, but by less than its budget."""
+        """Returns those inputs of `numbers` whose other values change the reference's result by less than is allowed.
+        It returns none if the reference takes longer than 0.05 s."""
         inputs = workload.make_inputs(seed, self._device, planted=planted)
         others = workload.make_inputs(seed ^ REDRAWN, self._device, planted=False)
         started = time.perf_counter()
@@ -375,7 +384,7 @@ def _replace_input(inputs: Tensors, number: int, others: Tensors) -> Tensors:
 
 
 def _is_same(outputs: Outputs, reference: Outputs) -> bool:
-    """Tells whether nothing changed at all: such an input is not read, which another note reports."""
+    """Tells whether two results are equal: an input whose change has no effect is not read, which another note says."""
     import torch
 
     return all(torch.equal(outputs[name].nan_to_num(), truth.nan_to_num()) for name, truth in reference.items())

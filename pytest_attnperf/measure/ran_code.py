@@ -72,7 +72,8 @@ class WatchedKernel:
         return launch.kind == "kernel" and _plain_name(launch.name) == self.name and threads == self.threads
 
     def is_kernel_of(self, launch: Launch) -> bool:
-        """Tells whether the shared memory fits, too: graphs count its static part, ROCm's profiler does not."""
+        """Tells whether a launch has this kernel's name, threads and shared memory.
+        Shared memory may include its static part, as in graphs, or not, as in ROCm's profiler."""
         shared = (self.dynamic_lds_bytes, self.dynamic_lds_bytes + self.static_lds_bytes)
         return self.has_name_of(launch) and launch.shared_bytes in shared
 
@@ -97,7 +98,7 @@ class RanCode:
         self._kernels.setdefault((kernel.name, kernel.object_id, kernel.function, *shape), kernel)
 
     def record_launched(self, launched: Any, read: Callable[[], WatchedKernel]) -> None:
-        """Stores the kernel that `read` returns for something launched, once for each.
+        """Stores the kernel that `read` returns for the launched object; does nothing if it was launched before.
 
         An exception becomes the reason for unknown code, because it must not fail the case.
         """
@@ -111,11 +112,11 @@ class RanCode:
             self._unknown = f"{type(error).__name__}: {first}"
 
     def release_launchers(self) -> None:
-        """Drops the launchers' objects; only their code is still needed."""
+        """Forgets the launched objects, which were kept to recognise them; their kernels' code stays stored."""
         self._held.clear()
 
     def identify_launches(self, launches: Iterable[Launch], functions: Sequence[int] = ()) -> tuple[Launch, ...]:
-        """Returns the launches; those of watched kernels get their object's id.
+        """Returns the launches with `object_id` filled in where the kernel's code is known.
 
         functions   the driver's handle of each, 0 if it has none; empty if the handles are unknown
         """
@@ -126,14 +127,14 @@ class RanCode:
         return tuple(replace(pair[0], object_id=known[pair]) for pair in pairs)
 
     def encode_objects(self, launches: Iterable[Launch]) -> dict[str, str]:
-        """Returns the objects of these launches by id, each as base64 of its zlib-compressed bytes."""
+        """Returns id -> code object of these launches, as base64 of zlib-compressed bytes; none for unknown ones."""
         wanted = {launch.object_id for launch in launches} - {""}
         return {
             kernel.object_id: _encode_object(kernel) for kernel in self._kernels.values() if kernel.object_id in wanted
         }
 
     def list_kernel_objects(self) -> tuple[KernelObject, ...]:
-        """Returns the `LOADED_MOST` kernels that were loaded last, each with its object."""
+        """Returns at most 8 (LOADED_MOST) kernels with their code objects: those whose name and code came last."""
         last = {(kernel.name, kernel.object_id): kernel for kernel in self._kernels.values() if kernel.data}
         kernels = list(last.values())[-LOADED_MOST:]
         return tuple(KernelObject(kernel.name, kernel.threads, _encode_object(kernel)) for kernel in kernels)
@@ -147,7 +148,7 @@ class RanCode:
         return {UNKNOWN_KEY: f"unknown: {self._unknown}"} if missing and self._unknown else {}
 
     def _find_object_id(self, launch: Launch, function: int) -> str:
-        """Returns the id of the fitting object; '' if no kernel fits, or several with different code do."""
+        """Returns the id of the code object that a launch ran; '' if no kernel fits, or several with different code."""
         fitting = [kernel for kernel in self._kernels.values() if kernel.is_kernel_of(launch)]
         if function:
             # Handles are reused after a module is unloaded, so a handle alone proves nothing.
@@ -240,7 +241,7 @@ def _watching_inductor(ran: RanCode, previous: Callable[..., Any]) -> Callable[.
 
 
 def _of_triton(compiled: Any) -> WatchedKernel:
-    """Reads a `triton.compiler.CompiledKernel` of Triton 3.3 to 3.9."""
+    """Reads name, code object, threads and shared memory of a `triton.compiler.CompiledKernel` (Triton 3.3 to 3.9)."""
     metadata = compiled.metadata
     width = getattr(metadata, "warp_size", None) or metadata.target.warp_size
     data = next((compiled.asm[kind] for kind in BINARIES if kind in compiled.asm), None)
@@ -272,9 +273,7 @@ def _of_inductor(autotuner: Any, launcher: Any) -> WatchedKernel:
 
 def _static_object(autotuner: Any, launcher: Any, name: str) -> bytes:
     """Reads the file that torch's own launcher loaded from Triton's cache, where its source's hash names the folder.
-
-    Raises FileNotFoundError if it is gone.
-    """
+    Raises FileNotFoundError if it is gone."""
     from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
     device = int(autotuner.triton_meta.get("device") or 0)

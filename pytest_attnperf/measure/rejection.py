@@ -65,7 +65,7 @@ class BuildLog(logging.Filter):
             self.built[name] = time.monotonic() - start
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Notes the record, and tells whether it would have been logged without this filter."""
+        """Notes the build or load that a log record reports; returns whether it would be logged without this filter."""
         found = _LOADING.search(record.getMessage())
         if found is not None:
             event = found.group(1) or found.group(2)
@@ -125,7 +125,8 @@ class CompileWatch:
         self._seen[what] += 1
 
     def _make_patches(self) -> list[Patch]:
-        """Makes the patches. Triton 3.4 moved the JIT's hook from JITFunction to `triton.knobs.runtime`."""
+        """Returns patches that count what Triton, Inductor and aiter compile or tune.
+        Triton 3.4 moved the JIT's hook from JITFunction to `triton.knobs.runtime`, so both places are patched."""
         tuned = self._make_counter(lambda args: f"configuration of the autotuned kernel {args[0].base_fn.__name__}")
         module = self._make_counter(lambda args: f"build of aiter's {args[0]}")
         library = self._make_counter(lambda args: f"build of aiter's {args[1]}")

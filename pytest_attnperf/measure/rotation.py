@@ -134,7 +134,7 @@ class Turning:
         self._parts = [part.view(one.target.shape) for part, one in zip(parts, self._samples, strict=True)]
 
     def __call__(self) -> None:
-        """Changes the inputs once."""
+        """Writes new values into the sampled words of every input; does nothing if no input is floating-point."""
         import torch
 
         if not self._samples:
@@ -146,7 +146,7 @@ class Turning:
 
 
 def count_words(tensor: torch.Tensor, call_us: float) -> int:
-    """Returns how many words of a tensor may change."""
+    """Returns how many 8-byte words of a tensor change before a call: 513 to 131072, more if `call_us` is longer."""
     affordable = int(WORDS_PER_US.get(tensor.device.type, WORDS_PER_US_ELSEWHERE) * call_us)
     return min(WORDS_MOST, max(WORDS_LEAST, affordable))
 
@@ -199,7 +199,7 @@ def _view_words(tensor: torch.Tensor, most: int) -> torch.Tensor:
 
 
 def _is_normal(bits: torch.Tensor, width: int, mantissa: int) -> torch.Tensor:
-    """Tells where the exponent is neither the smallest (0 and denormals) nor the largest (infinity and NaN)."""
+    """Returns a mask, True where the exponent is neither the least (0, denormals) nor the largest (infinity, NaN)."""
     most = (1 << (8 * width - 1 - mantissa)) - 1
     exponent = (bits >> mantissa) & most
     return (exponent > 0) & (exponent < most)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def sample_blocks(timer: Timer, rule: StoppingRule, watch: CompileWatch, hidden: HiddenCheck | None = None) -> Samples:
-    """Measures until `rule` is finished. Blocks during which `watch` counted something are rejected and run again.
+    """Measures blocks until `rule` is finished; blocks in which `watch` saw a compilation or tuning are measured again.
 
     hidden   judges the result of one more block, which runs like all others; the caller reads its report
 

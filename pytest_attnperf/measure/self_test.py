@@ -75,9 +75,7 @@ class TimerTest:
 
 def timer_test(torch_device: str) -> TimerTest:
     """Chooses a timer for a tiny call on 'cuda' (both vendors) or 'cpu', proves what it replays, and times with it.
-
-    Raises torch's errors if the device cannot be used, CaseFailedError if no timer works.
-    """
+    Raises torch's errors if the device cannot be used, CaseFailedError if no timer works."""
     import torch
 
     stamps_why = _stamps_why(torch_device)  # made before warming: a GPU cools while they are compiled
@@ -112,9 +110,10 @@ def timer_test(torch_device: str) -> TimerTest:
 
 
 def noise_samples(torch_device: str) -> dict[str, Samples]:
-    """Times the three calls once in this process, as cases are timed: short ones at several places in memory.
+    """Times softmax, attention and GEMM in this process, as cases are timed; returns the blocks of each by name.
 
-    Raises CaseFailedError if one cannot be timed, and torch's errors.
+    On a GPU short calls run at several places in memory. Raises CaseFailedError if a call cannot be timed, and torch's
+    errors.
     """
     _stamps_why(torch_device)
     warm_device(torch_device)
@@ -143,12 +142,12 @@ def _measure_samples(case: str, torch_device: str) -> Samples:
 
 
 def copy_call(call: functools.partial[Any]) -> functools.partial[Any]:
-    """Returns the same call on copies of its tensors at other addresses."""
+    """Returns `call` with its tensors copied to other addresses."""
     return functools.partial(call.func, *(tensor.clone() for tensor in call.args))
 
 
 def _make_call(case: str, torch_device: str) -> functools.partial[Any]:
-    """Makes one of the fixed calls on random numbers, bfloat16 on a GPU and float32 on a CPU."""
+    """Makes the call 'softmax', 'attention' or 'gemm' on random numbers, bfloat16 on a GPU and float32 on a CPU."""
     import torch
 
     generator = torch.Generator(torch_device).manual_seed(SEED)
@@ -164,7 +163,8 @@ def _make_call(case: str, torch_device: str) -> functools.partial[Any]:
 
 
 def _choose_working_timer(torch_device: str, call: Callable[[], Any]) -> tuple[Timer, str]:
-    """Returns a case's timer for this call and why it is no graph; the profiler's if neither graph nor events work."""
+    """Returns (the timer that a case with this call would get, why it is no graph or '').
+    It is the profiler's timer if neither a graph nor events work on this GPU."""
     warm_up(call, torch_device)
     try:
         timer = choose_timer(torch_device, call, BLOCK_US)

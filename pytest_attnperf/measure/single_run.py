@@ -37,7 +37,7 @@ class SingleRun:
 
     @classmethod
     def make_here(cls, backend: Backend, workload: Workload, *, on_gpu: bool, interpreted: bool) -> SingleRun:
-        """Binds them to the GPU that torch uses, or to the CPU. Raises UsageError if torch sees no GPU."""
+        """Binds backend and workload to torch's current GPU or to the CPU. Raises UsageError if torch sees no GPU."""
         return cls(backend, workload, identify_device("cuda" if on_gpu else "cpu", interpreted=interpreted))
 
     @property
@@ -51,7 +51,7 @@ class SingleRun:
         return self.backend.prepare(self.workload, inputs)
 
     def check(self, prepared: Prepared) -> CheckReport:
-        """Judges one call against the reference; the timed inputs are loaded afterwards."""
+        """Calls the backend and compares its result with the reference's; loads the timed inputs afterwards."""
         seeds = Seeds(timed_seed(self.workload), CHECK_SEED, CHECK_SEED)
         prover = Prover(self.backend, self.workload, self.device, seeds)
         judge = prover.make_judge(prepared)
@@ -61,7 +61,7 @@ class SingleRun:
         return report
 
     def read_launches(self, prepared: Prepared) -> tuple[tuple[Launch, ...], str]:
-        """Returns the launches of one call, read from a graph, and why they are unknown; one of both is empty."""
+        """Returns (launches of one call, read from a graph, ''), or ((), why they are unknown)."""
         if not self.on_gpu:
             return (), "on a CPU nothing is launched"
         try:
@@ -73,7 +73,8 @@ class SingleRun:
             return (), str(error)
 
     def repeat(self, prepared: Prepared, warm_up: int, calls: int) -> None:
-        """Calls `warm_up` times, then `calls` times inside the range; waits for the device before and after each."""
+        """Calls `warm_up` times, then `calls` times inside the range 'attnperf' that profilers see (NVTX, ROCTX).
+        It waits for the device before and after both."""
         for count, inside in ((warm_up, contextlib.nullcontext()), (calls, self._open_range())):
             self._wait_for_device()
             with inside:
@@ -83,7 +84,7 @@ class SingleRun:
 
     @contextlib.contextmanager
     def _open_range(self) -> Iterator[None]:
-        """Opens the range if torch was built with the library for it."""
+        """Opens an NVTX or ROCTX range around the context; does nothing on a CPU or if torch was built without it."""
         if not self.on_gpu:
             yield
             return

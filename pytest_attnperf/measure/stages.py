@@ -72,7 +72,7 @@ class TimedStage:
     blocks_us: list[float] = field(default_factory=list)
 
     def replay(self) -> None:
-        """Runs what is timed once, and stores its results for the later stages."""
+        """Replays the stage once and stores its results where later stages read; does nothing without a timer."""
         if self.timer is not None:
             # If results share memory with its inputs, filling them with NaN would destroy the inputs.
             self.kept.store_values(self.timer.run_once(poisoned=not self.kept.in_place))
@@ -117,7 +117,7 @@ class Stages:
         )
 
     def close(self) -> None:
-        """Frees every graph and every value."""
+        """Frees the graph of every stage and all values that were kept from the call."""
         for part in self._parts:
             if part.timer is not None:
                 part.timer.close()
@@ -133,7 +133,8 @@ class Stages:
             self._parts.append(TimedStage(one, launches, None if idle else self._make_timer(one, block_us)))
 
     def _make_timer(self, kept: KeptStage, block_us: float) -> Timer:
-        """Makes a timer of the call's kind; a hot one for a stage that reads nothing that can be made cold."""
+        """Makes a timer of the same kind as the whole call's, for one stage.
+        For a stage that reads none of the inputs of a cold call it is the hot timer instead."""
         asked, copies = self._timer.name, Copies(())
         if self._timer.cache_state == "cold":
             copies = cold_copies(kept, self._prepared.tensors, cold_size(self._prover.device)) or copies
@@ -147,7 +148,7 @@ class Stages:
     def _read_launches(self, call: Call, what: str) -> tuple[Launch, ...] | None:
         """Reads the launches of one call from a graph, or its operators on a CPU; None if no graph can be made or read.
 
-        Raises OtherWorkError naming `what`.
+        Raises OtherWorkError that names `what` if it copies between host and device or uses other streams.
         """
         if self._torch_device == "cpu":
             return trace.record_operators(call).launches
@@ -167,7 +168,8 @@ class Stages:
         return launches
 
     def _prove_stages(self, pipeline: Pipeline) -> None:
-        """Raises TimedWrongError if the stages give another result, and CaseFailedError if only their replays do."""
+        """Runs the stages one by one on fresh inputs and compares the last result with the reference.
+        Raises TimedWrongError if the stages are wrong, and CaseFailedError if only their replays are."""
         prover, seed = self._prover, self._prover.seeds.check
         report = prover.make_judge(self._prepared).check_call(CHECK, self._replay_stages, seed=seed, planted=True)
         if not report.right:
@@ -186,13 +188,13 @@ class Stages:
         self._replay_stages()
 
     def _replay_stages(self) -> Tensors:
-        """Replays all stages on the current inputs, and returns the call's result."""
+        """Replays all stages one after the other on the inputs in memory, and returns the whole call's result."""
         for part in self._parts:
             part.replay()
         return self._results
 
     def _time_rounds(self) -> list[float]:
-        """Times the whole call and its stages in turns, the whole first and last; returns its blocks' us per call."""
+        """Times the whole call and its stages in turns, the whole first and last; returns the whole's us per call."""
         deadline = time.monotonic() + BUDGET_SECONDS
         with CompileWatch() as watch:
             whole_us = [*_measure_blocks(self._timer, watch)]
@@ -271,7 +273,7 @@ def run_stages(pipeline: Pipeline, tensors: Tensors) -> tuple[list[KeptStage], T
 
 
 def cold_copies(kept: KeptStage, own: Tensors, size: ColdSize) -> Copies | None:
-    """Copies all that the stage reads of the call's own inputs; None if it reads none, or too little.
+    """Copies what a stage reads of the call's inputs as often as a cold cache needs; None if it is none or too little.
 
     Views of inputs, e.g. of a cache's rows, have the same layout in the copies. Results of earlier stages are not
     copied: in the call they were written just before, too.
@@ -338,14 +340,14 @@ def _storage_address(tensor: torch.Tensor) -> int:
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the whole memory that the tensor is a view of, as bytes."""
+    """Returns a view of the whole memory (torch's storage) behind a tensor, as uint8 elements."""
     import torch
 
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def _view_like(tensor: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
-    """Returns a view of other bytes with the layout of `tensor`."""
+    """Returns a view of the bytes `flat` with the dtype, shape and strides of `tensor`."""
     width = tensor.element_size()
     elements = flat[: flat.numel() // width * width].view(tensor.dtype)
     return elements.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())

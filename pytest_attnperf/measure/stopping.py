@@ -50,5 +50,5 @@ class StoppingRule:
 
     @property
     def is_finished(self) -> bool:
-        """Whether enough was measured."""
+        """Whether `min_blocks` are measured and `max_blocks` or the budget is used up."""
         return self.pairs_wanted == 0

@@ -78,7 +78,7 @@ class TorchSubject:
         self._build_ms = self._first_call_ms = 0.0
 
     def unsupported_reasons(self) -> list[str]:
-        """Returns the backend's reasons against this workload on this device."""
+        """Returns why the backend cannot run this workload on this device; empty if it can."""
         return self._backend.unsupported_reasons(self._workload, self._device)
 
     def not_timed_reason(self) -> str:
@@ -92,7 +92,7 @@ class TorchSubject:
         return f"on a CPU: {self._backend.name} says that its time there says nothing (times_on_cpu is False)"
 
     def prepare(self) -> None:
-        """Makes the timed inputs, lets the backend build and compile, and calls it until it has settled."""
+        """Makes the timed inputs, lets the backend build and compile, and calls it until nothing compiles any more."""
         with self._watching_state():
             self._run_guarded(self._prepare_case)
 
@@ -101,7 +101,10 @@ class TorchSubject:
         return self._ran.list_kernel_objects()
 
     def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
-        """Judges a call on the timed inputs, one on planted inputs of the check seed, and what ran in a third.
+        """Judges one call on the timed inputs, one on inputs of the check seed, and what runs in a third call.
+
+        Returns problems and error figures; only after a report without problems may the case be timed. The second
+        inputs are planted: some of their elements change the result visibly if a kernel loses them.
 
         profiled   examine kernels, copies and streams, too: nothing may be timed in this process afterwards
         repeats    number of calls on the timed inputs whose results are compared bit for bit; 0 for none
@@ -111,7 +114,7 @@ class TorchSubject:
         return self._with_left_behind(report)
 
     def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = AUTO) -> Samples:
-        """Times the proven call. The first blocks choose and prepare the timer, and prove its replay right.
+        """Times the proven call. The first use chooses and prepares the timer, and proves its replay right.
 
         timer   AUTO, or the name of the only timer that may be used
 
@@ -159,13 +162,14 @@ class TorchSubject:
         return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
     def prepare_turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
-        """Prepares the proven case for `measure_turn`, at several places in memory. Raises as `measure_blocks` does."""
+        """Prepares the proven case for `measure_turn` at several places in memory; returns their number and the timer.
+        Raises as `measure_blocks` does."""
         self._require_proven(timer)
         with self._watching_state():
             return self._run_timing(lambda timing: timing.prepare_turns(block_us, timer))
 
     def measure_turn(self, place: int) -> Turn:
-        """Times one block at one of the places, after an unmeasured one.
+        """Times one block at a place in memory of `prepare_turns` (from 0), after an unmeasured block.
 
         Raises NotProvenRightError without a passing check. Raises CaseFailedError before `prepare_turns`, for a place
         that it did not make, and if something compiles in every block.
@@ -174,7 +178,8 @@ class TorchSubject:
         return self._run_timing(lambda timing: timing.measure_turn(place))
 
     def finish(self) -> FinalReport:
-        """Judges one last run of what was timed, on fresh inputs in the same memory; then frees the case."""
+        """Judges one last run of what was timed, on fresh inputs in the same memory; then frees the case.
+        The report also holds what ran, the peak memory and the configuration."""
         try:
             with self._watching_state():
                 final = self._run_guarded(self._make_final_report)
@@ -207,7 +212,7 @@ class TorchSubject:
             return run_guarded(work, self._name, self._release_everything)
 
     def _watching_state(self) -> contextlib.AbstractContextManager[None]:
-        """Watches which process settings the backend leaves changed; the next report lists them."""
+        """Returns a context that notes process settings left changed by the backend; the next report lists them."""
         return left_behind.watch_settings(self._left, self._device.torch_device)
 
     def _with_left_behind(self, report: CheckReport) -> CheckReport:
@@ -228,7 +233,7 @@ class TorchSubject:
         return run_watched
 
     def _run_timing(self, work: Callable[[Timing], T]) -> T:
-        """Returns what `work` returns; if it finds that other work is timed, the case is no longer proven."""
+        """Returns what `work` returns; after a TimedWrongError or OtherWorkError the case may not be timed any more."""
         try:
             return self._run_guarded(lambda: work(self._ready_timing))
         except (TimedWrongError, OtherWorkError):
@@ -306,7 +311,7 @@ class TorchSubject:
         return report
 
     def _check_what_ran(self, *, profiled: bool) -> CheckReport:
-        """Judges what one more call runs; nothing if Triton's interpreter runs it, which is only Python."""
+        """Judges the operators, or profiled GPU work, of one more call; an empty report if the call is interpreted."""
         if self._interpreted.seen or (self._device.interpreted and not self._backend.times_on_cpu):
             return CheckReport()
         on_gpu = self._device.torch_device == "cuda"
@@ -319,7 +324,7 @@ class TorchSubject:
         return seen.report
 
     def _inspect_graph(self, timer: ReplayTimer) -> None:
-        """Judges and stores what is timed. Raises OtherWorkError."""
+        """Stores the launches of the timed graph. Raises OtherWorkError if they are not what the backend declares."""
         seen = inspection.inspect_graph(timer, self._ready, self._backend.name, self._ran)
         self._launches, self._launches_unknown = seen.launches, seen.unknown
         if seen.report.problems:

@@ -51,7 +51,8 @@ class Subject(Protocol):
         """
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Measures calls on constant and on changing inputs. Raises as `measure_blocks` does."""
+        """Measures calls on constant inputs, and calls before each of which the inputs change a little: a kernel that
+        caches its results is slower then. Raises as `measure_blocks` does."""
 
     def measure_stages(self, block_us: float) -> Breakdown:
         """Measures the stages of the call of `measure_blocks`, each alone, and the whole in turns with them.

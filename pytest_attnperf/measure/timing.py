@@ -79,18 +79,18 @@ class Timing:
         self._hidden_turn = 0
 
     def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, asked: str) -> Samples:
-        """Measures the blocks of one process (see `Subject.measure_blocks`)."""
+        """Measures the case's blocks (see `Subject.measure_blocks`); `asked` is a timer's name or AUTO."""
         samples = self._measure_samples(self._timer_for(block_us, asked, placements.SPLIT), max_blocks, budget_us)
         self._median_us = statistics.median(samples.block_us)
         return replace(samples, settings=torch_settings.describe_torch_settings())
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Measures whether changing inputs cost time (see `rotation`)."""
+        """Times calls on constant inputs, and calls before each of which the inputs change (see `rotation`)."""
         torch_device = self._prover.device.torch_device
         return measure_rotation(self._prepared, torch_device, block_us, self._median_us or block_us)
 
     def prepare_turns(self, block_us: float, asked: str) -> TurnPlan:
-        """Prepares the case for `measure_turn`, at several places in memory; they stay until `close`."""
+        """Prepares the case for `measure_turn` at several places in memory, kept until `close`; returns the plan."""
         timer = self._timer_for(block_us, asked)
         self._places.close()
         self._places = places = _Places(timer)
@@ -111,7 +111,8 @@ class Timing:
         )
 
     def measure_turn(self, place: int) -> Turn:
-        """Runs an unmeasured and a measured block. Raises CaseFailedError for a place that does not exist."""
+        """Runs an unmeasured and a measured block at a place (from 0); returns us per call and the clock in MHz.
+        Raises CaseFailedError before `prepare_turns`, and for a place that it did not make."""
         timers = self._places.timers
         if not timers:
             raise CaseFailedError(f"{self._prover.case} is not ready for measure_turn(): call prepare_turns() first")
@@ -142,7 +143,7 @@ class Timing:
         return self._sample_with_check(timer, rule, self._hidden_check(timer, rule.min_blocks))
 
     def _sample_with_check(self, timer: Timer, rule: StoppingRule, hidden: HiddenCheck | None) -> Samples:
-        """Measures blocks. Raises TimedWrongError if the result of the hidden one is wrong."""
+        """Measures blocks and the hidden check's block. Raises TimedWrongError if that block's result is wrong."""
         with CompileWatch() as watch:
             samples = sample_blocks(timer, rule, watch, hidden)
         if hidden is not None and hidden.report is not None:
@@ -152,7 +153,7 @@ class Timing:
         return samples
 
     def _hidden_check(self, timer: Timer, blocks: int) -> HiddenCheck | None:
-        """Makes a check within the first `blocks` blocks, if every call runs the backend's own code."""
+        """Makes a check of a random one of the first `blocks` blocks; None for a timer that replays or profiles."""
         if not isinstance(timer, (HostTimer, EventTimer)):
             return None
         return HiddenCheck(
@@ -210,7 +211,8 @@ class Timing:
         return self._copies
 
     def _prove_timer(self, timer: Timer) -> None:
-        """Proves a replay. Old results stay in memory instead of NaN, which reveals a kernel that looks for NaN."""
+        """Proves a timer's replay right and inspects its graph; does nothing for a timer that makes real calls.
+        Old results stay in memory instead of NaN, which reveals a kernel that looks for NaN."""
         if not timer.replays:
             return
         run = functools.partial(timer.run_once, poisoned=False)
@@ -256,7 +258,7 @@ class _Places:
         self.kept: list[Prepared] = []
 
     def close(self) -> None:
-        """Frees the twins, but not the case's own timer."""
+        """Frees the timers at further places and their inputs, but not the case's own timer."""
         for twin in self.timers[1:]:
             twin.close()
         self.timers, self.kept = [], []
@@ -294,7 +296,10 @@ class HiddenCheck:
         self.report: CheckReport | None = None
 
     def begin(self, blocks: int) -> bool:
-        """Loads the inputs if the next block is to be judged; `blocks` were measured before it."""
+        """Loads the check's inputs and returns True if the next block is to be judged; else returns False.
+
+        blocks   number of blocks that were measured before
+        """
         if self.report is not None or blocks < self._after:
             return False
         self._checking = self._judge.begin_check(INSIDE, seed=self._seed, planted=False, poisoned=False)
@@ -303,7 +308,7 @@ class HiddenCheck:
         return self.report is None
 
     def end(self) -> None:
-        """Judges the result of that block's last call, and restores the timed inputs."""
+        """Stores the report on the last call of the block after `begin`, and restores the timed inputs."""
         assert self._checking is not None, "begin() comes first"
         self.report = advance(self._checking, self._last())
         assert self.report is not None, "a case that has passed its check needs one call"

@@ -27,7 +27,7 @@ class TorchDevice:
 
     @classmethod
     def open(cls, kind: str, *, interpreted: bool) -> TorchDevice:
-        """Initialises 'gpu' or 'cpu'. Raises UsageError if torch sees no GPU."""
+        """Returns the device of kind 'gpu' or 'cpu', which this initialises. Raises UsageError if torch sees no GPU."""
         torch_settings.threads_at_start()
         return cls(identify_device("cuda" if kind == "gpu" else "cpu", interpreted=interpreted))
 
@@ -36,11 +36,11 @@ class TorchDevice:
         return self.device
 
     def fingerprint(self) -> Fingerprint:
-        """Returns the fingerprint of this process's measurements."""
+        """Returns what must match when this process's times are compared, and what is reported if it differs."""
         return take_fingerprint(self.device)
 
     def subject(self, backend: Backend, workload: Workload, seeds: tuple[int, int]) -> TorchSubject:
-        """Binds a backend to a workload."""
+        """Returns the case of a backend and a workload, not prepared yet; `seeds` are those of (check, last run)."""
         check, final = seeds
         return TorchSubject(backend, workload, self.device, Seeds(timed_seed(workload), check, final))
 

@@ -93,9 +93,7 @@ def profile_events(work: Call) -> list[dict[str, Any]]:
 
 def record_profile(work: Call, torch_device: str) -> Recording:
     """Records what `work` does on 'cuda' or 'cpu' with Kineto; nothing may be timed in the process afterwards.
-
-    Raises CaseFailedError if this torch has no Kineto.
-    """
+    Raises CaseFailedError if this torch has no Kineto."""
     import torch
 
     if not torch._C._autograd.kineto_available():
@@ -124,7 +122,7 @@ def _wait_for_device(torch_device: str) -> None:
 
 
 def own_total_ns(profiler: Any, torch_device: str) -> int:
-    """Returns the total in nanoseconds, computed as in the last line of torch's own table."""
+    """Returns the nanoseconds of all GPU work, or of all operators on a CPU, as the last line of torch's table does."""
     own = [average for average in profiler.key_averages() if not getattr(average, "is_user_annotation", False)]
     if torch_device == "cpu":
         return round(sum(float(average.self_cpu_time_total) for average in own) * NS_PER_US)
@@ -133,7 +131,7 @@ def own_total_ns(profiler: Any, torch_device: str) -> int:
 
 
 def _self_device_us(average: Any) -> float:
-    """Reads the self time on the device; older torch releases call it cuda."""
+    """Returns an entry's self time on the device in microseconds; older torch releases call the device cuda."""
     new = getattr(average, "self_device_time_total", None)
     return float(average.self_cuda_time_total if new is None else new)
 
@@ -144,7 +142,8 @@ def was_profiler_used() -> bool:
 
 
 def make_trace(events: Iterable[dict[str, Any]]) -> Trace:
-    """Makes a trace of Kineto's events without the earliest kernel, which marks the stream of the call."""
+    """Returns what Kineto's events show: launches, operators, and launches on other streams than the call's.
+    The earliest kernel is left out: `record_gpu_work` launches it to mark the call's stream."""
     every = list(events)
     found = sorted((event for event in every if event.get("cat") in KINDS), key=lambda event: float(event["ts"]))
     work = [(parse_launch(event), _read_stream(event)) for event in found[1:]]
@@ -165,7 +164,7 @@ def _make_profiler(torch_device: str) -> profile:
 
 
 def _export_events(profiler: profile, parse_float: Callable[[str], Any] = float) -> list[dict[str, Any]]:
-    """Exports the profile as a Chrome trace, the only form that holds grids, blocks and streams."""
+    """Returns the profile's events as of a Chrome trace, the only form that holds grids, blocks and streams."""
     handle, name = tempfile.mkstemp(suffix=".json", prefix="attnperf-trace-")
     os.close(handle)
     path = Path(name)
@@ -183,7 +182,7 @@ def _read_stream(event: dict[str, Any]) -> object:
 
 
 def parse_launch(event: dict[str, Any]) -> Launch:
-    """Returns the kernel, copy or memory set of an event of one of KINDS."""
+    """Returns the kernel, copy or memory set that an event of Kineto describes; its category must be in KINDS."""
     args, kind = event.get("args", {}), KINDS[event["cat"]]
     if kind != "kernel":
         return Launch(event["name"], kind, grid=(int(args.get("bytes", 0)),))

@@ -34,9 +34,7 @@ def warm_device(torch_device: str) -> None:
 
 def warm_up(call: Call, torch_device: str, seconds: float = CASE_SECONDS) -> None:
     """Calls for at least `seconds`, and until three calls in a row compiled and tuned nothing; waits for each call.
-
-    Raises CaseFailedError if more than MAX_UNSETTLED_CALLS calls compiled or tuned something.
-    """
+    Raises CaseFailedError if more than MAX_UNSETTLED_CALLS calls compiled or tuned something."""
     import torch
 
     deadline = time.monotonic() + seconds

@@ -103,7 +103,7 @@ def classify_bound(
 
 
 def counters_of(arch: str) -> str:
-    """Returns the counters that show what a kernel waits for, by the architecture's vendor and family."""
+    """Returns which profiler counters show what a kernel waits for, as text, for the vendor and family of `arch`."""
     if arch.startswith("sm_"):
         return COUNTERS_NVIDIA
     if arch.startswith(RDNA):
@@ -116,7 +116,7 @@ def _join_reasons(seen: Evidence, *parts: str) -> str:
 
 
 def _list_remarks(bound: BoundClass, seen: Evidence) -> list[str]:
-    """Lists other facts about a call whose class is known."""
+    """Lists what else is true of a call whose class is known: no matrix instruction, both roofs near, or idle units."""
     said = _no_matrix(seen)
     if bound in (BoundClass.COMPUTE, BoundClass.MEMORY) and is_near_ridge(seen):
         said.append("near the ridge: the call is near both roofs, so doing less for one alone gains little")
@@ -126,7 +126,7 @@ def _list_remarks(bound: BoundClass, seen: Evidence) -> list[str]:
 
 
 def _no_matrix(seen: Evidence) -> list[str]:
-    """Returns a remark if vector units do work that matrix units could do, with the matrix units' peak."""
+    """Returns a remark with the matrix units' peak if vector units do work that matrix units could do, else []."""
     if not seen.roofs.vector or seen.compute is None:
         return []
     faster = [other for other in seen.roofs.every if other.unit == FLOPS and other.what != VECTOR]
@@ -134,7 +134,7 @@ def _no_matrix(seen: Evidence) -> list[str]:
 
 
 def _describe_confirmation(bound: BoundClass, seen: Evidence) -> str:
-    """Returns what would confirm a class that rests on less than a measured roof; '' if nothing is open."""
+    """Returns what would confirm CACHE or LATENCY without an own calibration, or OCCUPANCY; '' for all else."""
     if bound is BoundClass.CACHE and seen.cache is None:
         return f"{CALIBRATE} (the cache's own ceiling), and {PROOF}"
     if bound is BoundClass.LATENCY and seen.launch_us is None:
@@ -145,7 +145,7 @@ def _describe_confirmation(bound: BoundClass, seen: Evidence) -> str:
 
 
 def _list_reasons_against(seen: Evidence) -> list[str]:
-    """Lists in figures why no class applies."""
+    """Lists why the call is UNDECIDED: missing figures, shares with their thresholds, idle units, launches."""
     said = [*_list_missing_figures(seen), *_list_shares(seen), *_no_matrix(seen), *_hot_bytes(seen)]
     if has_idle_width(seen.width):
         said.append(
@@ -163,7 +163,7 @@ def _list_reasons_against(seen: Evidence) -> list[str]:
 
 
 def _list_missing_figures(seen: Evidence) -> list[str]:
-    """Lists which figures of the work or the device are missing."""
+    """Lists a text for each missing figure: FLOPs or bytes of the work, peaks or rates of the device."""
     flops, moved = positive_or_none(seen.figures.flops), positive_or_none(seen.figures.bytes_min)
     said = []
     if flops is None and moved is None:
@@ -180,7 +180,7 @@ def _list_missing_figures(seen: Evidence) -> list[str]:
 
 
 def _list_shares(seen: Evidence) -> list[str]:
-    """Compares both shares with their thresholds."""
+    """Lists a text for the compute share and one for memory's, each with its threshold; unknown shares are left out."""
     said = []
     if seen.compute is not None and seen.roofs.compute is not None:
         said.append(
@@ -199,7 +199,7 @@ def _format_share_against(seen: Evidence, ceiling: Ceiling, share: float, thresh
 
 
 def _hot_bytes(seen: Evidence) -> list[str]:
-    """Returns what is unknown about a hot call whose bytes may come from a cache."""
+    """Returns a text if bytes of a hot call may come from a cache, which makes memory's share uncertain; else []."""
     traffic = seen.traffic
     if traffic is None or traffic.dram == traffic.total or seen.dram_most is None:
         return []
@@ -215,7 +215,7 @@ def _hot_bytes(seen: Evidence) -> list[str]:
 
 
 def _describe_next_measurement(seen: Evidence) -> str:
-    """Returns the measurement that would decide."""
+    """Returns what would decide an UNDECIDED call: a calibration, FLOPs, counters, or on a CPU a run on a GPU."""
     if not seen.on_gpu:
         return "a run on a GPU"
     wanted = []

@@ -100,7 +100,7 @@ def collect_evidence(
     code: Sequence[KernelCode],
     occupancy: Occupancy | None,
 ) -> Evidence:
-    """Collects the shares and counts of one call with a positive time."""
+    """Computes for one call with a positive time its shares of the ceilings, its launches and the used units."""
     traffic = traffic_of(figures, roofs)
     counted = sum(launch.calls for launch in launches or () if launch.kind != "operator" and launch.calls > 0)
     cached = traffic is not None and traffic.cached

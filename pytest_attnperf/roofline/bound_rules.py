@@ -56,7 +56,7 @@ NEAR = 0.90
 
 
 def beyond_reason(seen: Evidence) -> str | None:
-    """Returns a reason if a share is impossible: then the time, the work or the ceiling is not what was given."""
+    """Returns why a rate is higher than the hardware allows, so that time, work or ceiling must be wrong; else None."""
     for share, ceiling in ((seen.compute, seen.roofs.compute), (seen.dram, seen.roofs.dram)):
         text = _describe_excess(share, ceiling, seen.roofs.every) if share is not None and ceiling is not None else None
         if text is not None:
@@ -65,7 +65,7 @@ def beyond_reason(seen: Evidence) -> str | None:
 
 
 def _beyond_width(seen: Evidence) -> str | None:
-    """Returns a reason if a call of one kernel has more FLOP/s than the units with a workgroup can reach."""
+    """Returns why a call of one kernel has more FLOP/s than the units with a workgroup can reach; else None."""
     width, peak = seen.width, next((one for one in seen.roofs.every if one.kind == PEAK and one.unit == "FLOP/s"), None)
     if width is None or peak is None or seen.roofs.vector or seen.figures.flops is None or seen.launches != 1:
         return None
@@ -102,7 +102,7 @@ def _describe_excess(share: float, ceiling: Ceiling, every: tuple[Ceiling, ...])
 
 
 def compute_reason(seen: Evidence) -> str | None:
-    """Returns the reason for COMPUTE: a large share of the compute ceiling, at least that of memory or the cache."""
+    """Returns the reason for COMPUTE, else None: the compute share is large and not below memory's or the cache's."""
     share, ceiling = seen.compute, seen.roofs.compute
     if share is None or ceiling is None or share < compute_threshold(ceiling) or share < seen.rival:
         return None
@@ -110,7 +110,7 @@ def compute_reason(seen: Evidence) -> str | None:
 
 
 def memory_reason(seen: Evidence) -> str | None:
-    """Returns the reason for MEMORY: a large share by the bytes that must cross the bus, larger than compute's."""
+    """Returns the reason for MEMORY, else None: the share by bytes that must cross the bus is large, over compute's."""
     share, ceiling = seen.dram, seen.roofs.dram
     if share is None or ceiling is None or share < memory_threshold(ceiling) or share <= (seen.compute or 0.0):
         return None
@@ -118,8 +118,8 @@ def memory_reason(seen: Evidence) -> str | None:
 
 
 def cache_reason(seen: Evidence) -> str | None:
-    """Returns the reason for CACHE: a hot call's bytes fit the cache and move faster than memory's rate allows, or at
-    half the cache's measured rate or more.
+    """Returns the reason for CACHE, else None: a hot call's bytes fit the cache and move faster than memory's rate
+    allows, or at half the cache's measured rate or more.
     """
     traffic, dram = seen.traffic, seen.roofs.dram
     if traffic is None or not traffic.cached or seen.roofs.cache_bytes is None:
@@ -135,7 +135,7 @@ def cache_reason(seen: Evidence) -> str | None:
 
 
 def latency_reason(seen: Evidence) -> str | None:
-    """Returns the reason for LATENCY: launches take half of the time, or the work is too small for roofs and width."""
+    """Returns the reason for LATENCY, else None: launches take half of the time, or the work is tiny for the device."""
     if not seen.on_gpu:
         return None
     if seen.launch_us is not None and seen.launches * seen.launch_us >= LAUNCH_PART * seen.time_us:
@@ -169,8 +169,8 @@ def _tiny_reason(seen: Evidence) -> str | None:
 
 
 def occupancy_reason(seen: Evidence) -> str | None:
-    """Returns the reason for OCCUPANCY: some units are idle, those in use reach half of their part of a roof, and the
-    idle part costs more than the used units lack. With 128 of 132 units in use, the other 4 are not the limit.
+    """Returns the reason for OCCUPANCY, else None: some units are idle, those in use reach half of their part of a
+    ceiling, and the idle part costs more than those lack. With 128 of 132 units in use, the other 4 are not the limit.
     """
     width = seen.width
     if width is None:
@@ -210,17 +210,17 @@ DECIDING: tuple[tuple[BoundClass, Callable[[Evidence], str | None]], ...] = (
 
 
 def compute_threshold(ceiling: Ceiling) -> float:
-    """Returns the smallest share of a compute ceiling that means COMPUTE."""
+    """Returns the smallest share of a compute ceiling that means COMPUTE: 0.5 of a measured one, 0.4 of a peak."""
     return COMPUTE_MEASURED if ceiling.kind == MEASURED else COMPUTE_PEAK
 
 
 def memory_threshold(ceiling: Ceiling) -> float:
-    """Returns the smallest share of memory's ceiling that means MEMORY."""
+    """Returns the smallest share of memory's ceiling that means MEMORY: 0.6 of a measured one, 0.5 of a peak."""
     return MEMORY_MEASURED if ceiling.kind == MEASURED else MEMORY_PEAK
 
 
 def is_near_ridge(seen: Evidence) -> bool:
-    """Tells whether both shares are over their thresholds, i.e. the call is near both roofs."""
+    """Tells whether the compute share and memory's share both reach their thresholds; False if either is unknown."""
     compute, dram = seen.roofs.compute, seen.roofs.dram
     if compute is None or dram is None or seen.compute is None or seen.dram is None:
         return False
@@ -228,12 +228,13 @@ def is_near_ridge(seen: Evidence) -> bool:
 
 
 def has_idle_width(width: Width | None) -> bool:
-    """Tells whether parts of the device are idle."""
+    """Tells whether a call's largest grid leaves some SIMDs of the device without a wave; False if unknown (None)."""
     return width is not None and width.of_simds < 1.0
 
 
 def format_roof(seen: Evidence, ceiling: Ceiling, share: float) -> str:
-    """Formats a share, e.g. '620 TFLOP/s, 63 % of 989 TFLOP/s (f16 matrix, measured)', and that of the peak."""
+    """Formats a share, e.g. '620 TFLOP/s, 63 % of 989 TFLOP/s (f16 matrix, measured)'.
+    If the ceiling was measured, the share of the data sheet's peak follows."""
     rate = ceiling.rate * share
     text = f"{format_rate_with_unit(rate, ceiling.unit)}, {format_share_of_ceiling(share)} of {format_ceiling(ceiling)}"
     beside = [other for other in seen.roofs.every if other.kind == PEAK and other.what == ceiling.what]

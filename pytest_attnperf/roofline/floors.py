@@ -61,7 +61,11 @@ def compute_floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
 
 
 def judge_time(median_us: float, floor: Floor, margin: float = MARGIN) -> Plausibility:
-    """Returns 'impossible' more than `margin` below the floor, 'near_floor' above 90 % of it, else 'plausible'."""
+    """Judges a time by the least possible one (`floor`); the text of the result gives both.
+
+    Its kind is 'impossible' more than `margin` (3 %) below, 'near_floor' if the floor is over 90 % of the time, else
+    'plausible'.
+    """
     share = floor.us / median_us
     figures = f"{median_us:.4g} us per call against a floor of {floor.us:.4g} us ({floor.bound}: {floor.how})"
     if median_us < floor.us * (1 - margin):

@@ -71,7 +71,8 @@ class Traffic:
 
 
 def point_under(figures: WorkloadFigures, time_us: float, roofs: Roofs) -> RooflinePoint:
-    """Returns the point of one call under these ceilings; rates are None if the time is not positive."""
+    """Returns a call's rates, intensity (FLOP per byte), least time under the ceilings, and the share that it is of
+    `time_us`; what is unknown, or needs a positive time, is None."""
     flops, moved = positive_or_none(figures.flops), positive_or_none(figures.bytes_min)
     seconds = None if positive_or_none(time_us) is None else time_us / US_PER_S
     roof_us, roof = max(least_times(figures, roofs), default=(None, ""))
@@ -90,7 +91,7 @@ def point_under(figures: WorkloadFigures, time_us: float, roofs: Roofs) -> Roofl
 
 
 def least_times(figures: WorkloadFigures, roofs: Roofs) -> list[tuple[float, str]]:
-    """Returns (microseconds, ceiling) for every ceiling that limits the work of a call."""
+    """Returns (least microseconds, name of the ceiling) for compute and for memory or the cache, where known."""
     flops, traffic = positive_or_none(figures.flops), traffic_of(figures, roofs)
     found = [(flops, roofs.compute)] if flops else []
     if traffic is not None:
@@ -99,7 +100,7 @@ def least_times(figures: WorkloadFigures, roofs: Roofs) -> list[tuple[float, str
 
 
 def traffic_of(figures: WorkloadFigures, roofs: Roofs) -> Traffic | None:
-    """Returns where the bytes of a call must come from; None if the workload gives none."""
+    """Returns how many bytes of a call must cross the memory bus and whether all may be cached; None without bytes."""
     total = positive_or_none(figures.bytes_min)
     if total is None:
         return None
@@ -116,7 +117,7 @@ def roofs_of(
     code: Sequence[KernelCode] = (),
     launches: Sequence[Launch] | None = None,
 ) -> Roofs:
-    """Returns the ceilings for a call: measured ones of this device, else a reliable data sheet's."""
+    """Returns the ceilings for a call: of the calibration if it is of this device, else of a reliable data sheet."""
     vector = is_vector(code, launches)
     known, notes = _keep_reliable(spec)
     measured, unused = _keep_own_ceilings(ceilings, spec)

@@ -81,10 +81,11 @@ class CardComponents:
 
 
 def compute_components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardComponents | None:
-    """Returns the components over these cases; None if no case has processes on two cards.
+    """Estimates how much cards differ from each other, and processes on a card, from the processes of each case.
 
-    With a single case the common and the own part cannot be separated, and all of it counts as common. If no card has
-    two processes of any case, `process_degrees` is 0, and the others include the spread between processes.
+    Returns None if no case has processes on two cards. With a single case the common and the own part cannot be
+    separated, and all of it counts as common. If no card has two processes of any case, `process_degrees` is 0, and the
+    other components include the spread between processes.
     """
     cells = {case: group_by_card(processes) for case, processes in cases.items()}
     wide = {case: by_card for case, by_card in cells.items() if len(by_card) > 1}
@@ -113,7 +114,7 @@ def compute_components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardCom
 
 
 def group_by_card(processes: Sequence[ProcessSummary]) -> dict[str, list[float]]:
-    """Groups a case's log times by card; processes whose card is unknown count as one card without a name."""
+    """Returns card -> log times of a case's processes; processes whose card is unknown count as one card, ''."""
     by_card: dict[str, list[float]] = {}
     for process in processes:
         by_card.setdefault(process.device_id, []).append(math.log(process.median_us))
@@ -133,7 +134,10 @@ def _variance_within(cells: Cells) -> tuple[float, int]:
 
 
 def _fit_shifts(means: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Fits each card's shift over all its cases: least squares over cells, with one mean per case."""
+    """Returns the shift of each card's log times in all its cases, by least squares with one mean per case.
+
+    means   case -> card -> mean log time
+    """
     shift = dict.fromkeys((card for by_card in means.values() for card in by_card), 0.0)
     for _ in range(SWEEPS):
         residuals: dict[str, list[float]] = {card: [] for card in shift}
@@ -149,7 +153,7 @@ def _fit_shifts(means: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def _sum_residual_squares(means: Mapping[str, Mapping[str, float]], shift: Mapping[str, float]) -> float:
-    """Returns the sum of squares that the cases' means and the cards' shifts do not explain."""
+    """Returns the sum of squares of mean log times that are left after a mean per case and each card's shift."""
     return sum(_sum_squares([value - shift[card] for card, value in by_card.items()]) for by_card in means.values())
 
 
@@ -179,7 +183,7 @@ class CardSpread:
 
 
 def prior_spread(median_us: float) -> CardSpread:
-    """Returns the prior spread of a case of this time, that of four H200s, for use if no stored case gives a spread."""
+    """Returns how much a case of this time differs between four H200s, for use if no stored case gives a spread."""
     relative_sd = math.sqrt(_prior_variance(median_us))
     how = f"{100 * relative_sd:.2g} % as between four H200s: no baseline here is stored from several cards"
     return CardSpread(relative_sd, PRIOR_DEGREES, how)
@@ -190,7 +194,7 @@ def _prior_variance(median_us: float) -> float:
 
 
 class CardNoise:
-    """Spread between cards by class of case. `cases` holds processes by class and case; each class has one timer."""
+    """Spread of times between cards. `cases` maps (timer, duration class or None for all) to the processes by case."""
 
     def __init__(self, cases: Mapping[Key, Mapping[str, Sequence[ProcessSummary]]]) -> None:
         self._wide = {
@@ -200,7 +204,8 @@ class CardNoise:
         self._found: dict[Key, CardComponents | None] = {}
 
     def estimate_card_spread(self, median_us: float, timer: str, duration: int) -> CardSpread | None:
-        """Returns the spread of a case of this time; None if no case of the timer is stored from two cards."""
+        """Returns how much a case of this time and duration class differs between cards, stored cases and prior joined.
+        None if no case of the timer is stored from two cards."""
         key: Key = (timer, duration)
         if not self._wide.get(key):
             key = (timer, None)

@@ -38,15 +38,17 @@ class Comparison:
     card_error: float = 0.0
 
     def slower_beyond(self, tolerated: float) -> float:
-        """Returns the ratio from which its interval lies above `tolerated` and chance alone does not reach it."""
+        """Returns the least ratio that counts as slower than `tolerated`, with this comparison's interval and noise.
+        At it the whole interval is above `tolerated`, and chance alone does not reach it."""
         return max(tolerated * self.ratio / self.interval95[0], 1 + self.noise_threshold)
 
 
 def slower_beyond(
     tolerated: float, error: float, z: float, degrees_of_freedom: int | None, beside: float = 0.0
 ) -> float:
-    """Returns `Comparison.slower_beyond` of a comparison still to be made, with this standard error.
+    """Returns the least ratio that a comparison with this standard error (`error`) would call slower than `tolerated`.
 
+    z        standard deviations that chance may move a ratio (see `z_for`)
     beside   the part that more units do not average out, as a fraction
     """
     half_width = upper_quantile(0.025, degrees_of_freedom) * error
@@ -110,7 +112,8 @@ def with_degrees_between(
 
 
 def ratio_of(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> float:
-    """Returns the median of the new process medians over that of the base ones. Raises as `compare_processes` does."""
+    """Returns the median of the new processes' medians divided by that of the base's; above 1 is slower.
+    Raises ValueError for an empty side, TypeError for anything but `ProcessSummary`."""
     return _compute_centre("new", new) / _compute_centre("base", base)
 
 

@@ -140,11 +140,11 @@ class NoiseModel:
 
     @property
     def has_cards(self) -> bool:
-        """Whether any of its cases has processes on several cards."""
+        """Whether the model holds a spread between cards, of its own cases or from `with_cards`."""
         return self._cards is not None
 
     def with_cards(self, cards: CardNoise | None) -> NoiseModel:
-        """Returns the same model with the card spread of other cases, which are not pooled here."""
+        """Returns a model with the same cases and prior, but with `cards`, the card spread of other cases (or None)."""
         model = NoiseModel(self._spreads, self._unit, self._prior, cards)
         model._borrowed = True
         return model
@@ -178,7 +178,8 @@ class NoiseModel:
         return estimate if cards is None else _with_cards(estimate, cards)
 
     def _find_pool(self, duration: int, timer: str, bound: str) -> tuple[_Pool | None, str]:
-        """Returns the narrowest pool with enough degrees of freedom, and its description."""
+        """Returns (pool for a duration class, timer and bound or '', its description); (None, '') if there is none.
+        It prefers the bound's pool if that has 12 degrees of freedom, then the duration's, then the timer's."""
         durations, lacking = f"of {describe_class(duration)}", ""
         if bound:
             pool = self._pools.get((timer, duration, bound))
@@ -195,7 +196,7 @@ class NoiseModel:
 
 
 def widen_to_own_spread(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> NoiseEstimate:
-    """Returns the noise, or the new processes' own spread if that is significantly wider.
+    """Returns `noise`; if the new processes differ significantly more than it says, with their spread instead.
 
     A machine may be busier now than when a baseline was recorded; stored processes cannot show that.
     """
@@ -211,10 +212,8 @@ def widen_to_own_spread(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> 
 
 
 def card_noise(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardNoise | None:
-    """Returns the card spread of cases with processes on several cards, by timer and duration, and by timer, or None.
-
-    Raises ValueError if one of these cases holds processes of different timers.
-    """
+    """Returns the spread between cards, from the cases that ran on several cards; None if there is no such case.
+    Raises ValueError if one of these cases holds processes of different timers."""
     classes: dict[Key, dict[str, Sequence[ProcessSummary]]] = {}
     for case, group in cases.items():
         if not is_on_several_cards(group):
@@ -228,7 +227,7 @@ def card_noise(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardNoise | Non
 def widen_for_cards(
     noise: NoiseEstimate, base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]
 ) -> NoiseEstimate:
-    """Adds the prior card spread to the noise if a new process used a card that is not stored and no spread is known.
+    """Adds `prior_spread` to the noise if a new process ran on a card without a stored process and `card_sd` is 0.
 
     The noise stays unchanged if any card is unknown.
     """
@@ -311,7 +310,7 @@ def _describe_pool(pool: _Pool, bound: str, durations: str, timer: str) -> str:
 
 
 def _with_prior(pool: _Pool | None, prior: NoiseEstimate, how: str) -> tuple[_Pool, str]:
-    """Returns the pool with the prior as one more case, and its description."""
+    """Returns (the pool with the prior as one more case, its description); the prior alone if `pool` is None."""
     weight = min(prior.degrees_of_freedom, PRIOR_DEGREES)
     stored = _Pool(prior.relative_sd**2, weight, 1)
     if pool is None:

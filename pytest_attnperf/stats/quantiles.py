@@ -15,7 +15,7 @@ NORMAL_FROM_DEGREES = 300
 
 @functools.lru_cache(maxsize=1024)
 def upper_quantile(tail: float, degrees_of_freedom: int | None = None) -> float:
-    """Returns the value exceeded with probability `tail`, in standard deviations.
+    """Returns the value that a standard normal or Student's t variable exceeds with probability `tail`.
 
     With `degrees_of_freedom` the standard deviation is itself an estimate, and Student's t is used; without, it is
     known. Raises ValueError unless 0 < tail < 0.5 and the degrees of freedom are at least 1.
@@ -35,10 +35,8 @@ def upper_quantile(tail: float, degrees_of_freedom: int | None = None) -> float:
 
 
 def upper_tail(value: float, degrees_of_freedom: int | None = None) -> float:
-    """Returns the probability of more than `value` standard deviations: the inverse of `upper_quantile`, for any value.
-
-    Raises ValueError for fewer than one degree of freedom.
-    """
+    """Returns the probability that a standard normal, or with degrees Student's t, variable exceeds `value` (any sign).
+    Raises ValueError for fewer than one degree of freedom."""
     if degrees_of_freedom is None or degrees_of_freedom >= NORMAL_FROM_DEGREES:
         return statistics.NormalDist().cdf(-value)
     if degrees_of_freedom < 1:
@@ -51,9 +49,7 @@ def upper_tail(value: float, degrees_of_freedom: int | None = None) -> float:
 @functools.lru_cache(maxsize=256)
 def chi_square_quantile(below: float, degrees_of_freedom: int) -> float:
     """Returns the value below which a chi-square variable lies with probability `below`.
-
-    Raises ValueError unless 0 < below < 1 and the degrees of freedom are at least 1.
-    """
+    Raises ValueError unless 0 < below < 1 and the degrees of freedom are at least 1."""
     if not 0 < below < 1:
         raise ValueError(f"probability is {below}, must lie strictly between 0 and 1")
     if degrees_of_freedom < 1:
@@ -93,10 +89,8 @@ def _student_tail(angle: float, degrees: int) -> float:
 
 
 def binomial_at_most(successes: int, trials: int, probability: float) -> float:
-    """Returns the chance of at most this many successes, for 0 < probability < 1.
-
-    Raises ValueError for another probability and unless 0 <= successes <= trials.
-    """
+    """Returns the chance of at most `successes` in `trials` that each succeed with `probability` (between 0 and 1).
+    Raises ValueError for another probability and unless 0 <= successes <= trials."""
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} of {trials} trials cannot have succeeded")
     if not 0 < probability < 1:

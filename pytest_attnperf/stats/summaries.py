@@ -29,7 +29,7 @@ CHANGED_IN = {"graph": 2}
 
 
 def method_of(timer: str) -> str:
-    """Returns the method version of this timer's times; they are INCOMPARABLE with a baseline of another version."""
+    """Returns the version of a timer's method, e.g. '2' for 'graph'; times of another version are INCOMPARABLE."""
     return str(CHANGED_IN.get(timer, 1))
 
 
@@ -139,7 +139,7 @@ def _odd_numbers(value: Any, where: str) -> Iterator[str]:
 
 
 def _odd_times(answer: Any) -> Iterator[str]:
-    """Checks the records that statistics divide by and take logarithms of."""
+    """Yields a sentence for each implausible time, clock or count in `answer`, which statistics would divide by."""
     if isinstance(answer, Mapping):
         for item in answer.values():
             yield from _odd_times(item)

@@ -32,7 +32,7 @@ AUTO = "auto"
 
 
 def timer_names() -> tuple[str, ...]:
-    """Returns the names that a user may request."""
+    """Returns 'auto' and the names of all timers, which --attnperf-timer accepts."""
     return (AUTO, *(timer.name for timer in TIMERS))
 
 
@@ -79,7 +79,7 @@ def choose_timer(
 
 
 def _choose_usual(torch_device: str, cache_state: str, parts: CallParts | None) -> type[TimerKind]:
-    """Returns the timer that the rule chooses."""
+    """Returns the first timer of TIMERS that fits the device, the cache state and the kind of call."""
     on_cpu, in_parts = torch_device == "cpu", parts is not None
     waits = parts is not None and parts.host_sync and not on_cpu
     fit = [timer for timer in TIMERS if (timer.on_cpu, timer.in_parts, timer.waits) == (on_cpu, in_parts, waits)]
@@ -87,7 +87,7 @@ def _choose_usual(torch_device: str, cache_state: str, parts: CallParts | None) 
 
 
 def _find_timer(name: str) -> type[TimerKind]:
-    """Returns the timer of this name. Raises CaseFailedError if there is none."""
+    """Returns the timer class with this name. Raises CaseFailedError that lists the names if there is none."""
     for timer in TIMERS:
         if timer.name == name:
             return timer
@@ -115,7 +115,7 @@ def _reason_unusable(
 
 
 def _no_substitute(name: str, why: str, cache_state: str) -> str:
-    """Returns why no other timer replaces one whose capture failed."""
+    """Returns the message for a call that cannot be captured (`why`) and has no other timer, with what to do."""
     if cache_state == "cold":
         return (
             f"{why}; cold calls are timed by the {name!r} timer only, because a hot time must not pass for a cold one. "

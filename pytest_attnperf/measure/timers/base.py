@@ -115,7 +115,7 @@ class TimerMaterial:
         return self.copies()
 
     def require_parts(self) -> CallParts:
-        """Returns the parts of a call, for a timer that is `in_parts`."""
+        """Returns `parts`, for a timer that needs them (`TimerKind.in_parts`). Raises AssertionError without."""
         assert self.parts is not None, "a timer in parts is made for a call that has them"
         return self.parts
 
@@ -141,7 +141,7 @@ class TimerKind:
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Makes a timer of the material, not yet prepared; here one that needs no material."""
+        """Returns a new timer, not prepared yet; a subclass takes what it needs from `given`, this one nothing."""
         return cast(Timer, cls())
 
 

@@ -27,10 +27,8 @@ class CaptureFailedError(AttnperfError):
 
 
 def warm_up_for_capture(call: Call, stream: torch.cuda.Stream) -> None:
-    """Calls on the stream that will capture, as torch recommends, then once more with synchronisation forbidden.
-
-    Raises CaptureFailedError if the call synchronises with the host; found here, this needs no failed capture.
-    """
+    """Makes three calls on the stream that will capture, as torch recommends, and one more that must not synchronise.
+    Raises CaptureFailedError if the call synchronises with the host; found here, this needs no failed capture."""
     import torch
 
     current = torch.cuda.current_stream()
@@ -109,7 +107,7 @@ def new_graph() -> torch.cuda.CUDAGraph:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message; CUDA errors continue with advice on debugging."""
+    """Returns the first line of an error's message, or its type's name; CUDA errors go on with advice on debugging."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

@@ -46,7 +46,7 @@ class EventTimer(TimerKind):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Makes the timer as `TimerKind.make` does."""
+        """Returns an EventTimer, not prepared yet, with the reason and the clock stamps of `given`."""
         return cls(given.why, given.stamps())
 
     @property
@@ -88,7 +88,7 @@ class EventTimer(TimerKind):
         return times_us
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """Makes one eager call and waits for it."""
+        """Makes one eager call, waits for the GPU and returns the call's result; `poisoned` changes nothing here."""
         import torch
 
         assert self._call is not None, "prepare() comes first"
@@ -97,7 +97,7 @@ class EventTimer(TimerKind):
         return result
 
     def close(self) -> None:
-        """Drops the call."""
+        """Forgets the call and its last result."""
         self._call = self.last = None
 
     def _pair_us(self) -> float:

@@ -25,7 +25,7 @@ class EventFreshTimer(EventTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Makes the timer as `TimerKind.make` does."""
+        """Returns a timer, not prepared yet, with the parts of the call, the reason and the clock stamps of `given`."""
         parts = given.require_parts()
         return cls(parts.setup, parts.work, given.why, given.stamps())
 

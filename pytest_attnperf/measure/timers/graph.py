@@ -16,7 +16,7 @@ class GraphTimer(ReplayTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Makes the timer as `TimerKind.make` does."""
+        """Returns a GraphTimer, not prepared yet, with the clock stamps of `given`."""
         return cls(given.stamps())
 
     def prepare(self, call: Call, block_us: float) -> None:
@@ -38,7 +38,8 @@ class GraphTimer(ReplayTimer):
                 break
 
     def make_twin(self, call: Call) -> GraphTimer:
-        """Makes a timer of the same length for the same work on other tensors; it is warmed up and captured once."""
+        """Returns a timer for `call`, the same work on other tensors, with as many calls per block as this one.
+        The call is made once and then captured."""
         other = GraphTimer(self._clocks.stamps)
         other.calls_per_block, other.call_us = self.calls_per_block, self.call_us
         other._replay_host_us = self._replay_host_us

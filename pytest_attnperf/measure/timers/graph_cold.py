@@ -40,7 +40,7 @@ class GraphColdTimer(ReplayTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Makes the timer as `TimerKind.make` does."""
+        """Returns a timer, not prepared yet, over copies from `given`. Raises CaseFailedError if it can make none."""
         own = given.make_copies()
         return cls(own.calls, own.note, given.stamps())
 
@@ -65,9 +65,9 @@ class GraphColdTimer(ReplayTimer):
                 break
 
     def run_first(self, *, poisoned: bool = True) -> Any:
-        """Runs as `run_once`, but returns the result of the block's first call: the one on the first of `others`.
+        """Runs as `run_once`, but returns the result of the block's first call, the one on the first of `others`.
 
-        If the backend writes every result to one buffer of its own, that holds the last call's.
+        If the backend writes every result to one buffer of its own, it holds the last call's result by then.
         """
         self.run_once(poisoned=poisoned)
         return self._first
@@ -90,7 +90,7 @@ class CallRounds:
         self._made = 0
 
     def __call__(self) -> Any:
-        """Makes the next call."""
+        """Makes the next of the calls, in turn, and returns its result."""
         result = self._calls[self._made % len(self._calls)]()
         if not self._made:
             self.first = result

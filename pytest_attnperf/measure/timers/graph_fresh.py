@@ -39,7 +39,7 @@ class GraphFreshTimer(ReplayTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Makes the timer as `TimerKind.make` does."""
+        """Returns a GraphFreshTimer, not prepared yet, with the parts of the call and the clock stamps of `given`."""
         parts = given.require_parts()
         return cls(parts.setup, parts.work, given.stamps())
 
@@ -64,7 +64,8 @@ class GraphFreshTimer(ReplayTimer):
                 break
 
     def measure(self, pairs: int) -> list[float]:
-        """Queues all pairs behind a held stream, then waits once; returns microseconds per call."""
+        """Queues all pairs of blocks behind a kernel that holds the stream, and waits once at the end.
+        Returns microseconds per call of each measured block, without the time to prepare inputs."""
         import torch
 
         graph, clocks = self._require_graph(), self._clocks
@@ -138,7 +139,7 @@ def _count_allocated_bytes() -> int:
 
 
 def _count_affordable(bytes_each: int) -> int:
-    """Returns how many calls' inputs fit into MEMORY_SHARE of free memory; at least one."""
+    """Returns how many calls with inputs of `bytes_each` fit into a quarter of free GPU memory: 1 to 64."""
     import torch
 
     if bytes_each <= 0:

@@ -96,12 +96,12 @@ class HostTimer(TimerKind):
         return per_call_us
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """Makes one call."""
+        """Makes one call and returns its result; `poisoned` changes nothing here."""
         assert self._call is not None, "prepare() comes first"
         return self._call()
 
     def close(self) -> None:
-        """Drops the call."""
+        """Forgets the call and its last result."""
         self._call = self.last = None
 
     def _calls_us(self, calls: int) -> float:
@@ -126,7 +126,7 @@ class Waited:
         self._thread = 0
 
     def __call__(self) -> int:
-        """Returns nanoseconds; only differences are meaningful."""
+        """Returns the waiting time so far in nanoseconds; only differences are meaningful. 0 if it cannot be read."""
         if self._thread != threading.get_ident():
             self._open_file()
         if self._file is None:
@@ -145,7 +145,7 @@ class Waited:
             self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the Linux file with the waiting time, if it is open."""
         if self._file is not None:
             os.close(self._file)
         self._file = None

@@ -36,18 +36,18 @@ class HostColdTimer(HostTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Makes the timer as `TimerKind.make` does."""
+        """Returns a timer, not prepared yet, over copies from `given`. Raises CaseFailedError if it can make none."""
         own = given.make_copies()
         return cls(own.calls, own.note)
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Prepares as `HostTimer.prepare` does, with calls that take turns."""
+        """Warms up and chooses the length of a block, with calls that rotate over the copies and the call itself."""
         self._own = call
         calls = itertools.cycle((*self._others, call))
         super().prepare(lambda: next(calls)(), block_us)
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """Makes one call on the case's own inputs."""
+        """Makes one call on the case's own inputs, not on a copy, and returns its result."""
         assert self._own is not None, "prepare() comes first"
         return self._own()
 

@@ -42,12 +42,12 @@ class HostFreshTimer(HostTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Makes the timer as `TimerKind.make` does."""
+        """Returns a timer, not prepared yet, that calls `setup` and `work` of the parts in `given`."""
         parts = given.require_parts()
         return cls(parts.setup, parts.work)
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """Makes one call on its own prepared inputs and waits for it."""
+        """Makes one call on inputs that are made for it, waits for it, and returns its result."""
         result = super().run_once(poisoned=poisoned)
         self._wait()
         return result
@@ -75,7 +75,7 @@ class HostSyncTimer(HostFreshTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Makes the timer as `TimerKind.make` does."""
+        """Returns a timer, not prepared yet, that waits for the GPU before each clock reading."""
         import torch
 
         parts = given.require_parts()

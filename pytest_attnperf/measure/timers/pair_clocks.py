@@ -14,10 +14,10 @@ class Stamps(Protocol):
         """Queues a stamp on the current stream."""
 
     def read_clocks_mhz(self) -> list[float]:
-        """Returns, after a synchronisation, the mean clock between consecutive stamps in MHz, and forgets them."""
+        """Returns the mean MHz between consecutive stamps, [] if any is unknown; call it after a synchronisation."""
 
     def discard(self) -> None:
-        """Forgets all stamps."""
+        """Forgets all stamps taken so far without reading them."""
 
 
 class PairClocks:
@@ -38,7 +38,7 @@ class PairClocks:
             self.stamps.discard()
 
     def stamp(self) -> None:
-        """Queues a stamp, and measures `host_us`."""
+        """Queues a stamp and stores the host's time for it in `host_us`; does nothing without stamps."""
         if self.stamps is None:
             return
         begin = time.perf_counter()

@@ -66,7 +66,7 @@ class ProfilerTimer(TimerKind):
         return [sum_measured_us(trace.profile_events(self._run_pair)) / self.calls_per_block for _ in range(pairs)]
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """Makes one eager call and waits for it."""
+        """Makes one eager call, waits for the GPU and returns the call's result; `poisoned` changes nothing here."""
         import torch
 
         assert self._call is not None, "prepare() comes first"
@@ -75,11 +75,12 @@ class ProfilerTimer(TimerKind):
         return result
 
     def close(self) -> None:
-        """Drops the call."""
+        """Forgets the call."""
         self._call = None
 
     def _run_pair(self) -> None:
-        """Runs each block behind a hold; the second hold also marks the start of the measured block."""
+        """Runs an unmeasured and a measured block, each behind a kernel that holds the stream while calls are queued.
+        In the profile the second such kernel marks the start of the measured block."""
         call = self._call
         assert call is not None, "prepare() comes first"
         for _ in range(2):
@@ -89,8 +90,9 @@ class ProfilerTimer(TimerKind):
 
 
 def sum_measured_us(events: Iterable[dict[str, Any]]) -> float:
-    """Returns the total microseconds of GPU work after the second hold; `events` are those of a Chrome trace.
+    """Returns the total microseconds of GPU work after the second kernel that holds the stream, which marks the block.
 
+    events   of a Chrome trace
     Raises CaseFailedError if there are not two holds, or nothing ran after the second.
     """
     work = sorted((event for event in events if event.get("cat") in trace.KINDS), key=lambda event: float(event["ts"]))

@@ -25,7 +25,7 @@ _ESTIMATE_REPLAYS = 3
 
 
 def is_long_enough(wanted: int, calls: int) -> bool:
-    """Tells whether a block of `calls` calls is close enough to `wanted` calls."""
+    """Tells whether `wanted` is 0.8 to 1.25 times `calls`: then a block of `calls` calls is not captured again."""
     return _ENOUGH[0] <= wanted / calls <= _ENOUGH[1]
 
 
@@ -51,7 +51,8 @@ class ReplayTimer(TimerKind):
         self._replay_host_us = 0.0
 
     def measure(self, pairs: int) -> list[float]:
-        """Queues all pairs behind a held stream, then waits once; returns microseconds per call."""
+        """Queues all pairs of blocks behind a kernel that holds the stream, and waits once at the end.
+        Returns microseconds per call of each measured block."""
         import torch
 
         graph, clocks = self._require_graph(), self._clocks
@@ -72,11 +73,11 @@ class ReplayTimer(TimerKind):
         return [elapsed_us(start, end) / self.calls_per_block for start, end in events]
 
     def read_graph_content(self) -> graph_nodes.GraphContent:
-        """Reads what the graph holds, all its calls together. Raises UnreadableGraphError."""
+        """Reads the kernels and copies in the whole block's graph. Raises UnreadableGraphError if it cannot be read."""
         return graph_nodes.read_graph_content(self._require_graph())
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """Fills static results with NaN if `poisoned`, replays the block once, and returns its last result."""
+        """Replays the block once and returns its last result, which is first filled with NaN if `poisoned`."""
         import torch
 
         for tensor in poison.tensors_in(self._static_results()) if poisoned else ():
@@ -93,11 +94,11 @@ class ReplayTimer(TimerKind):
         self._graph = None
 
     def _replay(self) -> None:
-        """Replays the block, and what it needs before."""
+        """Queues one replay of the block; a subclass also queues what its inputs need before."""
         self._require_graph().replay()
 
     def _static_results(self) -> Any:
-        """Returns every raw result that stays in its own memory."""
+        """Returns the raw results that every replay writes to the same memory: here that of the last call."""
         return self._result
 
     def _require_graph(self) -> torch.cuda.CUDAGraph:

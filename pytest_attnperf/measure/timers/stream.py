@@ -22,7 +22,7 @@ _MARGIN = 1.5
 
 @functools.cache
 def side_stream() -> torch.cuda.Stream:
-    """Returns the process's one stream for captures, which the default stream refuses; each has cuBLAS workspace."""
+    """Returns the process's only stream for captures: the default one refuses them, and each takes cuBLAS workspace."""
     stream: torch.cuda.Stream = _torch_cuda().Stream()
     return stream
 
