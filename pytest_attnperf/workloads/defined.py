@@ -19,7 +19,8 @@ LEARNED = (TENSORS, PLANTS)
 
 
 def drop_unrecorded(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns our definition without fields that theirs lacks because an earlier version recorded it."""
+    """Returns our definition without the fields in LEARNED that theirs lacks, because an earlier version recorded it:
+    they must not count as a difference."""
     return {field: value for field, value in ours.items() if field not in LEARNED or field in theirs}
 
 
