@@ -166,7 +166,8 @@ class _Rows:
     keys: set[int] = field(default_factory=set)
 
     def take_row(self, task: Task, head: int, rng: random.Random) -> int | None:
-        """Reserves a row for the task in this head, and returns it; None if every row is another's key, or full."""
+        """Reserves a row of the task for its plant in this head, and returns the row; None if none is free, or if the
+        token of the key is itself planted."""
         rows, key = task
         own = key - self.past
         diagonal = own in rows

@@ -64,7 +64,8 @@ Task = tuple[range, int]
 
 
 def list_edges(length: int) -> list[int]:
-    """Returns positions at edges of a sequence, at most 26, ordered: 0, the last, both sides of tile edges."""
+    """Returns, in order, at most 26 positions where kernels fail: the first, the last, and both sides of some tile
+    edges."""
     found = {0, length - 1}
     for tile in TILES:
         for edge in (tile, (length // 2) // tile * tile, (length - 1) // tile * tile):
@@ -159,7 +160,8 @@ def _make_loud(
     seed: int,
     above: float,
 ) -> None:
-    """Makes one of a few planted rows loud: the first that sees its planted key and has no similar third key."""
+    """Changes one planted row of q, in place, so that its scores overflow exp in fp32: one that sees its planted key
+    and has no similar third key. Tries LOUD_TRIES rows, and changes none if all fail."""
     rng, (heads, head_dim) = random.Random(f"loud row {seed}"), q.shape[2:]
     seen = [
         (lane, item)
@@ -181,9 +183,9 @@ def _make_loud(
 def _group_by_lane(
     seq_q: int, seq_kv: int, batch: int, heads: int, *, causal: bool, seed: int, window: int, slopes: Sequence[float]
 ) -> list[tuple[list[int], list[Plant]]]:
-    """Returns (lanes, their plan), also for plans without a lane; lane = batch index * heads + head.
-
-    With slopes every head has its own plans, from its own seed.
+    """Returns (lanes, the plants that these take), also for plants that no lane takes; lane = batch index * heads +
+    head.
+    With ALiBi `slopes` every head has its own plants, from its own seed.
     """
     kinds = [(seed, 0, range(batch * heads))]
     if slopes:
@@ -198,8 +200,7 @@ def _group_by_lane(
 
 def plant_strangers(q: torch.Tensor, k: torch.Tensor, slices: Sequence[tuple[slice, slice]], *, seed: int) -> None:
     """Aligns a row of every packed sequence with the first key of the next one, and its first row with the last key of
-    the one before, in place: q (Tq, H, D), k (Tk, Hk, D), `slices` the rows and keys of every sequence.
-
+    the one before, in place. q is (Tq, H, D), k (Tk, Hk, D); `slices` are (rows, keys) of every sequence.
     A row that sees a key of another sequence then shows. These plants use one head each, and replace those of
     `plant_keys` there. With a single head there is none of the second kind; a single row of a single head is not
     changed.
@@ -221,23 +222,26 @@ def plant_strangers(q: torch.Tensor, k: torch.Tensor, slices: Sequence[tuple[sli
 
 
 def target_score(keys_seen: int, head_dim: int) -> tuple[float, float]:
-    """Returns (t, c) of `plant_keys` without ALiBi or bias: a planted key's score, and its length / sqrt(D)."""
+    """Returns (t, c), without ALiBi or bias, for rows that see `keys_seen` keys: the score that gives a key most of the
+    weight, and the length of such a key / sqrt(D), at least 1."""
     above = math.log(keys_seen) + MARGIN
     return _compute_target(above, above, head_dim), _compute_stretch(above, head_dim)
 
 
 def _effective_dim(highest: float, head_dim: int) -> float:
-    """Returns c^2 D. t - t^2 / 2D = above needs D >= 2 * above; a quarter more keeps away from the double root."""
+    """Returns c^2 D, c being a planted key's length / sqrt(D): D, or more if `highest` is large. t - t^2 / 2D = above
+    needs D >= 2 * above; a quarter more keeps away from the double root."""
     return max(float(head_dim), 2.5 * highest)
 
 
 def _compute_stretch(highest: float, head_dim: int) -> float:
-    """Returns the length of a planted key in units of sqrt(D), for the highest of all scores."""
+    """Returns c, a planted key's length / sqrt(D), 1 or more; `highest` is the largest `above` (see
+    `_compute_target`)."""
     return math.sqrt(_effective_dim(highest, head_dim) / head_dim)
 
 
 def _compute_target(above: float, highest: float, head_dim: int) -> float:
-    """Returns the score t of a planted key that is `above` + t^2 / 2 c^2 D."""
+    """Returns the score t of a planted key that solves t = above + t^2 / (2 c^2 D); `above` is ln n + MARGIN."""
     effective = _effective_dim(highest, head_dim)
     return effective - math.sqrt(effective * effective - 2.0 * effective * above)
 
@@ -259,7 +263,7 @@ class _Mask:
 
     @property
     def rows(self) -> range:
-        """Rows that see a key."""
+        """Rows that see at least one key."""
         return range(max(0, -self.offset) if self.causal else 0, self.seq_q)
 
     @property
@@ -268,7 +272,7 @@ class _Mask:
         return max(0, self.offset - self.window + 1) if self.window else 0
 
     def rows_seeing(self, key: int) -> range:
-        """Returns the rows that see the key and are within the reach."""
+        """Returns the rows that see the key and are within `reach` keys of it."""
         own = key - self.offset
         first = max(0, own if self.causal else own - self.reach)
         return range(first, min(self.seq_q, own + self.reach + 1, own + (self.window or self.seq_kv + self.seq_q)))
@@ -279,8 +283,8 @@ class _Mask:
         return range(max(0, row + self.offset - self.window + 1) if self.window else 0, last + 1)
 
     def alibi_logsum(self, item: Plant, slope: float) -> float:
-        """Returns what ALiBi subtracts from the planted key's score, plus ln n. n is the sum of exp(-slope distance)
-        over the keys that the row sees."""
+        """Returns what ALiBi subtracts from the planted key's score, plus ln n; n is the sum of exp(-slope distance)
+        over the keys that the plant's row sees."""
         position = item.row + self.offset
         return slope * abs(position - item.key) + math.log(alibi_sum(slope, position, self.keys_seen(item.row)))
 
@@ -315,7 +319,8 @@ def _plans_of_side(
 
 
 def _one_of_each(kinds: list[list[Task]], avoid: Task, rng: random.Random) -> list[Task]:
-    """Chooses a task of each kind, on different rows if possible, and then, if possible, not on the row of `avoid`."""
+    """Returns, shuffled, one task of each kind, on different rows if possible, and then, if possible, not on the row of
+    `avoid`."""
     chosen: list[Task] = []
     for kind in sorted(filter(None, kinds), key=len):  # the one with the fewest rows has the first choice
         own = [task for task in kind if all(task[0] != other for other, _ in chosen)] or kind
@@ -325,7 +330,7 @@ def _one_of_each(kinds: list[list[Task]], avoid: Task, rng: random.Random) -> li
 
 
 def _list_seen_tasks(mask: _Mask) -> list[Task]:
-    """Returns (rows that see the key, key) for every edge of the keys, in order."""
+    """Returns (rows that see the key, key) for every key at an edge that some row sees, in the order of keys."""
     first = mask.first_key
     keys = set(list_edges(mask.seq_kv)) | {first + key for key in list_edges(mask.seq_kv - first)}
     return [(rows, key) for key in sorted(keys) if (rows := mask.rows_seeing(key))]
@@ -346,9 +351,9 @@ def _list_pinned_tasks(mask: _Mask, beyond: int) -> list[list[Task]]:
 
 
 def _place_tasks(tasks: list[Task], room: int, reserved: set[int], rng: random.Random) -> list[Plant]:
-    """Gives each task a free row of its range, in order, until the rows are used up; leaves out tasks without one.
-
-    room       number of rows
+    """Gives each task (rows, key) a free one of its rows, in order; returns these plants. Tasks without a free row are
+    left out.
+    room       number of rows; it stops when all are used
     reserved   rows that some task needs: others take them only if nothing else is free
     """
     used: set[int] = set()

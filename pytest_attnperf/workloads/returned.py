@@ -17,11 +17,9 @@ OUT = "out"
 
 
 def name_outputs(returned: Any, device: torch.device | str | None = None, *, keep_graph: bool = False) -> Outputs:
-    """Names the results of a call; leaves out None at any depth.
-
+    """Returns the results of a call by name; leaves out None at any depth.
     A tensor is 'out'; those of a tuple or list are 'out0', 'out1' ... by position; those of a dict, dataclass or named
     tuple have its keys or fields. Nested names are joined: 'state.k', 'state0'.
-
     Tensors are detached unless `keep_graph`: the same memory without the autograd graph. Python numbers become new
     tensors on `device`: float in torch's default dtype, int in int64, bool in bool. Anything else is returned
     unchanged, for the caller to reject.
@@ -61,12 +59,16 @@ def fields_of(value: Any) -> Mapping[str, Any] | None:
 
 
 def elements_of(value: tuple[Any, ...] | list[Any]) -> Iterator[Any]:
-    """Iterates over the stored elements of a tuple or list, whatever a subclass does."""
+    """Iterates over the elements that a tuple or list stores, even if its class overrides iteration."""
     return tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value)
 
 
 def _name_tensors(name: str, within: str, value: Any, device: torch.device | str | None) -> Iterator[tuple[str, Any]]:
-    """Yields pairs of name and tensor. `within` is the name of the container of `value`, '' at the top."""
+    """Yields (name, tensor) for `value`, or for each of its parts at any depth; numbers become tensors, other objects
+    stay.
+    name     name of `value` if it is a tensor
+    within   name of the container that holds it, '' at the top
+    """
     import torch
 
     if value is None:
