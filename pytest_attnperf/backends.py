@@ -85,9 +85,7 @@ class Pipeline:
 
     def __call__(self, *tensors: torch.Tensor) -> Tensors:
         """Runs all stages in order on `tensors`, which are named by `inputs`; returns the values named in `outputs`, in
-        order.
-        Each stage's values replace or join those so far; the names in its `frees` are dropped after it.
-        """
+        order. Each stage's values replace or join those so far; the names in its `frees` are dropped after it."""
         values = self.name_arguments(tensors)
         for stage in self.stages:
             values.update(stage.run(values))
@@ -259,17 +257,13 @@ class Pinnable(Protocol):
 
     def replay_config(self, config: Mapping[str, str]) -> Backend:
         """Returns this backend with its choices fixed to `config` (a stored `Prepared.config`, and what autotuners
-        chose).
-        Raises UsageError when the configuration cannot be replayed, saying what is missing.
-        """
+        chose). Raises UsageError when the configuration cannot be replayed, saying what is missing."""
 
 
 def replay_choice(backend: Backend, config: Mapping[str, str]) -> Backend:
     """Returns the backend with its own choice replayed from a stored configuration, or unchanged if it makes no choice.
-
     `measure.pinned_backend.pin` calls this first, and then replays the autotuners that the backend uses. Raises
-    UsageError as `Pinnable.replay_config` does.
-    """
+    UsageError as `Pinnable.replay_config` does."""
     return backend.replay_config(config) if isinstance(backend, Pinnable) else backend
 
 

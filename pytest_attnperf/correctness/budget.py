@@ -144,8 +144,7 @@ SHOWN_DIGITS = 6
 
 def shorten_figures(figures: ErrorFigures) -> ErrorFigures:
     """Returns the figures rounded to the stored digits; drops the elements around the worst one if the output is right.
-    Rounding never changes whether an error is within its budget.
-    """
+    Rounding never changes whether an error is within its budget."""
     errors = [_round_pair(error, budget) for error, budget in figures.budgets]
     (max_error, max_budget), (rms_error, rms_budget), (line_error, line_budget) = errors
     got, expected = _round_apart(figures.worst_got, figures.worst_expected)

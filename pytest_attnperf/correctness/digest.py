@@ -64,6 +64,7 @@ def compute_input_digests(names: Sequence[str], inputs: Tensors) -> dict[str, Di
 
 def _project_stretch(values: torch.Tensor, first: int, columns: torch.Tensor) -> torch.Tensor:
     """Returns the sum of consecutive elements, each times its pseudo-random sign, as a tensor of shape ().
+
     first     position of the first element within the whole tensor, a multiple of ROW
     columns   the signs of the ROW columns; those of rows are made here
     """

@@ -151,6 +151,7 @@ class Decoys:
     def _list_spread_problems(self, inputs: Tensors, number: int, base: Tensors) -> list[str]:
         """Returns a problem, in words, if changing one element of input `number` changes more elements of a converted
         tensor than that tensor could hold copies of it; [] otherwise.
+
         base   what `convert` gives for the unchanged inputs
         """
         other = _replace_input(inputs, number, _change_one(inputs[number]))
@@ -169,6 +170,7 @@ class Decoys:
     ) -> list[str]:
         """Returns a problem if converted elements depend on input `number` and on an earlier one, or are not
         proportional to it.
+
         base      what `convert` gives for the unchanged inputs
         touched   for each converted tensor, a mask of the elements that earlier inputs reach; extended by this input's
         """
@@ -198,6 +200,7 @@ class Decoys:
     def _find_changes(self, inputs: Tensors, other: Tensors, base: Tensors) -> tuple[Tensors, Tensors]:
         """Returns (a mask per converted tensor: which elements differ between `base` and `other`; the tensors of
         `other`).
+
         `base` is what `convert` gives for `inputs`; `other` are inputs of which some were changed.
         A backend's own forward pass may leave memory unwritten, or sum in any order, so that its tensors differ between
         equal runs. Then each conversion is made twice, in another order than that in which memory is reused.
@@ -263,8 +266,7 @@ def _mark_outstanding(
     one: torch.Tensor, other: torch.Tensor, other_again: torch.Tensor, again: torch.Tensor
 ) -> torch.Tensor:
     """Marks the elements in which `one` and `other` differ, by much more than `again` differs from `one`, if it does.
-    `other_again` and `again` are second conversions of the same inputs as `other` and `one`.
-    """
+    `other_again` and `again` are second conversions of the same inputs as `other` and `one`."""
     import torch
 
     if len({tensor.shape for tensor in (one, other, other_again, again)}) > 1:
@@ -297,6 +299,7 @@ def _find_statistics(masks: Tensors, count: int) -> set[int]:
 def count_strays(seen: tuple[torch.Tensor, ...], changed: torch.Tensor, dtype: torch.dtype) -> int:
     """Returns how many of the sampled changed elements are not proportional to the input. Returns 0 if at most SHARE of
     them are not, for 8-bit types, for shapes or dtypes that differ, and where few different values mean quantisation.
+
     seen      the tensors converted from the input times each of FACTORS
     changed   marks the elements that depend on the input
     dtype     the input's dtype

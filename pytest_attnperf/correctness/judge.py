@@ -63,9 +63,7 @@ class Judge:
 
     def watch(self, raw: Any) -> None:
         """Remembers the tensors in what a call returned, e.g. a graph's static outputs, to fill them with NaN before a
-        check.
-        Inputs and the judge's own references are skipped, should a call return them.
-        """
+        check. Inputs and the judge's own references are skipped, should a call return them."""
         self._returned += self._results_in(raw)
 
     def check_call(
@@ -201,10 +199,8 @@ class Judge:
 
     def check_apart(self, run: Callable[[], Any], *, seed: int) -> CheckReport:
         """Judges another way to compute the results, called by `run`, on the planted inputs of `seed`; returns its
-        report.
-        Other inputs must have been judged just before, so that a kept result is wrong. Outputs watched so far stay
-        watched.
-        """
+        report. Other inputs must have been judged just before, so that a kept result is wrong. Outputs watched so far
+        stay watched."""
         watched = self._returned
         report = self.check_call(APART, run, seed=seed, planted=True)
         self._returned = [*watched, *self._returned]
@@ -231,6 +227,7 @@ class Judge:
     ) -> Generator[None, Any, tuple[list[str], list[ErrorFigures]]]:
         """Poisons outputs, yields for a call, and judges what it returned and wrote; returns (problems in words, error
         figures).
+
         The inputs are as in `loaded` afterwards.
         poisoned   whether known outputs are filled with NaN before the call
         twice      judge a second call on the inputs as the first call left them: timed calls run on what the previous

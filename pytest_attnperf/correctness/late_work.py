@@ -50,6 +50,7 @@ that were returned but are not read do not count, or a large unused one would bu
 
 def list_problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors = ()) -> list[str]:
     """Returns problems, in words, if `outputs` does more than rearrange `raw`; `raw` is changed meanwhile and restored.
+
     raw       what a call returned
     outputs   `Prepared.outputs`, restricted to outputs that are judged
     written   inputs that a call writes to, which `outputs` may read, too
@@ -80,6 +81,7 @@ def list_problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors 
 
 def list_late_writes(returned: list[tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
     """Returns a problem, in words, if a tensor changed after the call had returned it; [] otherwise.
+
     returned   pairs (the returned tensor, a copy made when the call returned)
     """
     changed = [number for number, (now, before) in enumerate(returned) if not poison.is_bit_equal(now, before)]
@@ -190,6 +192,7 @@ def _count_nans(outputs: Outputs) -> dict[str, int]:
 def list_unfounded(raw: Any, outputs: Callable[[Any], Outputs], returned: Tensors) -> list[str]:
     """Returns a problem, in words, if a floating-point output does not depend on `returned`: the tensors in `raw`, and
     those written in place. All of them are overwritten meanwhile, and restored.
+
     Elements of 0 and infinity, and outputs with one other value only, may be padding. A Python number may have been
     returned as it is. Where NaN alone does not explain an output, integers are reversed too: they may be indices.
     """

@@ -50,6 +50,7 @@ class LeftBehind:
 def watch_settings(changes: list[LeftBehind], torch_device: str) -> Iterator[None]:
     """Restores process-wide settings that the block changed, and appends one `LeftBehind` for each of them to
     `changes`.
+
     If a setting changed, an exception of the block is raised as CaseFailedError, which names the settings.
     CaseFailedError
     and UnsupportedError, which already say how the case failed, are passed on unchanged.

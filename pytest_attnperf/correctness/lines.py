@@ -76,6 +76,7 @@ class LineBudget:
     def compute_allowed(self, multiplier: float, eps: float) -> torch.Tensor:
         """Returns the allowed root mean square error of each line (formula: module docstring), in the units of the
         output.
+
         multiplier   the tolerance's factor on the plain computation's error
         eps          rounding step of the output type at 1
         """
@@ -123,6 +124,7 @@ def find_worst_line(
     got: torch.Tensor, reference: torch.Tensor, lines: Lines, multiplier: float, eps: float
 ) -> WorstLine | None:
     """Returns the row, column or other line with the largest error relative to its budget; None if no line is judged.
+
     All elements must be finite.
     lines        budgets by kind of line, of `measure_lines`
     multiplier   the tolerance's factor on the plain computation's error

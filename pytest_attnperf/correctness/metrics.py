@@ -195,10 +195,8 @@ def describe_constant(name: str, value: float) -> str:
 @functools.cache
 def rounding_step(dtype: torch.dtype) -> float:
     """Returns the distance from 1 to a dtype's next larger number: 2^-10 for f16, 2^-7 for bf16; 0 for integers and
-    bool.
-    Reads it from the bits of 1, because `torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3 (torch 2.13), half of what two
-    bits of mantissa give (2^-2).
-    """
+    bool. Reads it from the bits of 1, because `torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3 (torch 2.13), half of
+    what two bits of mantissa give (2^-2)."""
     import torch
 
     if not dtype.is_floating_point:

@@ -174,6 +174,7 @@ class _Walk:
 
     def visit_value(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
         """Adds to `found` the tensors that are reached from one object, up to DEPTH_MOST levels deep.
+
         name    what tensors are called in messages
         names   attributes and globals that the code referring to the object uses; only these are visited
         """

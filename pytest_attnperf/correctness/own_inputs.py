@@ -44,6 +44,7 @@ class OwnInputs:
     def load(self, inputs: Tensors) -> tuple[Tensors, list[str]]:
         """Loads canonical inputs into the backend's memory; returns (copies that the backend never sees, problems in
         words).
+
         If a tensor that a call must write to has a wrong layout, nothing is loaded, and there are no copies. Raises
         WorkloadError when `in_place` names inputs that do not exist, or `inputs` share memory differently than before.
         """
@@ -119,9 +120,7 @@ class OwnInputs:
 
     def name_outputs(self, names: Iterable[str], taken: dict[int, torch.Tensor]) -> Outputs:
         """Returns {output name: part}: the last of `names`, all outputs of the reference, belong to the parts in
-        `taken`, in order.
-        Raises WorkloadError when there are fewer outputs than inputs to write to.
-        """
+        `taken`, in order. Raises WorkloadError when there are fewer outputs than inputs to write to."""
         known = tuple(names)
         if len(known) < len(taken):
             raise WorkloadError(

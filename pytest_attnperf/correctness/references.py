@@ -79,10 +79,8 @@ class Expected:
             _flip_bits(self.sealed)
 
     def measure_coarseness(self) -> dict[str, float]:
-        """Returns {output: RMS error of the plain computation / RMS of the reference} for floating-point outputs.
-        It is at least half a rounding step of the output, the least budget. Outputs that are only rounding are left
-        out.
-        """
+        """Returns {output: RMS error of the plain computation / RMS of the reference} for floating-point outputs. It is
+        at least half a rounding step of the output, the least budget. Outputs that are only rounding are left out."""
         import torch
 
         with self.reveal() as readable:
@@ -174,6 +172,7 @@ def _make_expected(workload: Workload, inputs: Tensors, seed: int, planted: bool
 def count_draws(elements: int, flops: float | None, inputs_elements: int = 0) -> int:
     """Returns the number of seeds over which a yardstick is measured: 1 for large problems, up to DRAWS_MAX for small
     ones.
+
     elements          of the smallest output
     flops             of one call, which limit the draws beyond the first; None if unknown
     inputs_elements   of all inputs, which limit them where `flops` is not known; 0 means no limit
@@ -185,10 +184,8 @@ def count_draws(elements: int, flops: float | None, inputs_elements: int = 0) ->
 
 
 def estimate_spread(elements: int) -> float:
-    """Returns the ratio of the largest of ELEMENTS_MIN rounding errors to the largest of `elements`; at least 1.
-
-    The largest of n normal errors is about sqrt(2 ln n) standard deviations.
-    """
+    """Returns the ratio of the largest of ELEMENTS_MIN rounding errors to the largest of `elements`; at least 1. The
+    largest of n normal errors is about sqrt(2 ln n) standard deviations."""
     if elements >= ELEMENTS_MIN:
         return 1.0
     return min(SPREAD_MOST, math.sqrt(math.log(ELEMENTS_MIN) / math.log(max(2, elements))))
@@ -234,10 +231,8 @@ def _require_conditioned(
     workload: Workload, inputs: Tensors, reference: Outputs, name: str, yardstick: Yardstick
 ) -> None:
     """Raises BadReferenceError if the plain error of output `name` is above WEAK_SHARE of the result, so that zeros
-    could pass.
-    An output that is zero except for rounding has no precision to require, e.g. the gradient of an input that a softmax
-    ignores.
-    """
+    could pass. An output that is zero except for rounding has no precision to require, e.g. the gradient of an input
+    that a softmax ignores."""
     size = _measure_size(reference[name])
     if not reference[name].is_floating_point() or not yardstick.rms_error > WEAK_SHARE * size:
         return

@@ -158,6 +158,7 @@ APART = 0.25
 def compare_hot_calls(tensors: Tensors, skip: Collection[int], call: Callable[[], list[torch.Tensor]]) -> list[str]:
     """Makes CALLS calls in a row on changing inputs, then two after a pause on the last inputs; returns, in words, each
     result in which the last hot call differs from those. Restores the inputs.
+
     tensors   the inputs that a call reads, at their place in memory
     skip      numbers of the inputs that must not be changed
     call      makes a call, and returns copies of everything that it returned or wrote

@@ -39,6 +39,7 @@ class Results:
     ) -> tuple[list[str], list[ErrorFigures]]:
         """Returns (problems in words: missing outputs, wrong type, shape or memory; error figures of each comparable
         output).
+
         check     name of the check, with which every problem starts
         written   copies of what the call wrote in place, by number of the input
         """
@@ -54,6 +55,7 @@ class Results:
 
     def _read_outputs(self, check: str, raw: Any, expected: Expected, written: Outputs) -> tuple[list[str], Outputs]:
         """Returns (problems in words, the outputs that can be compared, by name); sets `unnamed` and `strided`.
+
         written   copies of what the call wrote in place, by name of the output
         """
         import torch

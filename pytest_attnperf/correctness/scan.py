@@ -149,9 +149,7 @@ def find_violations(
     got: torch.Tensor, reference: torch.Tensor, allowed: Allowed
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Returns (count, smallest index, largest index, both per dimension) of the elements beyond their budget, or NaN or
-    Inf unlike the reference.
-    Returns (0, (), ()) if there are none.
-    """
+    Inf unlike the reference. Returns (0, (), ()) if there are none."""
     import torch
 
     mask = torch.empty(got.numel(), dtype=torch.bool, device=got.device)
@@ -173,9 +171,7 @@ def read_neighbours(
     got: torch.Tensor, reference: torch.Tensor, place: tuple[int, ...], reach: int
 ) -> tuple[int, list[float], list[float]]:
     """Returns (index of the first in its row, values of `got`, of `reference`): up to `reach` elements each side of
-    `place`, along the last dimension.
-    Integers stay integers, so that 2^53 and 2^53 + 1 differ.
-    """
+    `place`, along the last dimension. Integers stay integers, so that 2^53 and 2^53 + 1 differ."""
     import torch
 
     if not place:

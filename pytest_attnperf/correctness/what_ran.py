@@ -51,11 +51,9 @@ def list_problems(trace: Trace, declares: Declares, backend: str) -> list[str]:
 
 
 def list_differences(now: Sequence[Launch], stored: Sequence[Launch]) -> list[str]:
-    """Lists what ran now but not when the baseline was recorded, and the reverse; empty when nothing differs.
-
-    A kernel under another name counts as renamed where its machine code is known to be the same. Machine code that is
-    unknown on one side (`isa_hash` '') is not compared.
-    """
+    """Lists what ran now but not when the baseline was recorded, and the reverse; empty when nothing differs. A kernel
+    under another name counts as renamed where its machine code is known to be the same. Machine code that is unknown on
+    one side (`isa_hash` '') is not compared."""
     ours, theirs = _group_by_name(now), _group_by_name(stored)
     names = _find_renamed(ours, theirs)
     gone = [launches for name, launches in theirs.items() if name not in ours and name not in names.values()]
@@ -198,9 +196,7 @@ def _group_by_name(launches: Iterable[Launch]) -> _ByName:
 
 def _find_renamed(ours: _ByName, theirs: _ByName) -> dict[_Name, _Name]:
     """Returns {our name: their name} of kernels that each side lacks under the other's name and whose known code is
-    equal.
-    Names that share one machine code with another name are left out, because the match is ambiguous.
-    """
+    equal. Names that share one machine code with another name are left out, because the match is ambiguous."""
     found: dict[_Name, _Name] = {}
     added = [name for name in ours if name not in theirs]
     gone = [name for name in theirs if name not in ours]

@@ -57,9 +57,7 @@ def sample_run(
     verdicts: Sequence[Verdict] = MIX,
 ) -> RunResult:
     """Returns the results of a made-up gating run of `cases` prefill cases, equal for equal arguments; verdicts are
-    drawn from `verdicts`.
-    Raises ValueError for more cases than there are shapes.
-    """
+    drawn from `verdicts`. Raises ValueError for more cases than there are shapes."""
     draw = random.Random(seed)
     device = DeviceInfo("cuda", "sm_90", product, product, 132, 141 << 30, "GPU-sample")
     fingerprint = Fingerprint(

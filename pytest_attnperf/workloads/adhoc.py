@@ -122,10 +122,8 @@ class AdHoc:
 
     def definition(self) -> dict[str, Any]:
         """Returns the name, figures and source of the functions, as builtins; fields at their default are left out.
-
         That holds for all fields from `cache_state` on, because baselines store this. Once inputs have been made, it
-        says what they are like, and whether their own function plants them.
-        """
+        says what they are like, and whether their own function plants them."""
         unusual: dict[str, Any] = {}
         if self.non_finite_outputs:
             unusual["non_finite_outputs"] = sorted(self.non_finite_outputs)
@@ -153,9 +151,8 @@ class AdHoc:
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Returns the tensors of `make_inputs_fn`, then the incoming gradients; with `planted`, single elements are
-        made large where the problem allows it (else `unplanted` says why not).
-        Raises WorkloadError when it gives anything but tensors on `device`, or the same for another seed.
-        """
+        made large where the problem allows it (else `unplanted` says why not). Raises WorkloadError when it gives
+        anything but tensors on `device`, or the same for another seed."""
         own = self._make_own_inputs(seed, device, planted=planted)
         if not self.learned.count:
             self.learned.learn(own)

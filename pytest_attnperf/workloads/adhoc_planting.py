@@ -139,6 +139,7 @@ class Planting:
     def look_at_own(self, planted: Tensors, made: Callable[[], Tensors]) -> None:
         """Sets `unplanted` if inputs(), called with planted=True, gave the same as without. Checks once only, because
         making inputs may take long.
+
         planted   what inputs() gave with planted=True
         made      makes the inputs of the same seed without planting
         """

@@ -62,9 +62,7 @@ class Reference:
 
     def learn(self, inputs: Tensors) -> None:
         """Records what `inputs`, the function's own, are like: number, shapes, dtypes; and which outputs have
-        gradients, by one run.
-        Raises WorkloadError when `in_place` names an input that does not exist.
-        """
+        gradients, by one run. Raises WorkloadError when `in_place` names an input that does not exist."""
         self.count, self.tensors = len(inputs), format_tensors(inputs)
         self.dtypes = tuple(tensor.dtype for tensor in inputs)
         if self.has_gradients:
@@ -100,9 +98,7 @@ class Reference:
 
     def compute_truth(self, inputs: Tensors) -> Outputs:
         """Returns the outputs by name, computed in fp32 or fp64 (`reference_dtype`), whatever dtypes the function
-        names.
-        Raises WorkloadError when an output is narrower nevertheless.
-        """
+        names. Raises WorkloadError when an output is narrower nevertheless."""
         floats = tuple(tensor for tensor in inputs if tensor.is_floating_point())
         if not floats:
             return self._call_function(inputs, None)
@@ -128,11 +124,9 @@ class Reference:
         return outputs
 
     def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """Returns results with every intermediate one rounded at random to the precision of the narrowest input.
-        The tuple is empty if that fails, and has one result if the function calls many operators, else NOISE_DRAWS.
-        Most
-        kernels round in between, where a function that upcasts rounds once.
-        """
+        """Returns results with every intermediate one rounded at random to the precision of the narrowest input. The
+        tuple is empty if that fails, and has one result if the function calls many operators, else NOISE_DRAWS. Most
+        kernels round in between, where a function that upcasts rounds once."""
         step = working_step(inputs)
         found: list[Outputs] = []
         noise: Noise | None = None

@@ -35,6 +35,7 @@ def compute_reference(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, *, causal: bool
 ) -> Outputs:
     """Returns {'dq', 'dk', 'dv'} from q and dout (B, Sq, H, D), k and v (B, Skv, Hk, D), each of its input's shape.
+
     dout is the gradient of a scalar by the attention's output. Causal is bottom-right aligned: row i sees key j iff
     j <= i + Skv - Sq; a row that sees no key gets and contributes zero gradients. Everything is in `reference_dtype`,
     fp64
@@ -155,9 +156,7 @@ def _compute_score_gradients(weights: torch.Tensor, dweights: torch.Tensor, delt
 
 def _by_key_head(rows: torch.Tensor, of_keys: torch.Tensor) -> torch.Tensor:
     """Multiplies rows (b, H, r, n) by of_keys (b, Hk, n, m) -> (b, H, r, m), query head h with key head h // (H / Hk).
-
-    Heads that share a key head are stacked into rows of one product, so k and v are never repeated.
-    """
+    Heads that share a key head are stacked into rows of one product, so k and v are never repeated."""
     import torch
 
     (batch, heads, count, inner), kv_heads = rows.shape, of_keys.shape[1]

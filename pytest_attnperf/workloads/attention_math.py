@@ -101,10 +101,8 @@ def compute_reference(
     added: Added | None = None,
 ) -> Outputs:
     """Returns 'out' (B, Sq, H, Dv) and, with `lse`, 'lse' (B, H, Sq), from q (B, Sq, H, D), k (B, Skv, Hk, D), v (B,
-    Skv, Hk, Dv).
-    The precision is `reference_dtype`, fp64 or fp32, but fp64 for the log-sum-exp of an 8-bit format, whose scores
-    plain attention keeps in fp32; stored inputs are upcast.
-    """
+    Skv, Hk, Dv). The precision is `reference_dtype`, fp64 or fp32, but fp64 for the log-sum-exp of an 8-bit format,
+    whose scores plain attention keeps in fp32; stored inputs are upcast."""
     import torch
 
     dtype = torch.float64 if scales and lse else reference_dtype((q, k, v))
@@ -126,9 +124,8 @@ def compute_plain(
     how: Arithmetic | None = None,
 ) -> Outputs:
     """Computes 'out' and 'lse' as `compute_reference`, rounded as `how` says; without it, everything to the dtype of
-    `q`.
-    'lse' is fp32. fp32 is multiplied in fp32, never TF32, so that the yardstick of an fp32 workload is fp32's own.
-    """
+    `q`. 'lse' is fp32. fp32 is multiplied in fp32, never TF32, so that the yardstick of an fp32 workload is fp32's
+    own."""
     with full_fp32_matmul():
         problem = _Problem(causal, lse, window, scales or {}, added or Added())
         return _compute_attention(q, k, v, problem, how or Arithmetic(q.dtype, q.dtype))
@@ -252,10 +249,8 @@ ALIBI_DEFINITION = "score(h, i, j) -= slope_h |i + Skv - Sq - j|, slopes of arXi
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:
     """Returns one slope per head, positive, falling: 2^(-8 (h + 1) / H) where H is a power of two (arXiv:2108.12409).
-
     Other H use the rule of its authors' code (ofirpress/attention_with_linear_biases, `get_slopes`): the slopes of the
-    next lower power of two, P, followed by the first H - P of every other slope of 2 P, which lie between those.
-    """
+    next lower power of two, P, followed by the first H - P of every other slope of 2 P, which lie between those."""
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-8.0 * (head + 1) / (2 * power)) for head in range(0, 2 * power, 2)]
@@ -263,10 +258,8 @@ def alibi_slopes(heads: int) -> tuple[float, ...]:
 
 
 def alibi_sum(slope: float, position: int, keys: range) -> float:
-    """Sums exp(-slope |position - j|) over consecutive keys j: the number of keys, weighted by ALiBi.
-
-    `position` is i + Skv - Sq of a row; it may be before the keys, but not after them.
-    """
+    """Sums exp(-slope |position - j|) over consecutive keys j: the number of keys, weighted by ALiBi. `position` is i +
+    Skv - Sq of a row; it may be before the keys, but not after them."""
 
     def sum_nearest(count: int) -> float:
         """Sums exp(-slope d) over d = 0 ... count - 1."""

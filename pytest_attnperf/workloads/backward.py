@@ -76,9 +76,8 @@ class Backward(FamilyWorkload):
 
     @property
     def visible_pairs(self) -> int:
-        """Number of (query, key) pairs of one head and sequence that the mask lets through.
-        The last n = min(Sq, Skv) rows see d + 1, d + 2, ... d + n keys, d = max(0, Skv - Sq); earlier rows see none.
-        """
+        """Number of (query, key) pairs of one head and sequence that the mask lets through. The last n = min(Sq, Skv)
+        rows see d + 1, d + 2, ... d + n keys, d = max(0, Skv - Sq); earlier rows see none."""
         if not self.causal:
             return self.seq_q * self.seq_kv
         rows = min(self.seq_q, self.seq_kv)
@@ -86,10 +85,8 @@ class Backward(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """10 D per visible pair, head and batch: 2 D for each of the products S, dV, dP, dQ and dK.
-
-        That is 2.5 times the forward pass, as FlashAttention-2 counts it (arXiv:2307.08691, section 4.1).
-        """
+        """10 D per visible pair, head and batch: 2 D for each of the products S, dV, dP, dQ and dK. That is 2.5 times
+        the forward pass, as FlashAttention-2 counts it (arXiv:2307.08691, section 4.1)."""
         return float(10 * self.head_dim * self.visible_pairs * self.heads * self.batch)
 
     @property
@@ -104,11 +101,8 @@ class Backward(FamilyWorkload):
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Makes (q, k, v, dout, out, lse) on `device`: q, k, v and dout from N(0, 1), out and lse by the exact forward
-        pass.
-        With `planted`, rows of q and the length of some keys change: the weight of such a key is then far from both 0
-        and 1,
-        where its gradient is large.
-        """
+        pass. With `planted`, rows of q and the length of some keys change: the weight of such a key is then far from
+        both 0 and 1, where its gradient is large."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)

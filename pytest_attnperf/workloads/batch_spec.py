@@ -53,9 +53,8 @@ class BatchPart:
 
 def parse_batch(text: str) -> tuple[BatchPart, ...]:
     """Parses a batch such as '2q2k_8q1s1k' into its parts, in order; equal neighbours are joined: `q5_2q5` is one part,
-    of three sequences.
-    Raises WorkloadError naming the part that does not follow the grammar, or whose lengths are impossible.
-    """
+    of three sequences. Raises WorkloadError naming the part that does not follow the grammar, or whose lengths are
+    impossible."""
     found: list[BatchPart] = []
     for word in re.split("[_,]", text):
         part = _parse_part(word.strip(), text)

@@ -202,9 +202,9 @@ class Block(FamilyWorkload):
         return BlockInputs(x, w_qkv, w_out, b_qkv, *others)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes x, weights, caches and tables on `device`; their distributions are those of `block_inputs.make_inputs`.
-        With `planted`, rows of x make single keys dominate. A regime is never planted: `planted` changes nothing there.
-        """
+        """Makes x, weights, caches and tables on `device`; their distributions are those of
+        `block_inputs.make_inputs`. With `planted`, rows of x make single keys dominate. A regime is never planted:
+        `planted` changes nothing there."""
         return block_inputs.make_inputs(self, seed, device, planted=planted)
 
     def reference(self, inputs: Tensors) -> Outputs:

@@ -101,11 +101,9 @@ def require_regime(name: str, dtype: str) -> None:
 
 
 def make_inputs(block: Block, seed: int, device: str, *, planted: bool) -> Tensors:
-    """Makes the inputs of `block` on `device`; with `hostref` drawn on the CPU, so that they are the same everywhere.
-
-    x and the filled rows of the caches are from N(0, 1) (rotated keys are as normal as others), w_qkv from N(0, 1 / E)
-    and w_out from N(0, 1 / (H D)), so that q, k and v are N(0, 1); b_qkv is from N(0, BIAS_STD^2).
-    """
+    """Makes the inputs of `block` on `device`; with `hostref` drawn on the CPU, so that they are the same everywhere. x
+    and the filled rows of the caches are from N(0, 1) (rotated keys are as normal as others), w_qkv from N(0, 1 / E)
+    and w_out from N(0, 1 / (H D)), so that q, k and v are N(0, 1); b_qkv is from N(0, BIAS_STD^2)."""
     import torch
 
     drawn_on = "cpu" if block.hostref else device

@@ -249,10 +249,8 @@ def _of_head(stacked: torch.Tensor, head: int, head_dim: int) -> torch.Tensor:
 
 def _target_scores(keys: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
     """Returns the scaled scores t (P,) of keys (P, D) in rows that see `seen` keys (P,): t = ln n + t^2 / 2 |k|^2 +
-    _ABOVE.
-    With it a key holds most of the weight. Where it is too short for a solution, t is |k|^2, where t - t^2 / 2 |k|^2 is
-    largest.
-    """
+    _ABOVE. With it a key holds most of the weight. Where it is too short for a solution, t is |k|^2, where t - t^2 / 2
+    |k|^2 is largest."""
     length = keys.square().sum(dim=1)
     above = seen.log() + _ABOVE
     return length - (length.square() - 2.0 * length * above).clamp(min=0.0).sqrt()

@@ -141,9 +141,7 @@ class Decode(FamilyWorkload):
     @property
     def lengths(self) -> tuple[int, ...]:
         """Number of keys of each sequence: Skv, or if ragged uniform over Skv / 4 ... Skv, with one of Skv at a random
-        place.
-        Drawn from B and Skv alone, so that the work is the same for every seed and feature.
-        """
+        place. Drawn from B and Skv alone, so that the work is the same for every seed and feature."""
         if not self.ragged:
             return (self.seq_kv,) * self.batch
         rng = random.Random(f"decode lengths {self.batch} {self.seq_kv}")
@@ -205,10 +203,9 @@ class Decode(FamilyWorkload):
         return DecodeInputs(q, k, v, table, seq_lens, sinks, k_scale, v_scale)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes the inputs on `device`: q, keys and values from N(0, 1), sinks from N(ln Skv, 1).
-        Such a sink weighs about as much as all keys. Block tables hold the pages in an order drawn from the seed. With
-        `planted`, rows of q and the length of some keys of every sequence change so that single keys dominate.
-        """
+        """Makes the inputs on `device`: q, keys and values from N(0, 1), sinks from N(ln Skv, 1). Such a sink weighs
+        about as much as all keys. Block tables hold the pages in an order drawn from the seed. With `planted`, rows of
+        q and the length of some keys of every sequence change so that single keys dominate."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)

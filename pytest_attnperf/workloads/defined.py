@@ -25,10 +25,8 @@ def drop_unrecorded(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[
 
 
 def format_tensors(tensors: Tensors) -> str:
-    """Formats shapes, dtypes, and strides if not contiguous: '(64, 32) bfloat16, (64, 32) float32 / (1, 64)'.
-
-    The stride of a dimension of one element has no meaning, and is shown as 0.
-    """
+    """Formats shapes, dtypes, and strides if not contiguous: '(64, 32) bfloat16, (64, 32) float32 / (1, 64)'. The
+    stride of a dimension of one element has no meaning, and is shown as 0."""
     return ", ".join(map(_format_tensor, tensors))
 
 

@@ -147,9 +147,7 @@ def _scale_rows(planted: torch.Tensor, rows: list[Place], draw: random.Random, a
 
 def _plant_columns(planted: torch.Tensor, scaled: set[Place], draw: random.Random, value: float) -> None:
     """Sets one element per row to `value` or its negative at an edge of the last axis, if possible in rows that are not
-    in `scaled`.
-    The ends come first, with both signs: a softmax ignores small elements.
-    """
+    in `scaled`. The ends come first, with both signs: a softmax ignores small elements."""
     import torch
 
     columns = planted.shape[-1]

@@ -124,9 +124,7 @@ class Families:
 
     def reason_no_triton(self, name: str) -> str:
         """Returns '; family X has no Triton backend yet: <reason>', to append to a message; '' unless the family states
-        a reason.
-        `name` need not be the name of a family.
-        """
+        a reason. `name` need not be the name of a family."""
         family = self._families.get(name)
         why = family.kind.NO_TRITON_YET if family and family.kind else ""
         return f"; family {name} has no Triton backend yet: {why}" if why else ""
@@ -155,6 +153,7 @@ def parse_workload(text: str) -> Workload:
 def workloads_from_text(text: str, family: Family) -> list[Workload]:
     """Returns the workloads of `text`: one line, one id, or the path of a .csv or .jsonl file of them
     (`--attnperf-workload`).
+
     csv     a header of field names (b,s,kv,h,hk,d,w,dtype,causal,lse; empty cells are left out) and one row per
             workload, or no header and one line per workload
     jsonl   on each line an object of the same fields, or a string that is a line or an id

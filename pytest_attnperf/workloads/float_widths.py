@@ -87,6 +87,7 @@ class Noise:
     ) -> torch.Tensor:
         """Returns a product of two matrices perturbed as if its factors were rounded: terms that cancel leave their
         errors.
+
         order   error that the order of its sums may cause, relative to the product
         """
         moved = self.perturb(product, self.step + order, (left.square() @ right.square()).sqrt())
@@ -109,8 +110,7 @@ class Noise:
     def softmax_gradient(self, gradient: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
         """Returns weights * (gradient - sum(weights * gradient)) along `dim`, with the sum as another draw computed it.
         Every flash attention takes that sum from its rounded result instead (Dao et al., arXiv 2205.14135, appendix B).
-        The error of that sum differs from that of the gradient, and does not cancel where one weight is nearly 1.
-        """
+        The error of that sum differs from that of the gradient, and does not cancel where one weight is nearly 1."""
         self.sums.append((weights * gradient).sum(dim, keepdim=True))
         place = len(self.sums) - 1
         others = self._earlier.sums if self._earlier is not None else []

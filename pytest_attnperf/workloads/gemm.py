@@ -97,11 +97,9 @@ class Gemm(FamilyWorkload):
 
     @property
     def planted_positions(self) -> tuple[int, ...]:
-        """Positions along K that are planted: both sides of each edge where a kernel may cut K.
-
-        Edges are the ends, the last multiple of each tile size from 16 to 256, where the incomplete last tile starts,
-        and the middle, where K is split in two.
-        """
+        """Positions along K that are planted: both sides of each edge where a kernel may cut K. Edges are the ends, the
+        last multiple of each tile size from 16 to 256, where the incomplete last tile starts, and the middle, where K
+        is split in two."""
         edges = {0, self.size_k, self.size_k // 2} | {self.size_k // tile * tile for tile in (16, 32, 64, 128, 256)}
         sides = {position for edge in edges for position in (edge - 1, edge)}
         return tuple(sorted(position for position in sides if 0 <= position < self.size_k))
@@ -138,9 +136,7 @@ class Gemm(FamilyWorkload):
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Computes 'out' in fp64 on a CPU and for f32; on a GPU for narrower floats in fp32 without TF32. i8: int32,
-        exact.
-        Rows of a are processed in chunks; b is widened whole.
-        """
+        exact. Rows of a are processed in chunks; b is widened whole."""
         import torch
 
         if self.dtype == "i8":

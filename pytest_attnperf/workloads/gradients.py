@@ -50,6 +50,7 @@ class Graph:
 def run_forward(fn: Callable[..., Any], tensors: Tensors, only: int | None = None) -> tuple[Tensors, Outputs]:
     """Calls `fn` on leaves that share memory with `tensors`; returns (leaves, outputs by name, with their autograd
     graph).
+
     only   number of the one input that requires a gradient; None for all that can have one
     """
     import torch
@@ -74,6 +75,7 @@ def compute_one_gradient(
     fn: Callable[..., Any], tensors: Tensors, number: int, incoming: Mapping[str, torch.Tensor]
 ) -> torch.Tensor | None:
     """Returns the gradient of input `number`, where no other requires one; None if no output depends on it.
+
     incoming   incoming gradients, by the name of the output
     Raises CaseFailedError for an output of another shape.
     """
@@ -91,6 +93,7 @@ def compute_one_gradient(
 def record_graph(fn: Callable[..., Any], tensors: Tensors, incoming: Sequence[torch.Tensor] | None) -> Graph:
     """Runs the forward pass of `fn` on `tensors`; returns it ready for `run_backward`. Raises the errors of
     `make_graph`.
+
     incoming   one tensor for each output that has a gradient, in their order; None makes ones
     """
     return make_graph(*run_forward(fn, tensors), incoming)
@@ -98,10 +101,8 @@ def record_graph(fn: Callable[..., Any], tensors: Tensors, incoming: Sequence[to
 
 def make_graph(leaves: Tensors, outputs: Outputs, incoming: Sequence[torch.Tensor] | None) -> Graph:
     """Builds a Graph from what `run_forward` returned; `incoming` has one tensor per output with a gradient, None makes
-    ones.
-    Raises CaseFailedError if no output has a gradient, if their number differs from that of `incoming`, or a shape
-    does.
-    """
+    ones. Raises CaseFailedError if no output has a gradient, if their number differs from that of `incoming`, or a
+    shape does."""
     import torch
 
     differentiable = differentiable_outputs(outputs)
@@ -123,9 +124,7 @@ def make_graph(leaves: Tensors, outputs: Outputs, incoming: Sequence[torch.Tenso
 
 def run_backward(graph: Graph, names: Sequence[str]) -> Outputs:
     """Runs the backward pass; returns the detached outputs and, as 'grad_' and the input's name, the gradients. `names`
-    are those of the inputs.
-    An input that no output depends on has no gradient, and is left out.
-    """
+    are those of the inputs. An input that no output depends on has no gradient, and is left out."""
     import torch
 
     roots = [graph.outputs[name] for name in differentiable_outputs(graph.outputs)]
@@ -178,10 +177,8 @@ class Withheld:
 
     @contextlib.contextmanager
     def hide(self, tensors: Tensors) -> Iterator[None]:
-        """Replaces the values of `tensors` inside the block, and restores every bit afterwards.
-
-        On a GPU all of this is work in the current stream, so that it may be captured.
-        """
+        """Replaces the values of `tensors` inside the block, and restores every bit afterwards. On a GPU all of this is
+        work in the current stream, so that it may be captured."""
         import torch
 
         with torch.no_grad():

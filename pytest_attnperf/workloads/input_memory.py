@@ -33,16 +33,14 @@ def copy_tensors(tensors: Iterable[torch.Tensor]) -> Tensors:
 
 
 def copy_guarded(tensors: Iterable[torch.Tensor]) -> tuple[Tensors, tuple[Beside, ...]]:
-    """Returns (copies as of `copy_tensors`, the memory before, between and behind them, where no call may write).
-    The memory behind them is filled with ones, so that reading it changes a result, and is a valid index.
-    """
+    """Returns (copies as of `copy_tensors`, the memory before, between and behind them, where no call may write). The
+    memory behind them is filled with ones, so that reading it changes a result, and is a valid index."""
     return _copy_tensors(tuple(tensors), guarded=True)
 
 
 def each_once(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a view of all memory that `tensor` shows, in which no element occurs twice; `tensor` itself if none does.
-    torch refuses to write to an expanded tensor, and would invert elements shared by several windows once for each.
-    """
+    torch refuses to write to an expanded tensor, and would invert elements shared by several windows once for each."""
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)

@@ -16,6 +16,7 @@ def notes_on(
 ) -> tuple[str, ...]:
     """Returns notes, in words, about errors that checks cannot detect for these inputs, one for each kind; () if there
     are none.
+
     names, dtypes   of the inputs
     constant        names of the inputs that are the same for every seed
     one_signed      names of the inputs that vary, but have one sign only

@@ -55,11 +55,9 @@ class LayerNorm(RowProblem):
         return {"eps": EPS}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws x, residual and bias from N(0, 1), weight from N(1, 1/5).
-
-        With `planted` one element of every row, at an edge of a tile, holds 0.8 of the variance; every fourth row is so
-        small that eps is as large as its variance; and the other rows are shifted by 30, 0 and -30 in turn.
-        """
+        """Draws x, residual and bias from N(0, 1), weight from N(1, 1/5). With `planted` one element of every row, at
+        an edge of a tile, holds 0.8 of the variance; every fourth row is so small that eps is as large as its variance;
+        and the other rows are shifted by 30, 0 and -30 in turn."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)

@@ -49,6 +49,7 @@ def find_neighbour(key: int, seen: range) -> int | None:
 
 def make_query(keys: torch.Tensor, pair: Sequence[int], scale: float, above: float = 0.0) -> torch.Tensor | None:
     """Makes a query (D,) that scores LOUD and LOUD - APART with `pair` of keys (S, D); None if a third is too close.
+
     pair    numbers of the loud key and of the second one, or of the loud one alone
     scale   of the scores
     above   added to both scores, because something will be subtracted from the loud one

@@ -174,11 +174,9 @@ class Mixed(FamilyWorkload):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws q, keys and values from N(0, 1) on `device`, pages in an order drawn from the seed; sinks N(0, 1).
-        With `planted`, single keys are made to dominate rows of q in every sequence. The sinks of every other head are
-        raised
-        by the logarithm of the longest sequence, so that they hold about as much weight as its keys.
-        """
+        """Draws q, keys and values from N(0, 1) on `device`, pages in an order drawn from the seed; sinks N(0, 1). With
+        `planted`, single keys are made to dominate rows of q in every sequence. The sinks of every other head are
+        raised by the logarithm of the longest sequence, so that they hold about as much weight as its keys."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -204,9 +202,8 @@ class Mixed(FamilyWorkload):
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Computes 'out' in fp64 on a CPU, in fp32 without TF32 on a GPU; dequantises 8-bit keys and values in that
-        precision.
-        Processes one size of sequences after the other, as many at once as CHUNK_BYTES and the scores allow.
-        """
+        precision. Processes one size of sequences after the other, as many at once as CHUNK_BYTES and the scores
+        allow."""
         return self._compute_attention(inputs, reference_dtype(inputs[:1]))
 
     def plain(self, inputs: Tensors) -> Outputs:

@@ -215,8 +215,7 @@ def _compute_plain(
 ) -> Outputs:
     """Computes 'out' (B, S, H, Dv) [, 'lse' (B, H, S), fp32] as `_compute_reference`, but in the inputs' dtype.
     q_latent, both parts of the scores, their sum, the scaled sum, the weights and the weighted sum of latents are
-    rounded, as by the einsums of DeepSeek-V3's `inference/model.py`. fp32 is multiplied in fp32, never TF32.
-    """
+    rounded, as by the einsums of DeepSeek-V3's `inference/model.py`. fp32 is multiplied in fp32, never TF32."""
     inputs = (q_nope, q_pe, kv_latent, k_pe, wkv_b)
     return _compute_attention(inputs, q_nope.dtype, causal=causal, lse=lse)
 

@@ -110,11 +110,8 @@ class ModelConfig:
 
     @classmethod
     def read(cls, path: str | Path, ignore: Collection[str] = ()) -> ModelConfig:
-        """Reads the model of a `config.json`, without the fields in `ignore`.
-
-        Raises WorkloadError naming file, field, value and what is allowed, also for a field that changes attention in
-        a way that no workload can express.
-        """
+        """Reads the model of a `config.json`, without the fields in `ignore`. Raises WorkloadError naming file, field,
+        value and what is allowed, also for a field that changes attention in a way that no workload can express."""
         read = model_fields.read_fields(path, ignore)
         model_type = read.read_word("model_type")
         model_fields.refuse_what_no_family_says(read)
@@ -142,9 +139,7 @@ class ModelConfig:
 
     def make_rank(self, tp: int) -> Rank:
         """Returns the number of heads and K/V heads of one of `tp` ranks. With more ranks than K/V heads, several ranks
-        hold the same one, as in vLLM.
-        Raises WorkloadError listing the allowed numbers of ranks.
-        """
+        hold the same one, as in vLLM. Raises WorkloadError listing the allowed numbers of ranks."""
         if not self._can_be_shared(tp):
             allowed = [count for count in range(1, self.heads + 1) if self._can_be_shared(count)]
             kv = "" if self.latent else f" and {self.kv_heads} K/V heads"

@@ -164,8 +164,7 @@ class Fields:
 def read_fields(path: str | Path, ignore: Collection[str] = ()) -> Fields:
     """Returns the fields of a `config.json`, or of its text model if it has one; those in `ignore` are set to null.
     Raises WorkloadError for a file that cannot be read, is larger than 1 MB or holds no JSON object, for a field given
-    twice, for NaN and infinities, and for a name in `ignore` that the file does not have.
-    """
+    twice, for NaN and infinities, and for a name in `ignore` that the file does not have."""
     outer = _read_object(Path(path))
     values, nested = dict(outer), outer.get(NESTED)
     if "hidden_size" not in outer and isinstance(nested, dict):

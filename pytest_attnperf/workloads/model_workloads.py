@@ -145,11 +145,9 @@ def _make_gemm(sizes: Sizes) -> Iterator[Workload]:
 
 
 def _list_projections(config: ModelConfig, rank: Rank, *, decoded: bool) -> list[tuple[int, int]]:
-    """Returns (outputs, inputs) of each projection around attention, as one rank computes it.
-    The latents of queries and of keys come from one product, as in vLLM (fused_qkv_a_proj in its deepseek_v2). With
-    `decoded`, keys and values are not projected from their latent: a decode step does that within its attention, which
-    family `mla` measures.
-    """
+    """Returns (outputs, inputs) of each projection around attention, as one rank computes it. The latents of queries
+    and of keys come from one product, as in vLLM (fused_qkv_a_proj in its deepseek_v2). With `decoded`, keys and values
+    are not projected from their latent: a decode step does that within its attention, which family `mla` measures."""
     latent = config.latent
     if latent is None:
         out = rank.heads * config.head_dim
@@ -268,9 +266,7 @@ def workloads_of(
     config: ModelConfig, family: str, tp: int, batches: Sequence[int], lengths: Sequence[int]
 ) -> list[Workload]:
     """Returns the workloads of a family for the model on one of `tp` ranks, without repetitions; [] if there is none,
-    see `reason_no_workload`.
-    Raises the errors of `Sizes.from_config`.
-    """
+    see `reason_no_workload`. Raises the errors of `Sizes.from_config`."""
     sizes = Sizes.from_config(config, tp, batches, lengths)
     return [] if _reason_impossible(config, family) else list(dict.fromkeys(BUILDERS[family](sizes)))
 

@@ -44,9 +44,7 @@ def count_pages(lengths: Sequence[int], page_size: int) -> int:
 
 def make_block_table(lengths: Sequence[int], page_size: int, seed: int, device: str) -> torch.Tensor:
     """Returns the block table (B, pages_per_sequence) int32: the pages of each sequence, in an order drawn from the
-    seed.
-    Entries past the end of a sequence name the page that no sequence owns.
-    """
+    seed. Entries past the end of a sequence name the page that no sequence owns."""
     import torch
 
     counts = page_counts(lengths, page_size)
@@ -119,9 +117,8 @@ def scatter(dense: torch.Tensor, lengths: Sequence[int], table: torch.Tensor, pa
 
 def gather(cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """Returns keys or values (B, P * page_size, Hk, D) of all sequences from a cache (pages, page_size, Hk, D) and a
-    block table (B, P); slots past the end hold anything.
-    One torch operator, and the host does not read the device, so that it can be part of a timed call.
-    """
+    block table (B, P); slots past the end hold anything. One torch operator, and the host does not read the device, so
+    that it can be part of a timed call."""
     batch, per_sequence = table.shape
     taken = _as_bytes(cache)[table.long()].view(batch, per_sequence * cache.shape[1], *cache.shape[2:])
     return taken.view(cache.dtype)
@@ -135,6 +132,7 @@ def gather_one(cache: torch.Tensor, table: torch.Tensor, b: int, length: int) ->
 
 def require_block_table(block_table: torch.Tensor, seq_lens: torch.Tensor, pages: int, page_size: int) -> None:
     """Raises UsageError for a wrong block table or wrong lengths, naming argument, entry and allowed range.
+
     block_table    (B, pages_per_sequence) int32, entries 0 ... pages - 1; those past the end of a sequence may be
                    anything
     seq_lens       (B,) int32, 1 ... pages_per_sequence * page_size

@@ -184,9 +184,7 @@ def _group_by_lane(
     seq_q: int, seq_kv: int, batch: int, heads: int, *, causal: bool, seed: int, window: int, slopes: Sequence[float]
 ) -> list[tuple[list[int], list[Plant]]]:
     """Returns (lanes, the plants that these take), also for plants that no lane takes; lane = batch index * heads +
-    head.
-    With ALiBi `slopes` every head has its own plants, from its own seed.
-    """
+    head. With ALiBi `slopes` every head has its own plants, from its own seed."""
     kinds = [(seed, 0, range(batch * heads))]
     if slopes:
         lanes = range(batch * heads)
@@ -201,6 +199,7 @@ def _group_by_lane(
 def plant_strangers(q: torch.Tensor, k: torch.Tensor, slices: Sequence[tuple[slice, slice]], *, seed: int) -> None:
     """Aligns a row of every packed sequence with the first key of the next one, and its first row with the last key of
     the one before, in place. q is (Tq, H, D), k (Tk, Hk, D); `slices` are (rows, keys) of every sequence.
+
     A row that sees a key of another sequence then shows. These plants use one head each, and replace those of
     `plant_keys` there. With a single head there is none of the second kind; a single row of a single head is not
     changed.
@@ -338,9 +337,7 @@ def _list_seen_tasks(mask: _Mask) -> list[Task]:
 
 def _list_pinned_tasks(mask: _Mask, beyond: int) -> list[list[Task]]:
     """Returns (the one row, key) at edges of rows and keys, by kind: the last key seen and, with a window, the first.
-
-    With `beyond` 1 the keys are their neighbours, which the row does not see.
-    """
+    With `beyond` 1 the keys are their neighbours, which the row does not see."""
     kinds = []
     limits = [(0, 1), (1 - mask.window, -1)] if mask.window else [(0, 1)]
     for limit, outwards in [(limit, outwards) for limit, outwards in limits if -limit < mask.reach]:
@@ -353,6 +350,7 @@ def _list_pinned_tasks(mask: _Mask, beyond: int) -> list[list[Task]]:
 def _place_tasks(tasks: list[Task], room: int, reserved: set[int], rng: random.Random) -> list[Plant]:
     """Gives each task (rows, key) a free one of its rows, in order; returns these plants. Tasks without a free row are
     left out.
+
     room       number of rows; it stops when all are used
     reserved   rows that some task needs: others take them only if nothing else is free
     """

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
 def reference_dtype(tensors: Tensors) -> torch.dtype:
     """Returns the dtype in which to compute a reference for `tensors`: fp64 on a CPU, and if one is fp32 or fp64; else
-    fp32.
-    fp32 has 13 bits more than f16, so its error is far below one rounding step of the output, and it takes a fraction
-    of the time of fp64 on a GPU.
-    """
+    fp32. fp32 has 13 bits more than f16, so its error is far below one rounding step of the output, and it takes a
+    fraction of the time of fp64 on a GPU."""
     import torch
 
     on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
@@ -48,11 +46,9 @@ def autocast_devices() -> list[str]:
 
 @contextlib.contextmanager
 def full_fp32_matmul() -> Iterator[None]:
-    """Multiplies fp32 matrices in fp32, not TF32, inside the block, and then restores the process's setting.
-
-    torch 2.9 and later name the setting `torch.backends.cuda.matmul.fp32_precision` and refuse to mix it with the older
-    one, so the name depends on the torch version.
-    """
+    """Multiplies fp32 matrices in fp32, not TF32, inside the block, and then restores the process's setting. torch 2.9
+    and later name the setting `torch.backends.cuda.matmul.fp32_precision` and refuse to mix it with the older one, so
+    the name depends on the torch version."""
     import torch
 
     matmul = torch.backends.cuda.matmul

@@ -184,10 +184,9 @@ class Prefill(FamilyWorkload):
 
     @property
     def visible_pairs(self) -> int:
-        """Number of (query, key) pairs of one head and sequence that the mask lets through.
-        Causal row i sees min(c, window) keys, c = i + 1 + Skv - Sq, or none where c is not positive. The sum over the
-        rows is the sum of min(c, window) over c = 1 ... Skv minus that over c = 1 ... Skv - Sq.
-        """
+        """Number of (query, key) pairs of one head and sequence that the mask lets through. Causal row i sees min(c,
+        window) keys, c = i + 1 + Skv - Sq, or none where c is not positive. The sum over the rows is the sum of min(c,
+        window) over c = 1 ... Skv minus that over c = 1 ... Skv - Sq."""
         if not self.causal:
             return self.seq_q * self.seq_kv
         return self._pairs_up_to(self.seq_kv) - self._pairs_up_to(max(0, self.seq_kv - self.seq_q))
@@ -204,11 +203,8 @@ class Prefill(FamilyWorkload):
 
     @property
     def bytes_min(self) -> float:
-        """q, k, v (and fp32 scales, slopes, bias) read once and out (and lse, fp32) written once.
-
-        Keys and values that no row sees, queries that see no key, and the bias of pairs that the mask hides need not
-        be read.
-        """
+        """q, k, v (and fp32 scales, slopes, bias) read once and out (and lse, fp32) written once. Keys and values that
+        no row sees, queries that see no key, and the bias of pairs that the mask hides need not be read."""
         out_rows = self.batch * self.seq_q * self.heads
         q_rows = self.batch * (self.seq_q - self.rows_without_keys) * self.heads
         keys = self.batch * self.keys_seen * self.kv_heads
@@ -245,11 +241,9 @@ class Prefill(FamilyWorkload):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws (q, k, v) from N(0, 1) on `device`, quantised with their scales for an 8-bit dtype.
-        The ALiBi slopes, or a bias drawn from N(0, 1), follow. With `planted`, rows of q, the length of some keys, and
-        some of
-        the bias change so that single keys dominate.
-        """
+        """Draws (q, k, v) from N(0, 1) on `device`, quantised with their scales for an 8-bit dtype. The ALiBi slopes,
+        or a bias drawn from N(0, 1), follow. With `planted`, rows of q, the length of some keys, and some of the bias
+        change so that single keys dominate."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -288,8 +282,7 @@ class Prefill(FamilyWorkload):
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Computes 'out' (and 'lse') in fp64 on a CPU and for f32 and tf32; else on a GPU in fp32 without TF32.
-        Chunked, so memory is bounded. 8-bit inputs are dequantised in that precision.
-        """
+        Chunked, so memory is bounded. 8-bit inputs are dequantised in that precision."""
         split = self.split_inputs(inputs)
         return attention_math.compute_reference(
             *split.qkv,
@@ -318,9 +311,7 @@ class Prefill(FamilyWorkload):
 
 def _store_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scaled: Collection[str]) -> Tensors:
     """Returns q, k and v stored in a workload's dtype, then the fp32 scales (1,) of those named in `scaled`, in this
-    order.
-    For an 8-bit dtype, tensors that are not scaled are stored in OUT_DTYPES[dtype].
-    """
+    order. For an 8-bit dtype, tensors that are not scaled are stored in OUT_DTYPES[dtype]."""
     import torch
 
     found, scales = [], []

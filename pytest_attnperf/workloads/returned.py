@@ -18,6 +18,7 @@ OUT = "out"
 
 def name_outputs(returned: Any, device: torch.device | str | None = None, *, keep_graph: bool = False) -> Outputs:
     """Returns the results of a call by name; leaves out None at any depth.
+
     A tensor is 'out'; those of a tuple or list are 'out0', 'out1' ... by position; those of a dict, dataclass or named
     tuple have its keys or fields. Nested names are joined: 'state.k', 'state0'.
     Tensors are detached unless `keep_graph`: the same memory without the autograd graph. Python numbers become new
@@ -29,11 +30,9 @@ def name_outputs(returned: Any, device: torch.device | str | None = None, *, kee
 
 
 def detach_tensor(value: Any) -> Any:
-    """Returns a tensor or parameter without its autograd graph, in the same memory; anything else unchanged.
-
-    A view returned by a custom autograd function cannot even be read once other code has written to its memory: torch
-    then fails to determine its gradient function. A detached tensor can.
-    """
+    """Returns a tensor or parameter without its autograd graph, in the same memory; anything else unchanged. A view
+    returned by a custom autograd function cannot even be read once other code has written to its memory: torch then
+    fails to determine its gradient function. A detached tensor can."""
     import torch
 
     if type(value) is torch.nn.Parameter or (type(value) is torch.Tensor and value.requires_grad):
@@ -42,11 +41,9 @@ def detach_tensor(value: Any) -> Any:
 
 
 def fields_of(value: Any) -> Mapping[str, Any] | None:
-    """Returns the parts of a dict, dataclass or named tuple by name; None if it has no named parts.
-
-    Stored values are read directly: a subclass could compute during access, which is not timed. Mappings of other kinds
-    return None for the same reason.
-    """
+    """Returns the parts of a dict, dataclass or named tuple by name; None if it has no named parts. Stored values are
+    read directly: a subclass could compute during access, which is not timed. Mappings of other kinds return None for
+    the same reason."""
     if isinstance(value, UserDict):
         value = value.data
     if isinstance(value, dict):
@@ -66,6 +63,7 @@ def elements_of(value: tuple[Any, ...] | list[Any]) -> Iterator[Any]:
 def _name_tensors(name: str, within: str, value: Any, device: torch.device | str | None) -> Iterator[tuple[str, Any]]:
     """Yields (name, tensor) for `value`, or for each of its parts at any depth; numbers become tensors, other objects
     stay.
+
     name     name of `value` if it is a tensor
     within   name of the container that holds it, '' at the top
     """

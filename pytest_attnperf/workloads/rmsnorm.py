@@ -47,11 +47,9 @@ class RmsNorm(RowProblem):
         return {"eps": EPS}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws x and residual from N(0, 1), weight from N(1, 1/5).
-
-        With `planted` one element of every row, at an edge of a tile, holds 0.8 of the sum of squares; and every fourth
-        row is so small that eps is as large as its mean square.
-        """
+        """Draws x and residual from N(0, 1), weight from N(1, 1/5). With `planted` one element of every row, at an edge
+        of a tile, holds 0.8 of the sum of squares; and every fourth row is so small that eps is as large as its mean
+        square."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)

@@ -84,10 +84,8 @@ class Rope(FamilyWorkload):
         return {"pairs": "(2 i, 2 i + 1)" if self.interleaved else "(i, i + head_dim / 2)", "theta": THETA}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws q and k from N(0, 1), and makes the tables cos and sin of position * 10000^(-2 i / D).
-        `planted` changes nothing: every element of an output depends on two of an input, so that a lost one shows
-        anyway.
-        """
+        """Draws q and k from N(0, 1), and makes the tables cos and sin of position * 10000^(-2 i / D). `planted`
+        changes nothing: every element of an output depends on two of an input, so that a lost one shows anyway."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)

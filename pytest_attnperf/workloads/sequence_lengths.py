@@ -29,9 +29,8 @@ _LENGTHS = {"q": "seqs_q", "kv": "seqs_kv"}
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
-    """Returns the lengths in a text: `8x512_63` is eight times 512, then 63, in that order.
-    Raises WorkloadError for another form, for a length or a count of zero, and for more than SEQUENCES_MAX sequences.
-    """
+    """Returns the lengths in a text: `8x512_63` is eight times 512, then 63, in that order. Raises WorkloadError for
+    another form, for a length or a count of zero, and for more than SEQUENCES_MAX sequences."""
     if not re.fullmatch(PATTERN, text):
         raise WorkloadError(
             f"sequence lengths {text!r} are malformed; write positive lengths joined by '_', each with an optional "

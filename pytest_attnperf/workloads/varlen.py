@@ -104,11 +104,9 @@ class Varlen(PackedSequences):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes (q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) on `device`, the first three drawn from N(0, 1).
-        With `planted`, single keys are made to dominate rows in every sequence, each with its own seed, and some rows
-        are
-        aligned with keys of neighbouring sequences, which they must not see.
-        """
+        """Makes (q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) on `device`, the first three drawn from N(0, 1). With
+        `planted`, single keys are made to dominate rows in every sequence, each with its own seed, and some rows are
+        aligned with keys of neighbouring sequences, which they must not see."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)

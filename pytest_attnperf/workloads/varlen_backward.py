@@ -89,11 +89,9 @@ class VarlenBackward(PackedSequences):
         return {"scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes (q, k, v, dout, out, lse, cu_seqlens_q, cu_seqlens_k) on `device`: the first four from N(0, 1).
-        out and lse come from the exact forward pass. With `planted`, single keys are made to dominate rows in every
-        sequence,
-        each with its own seed.
-        """
+        """Makes (q, k, v, dout, out, lse, cu_seqlens_q, cu_seqlens_k) on `device`: the first four from N(0, 1). out and
+        lse come from the exact forward pass. With `planted`, single keys are made to dominate rows in every sequence,
+        each with its own seed."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)

@@ -34,9 +34,8 @@ class NotedFunction:
 @pytest.fixture
 def triton_tuner() -> Callable[..., Any]:
     """Returns a function that makes an autotuner of the installed Triton; it times the configuration with BLOCK =
-    `faster` (16 by default) as the faster one.
-    It has two configurations of BLOCK and num_warps, 16 and 4, or 32 and 8; `run(x, size)` tunes again for each size.
-    """
+    `faster` (16 by default) as the faster one. It has two configurations of BLOCK and num_warps, 16 and 4, or 32 and 8;
+    `run(x, size)` tunes again for each size."""
     pytest.importorskip("triton")
     from triton.runtime.autotuner import Autotuner, Config
 

@@ -165,10 +165,9 @@ def hang_in_c() -> None:
 
 
 def take_block_time(script: Mapping[str, Any], folder: Path = FOLDER) -> float:
-    """Sleeps for the script's `block_s` seconds and returns the factor by which a timed block is slower.
-    The factor is 1 + `interference` where another process measured with this folder meanwhile, else 1. A script with
-    neither takes no time and touches no file.
-    """
+    """Sleeps for the script's `block_s` seconds and returns the factor by which a timed block is slower. The factor is
+    1 + `interference` where another process measured with this folder meanwhile, else 1. A script with neither takes no
+    time and touches no file."""
     seconds, cost = float(script.get("block_s", 0.0)), float(script.get("interference", 0.0))
     if not cost:
         time.sleep(seconds)

@@ -90,6 +90,7 @@ def _tensor_version(tensor: torch.Tensor) -> int:
 def _remember_results(contents: int, key: Callable[[torch.Tensor], int] = _sum_bits, first: int = 0) -> Kernel:
     """Returns a kernel that keeps the results for the last `contents` different inputs, and returns a copy if they
     recur.
+
     key     number by which the content of an input tensor is recognised
     first   index of the first input that is compared: 1 leaves out q
     """
