@@ -117,12 +117,10 @@ class Otherwise(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """In words, the results that the last call did not compute in this other way; empty if it computed all of them
-        so."""
+        """The results, in words, that the last call could not compute in this other way; empty if there are none."""
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        """Computes the results of the timed call in another way, from the same arguments; `Prepared.outputs` can read
-        them."""
+        """Computes the results of the timed call in another way, in a form that `Prepared.outputs` can read."""
 
 
 @dataclass
@@ -161,18 +159,15 @@ class Prepared:
     apart: Otherwise | None = None
 
     def run(self) -> Any:
-        """Prepares the arguments (runs `setup`, if there is one) and makes one call; returns what `call` returned,
-        unconverted."""
+        """Makes one call, after `setup` if there is one, and returns what `call` returned, unconverted."""
         return self.call(*self.prepare_arguments())
 
     def prepare_arguments(self) -> tuple[Any, ...]:
-        """Returns the arguments of `call`: `tensors`, or, if there is a `setup`, what it returns for them; it runs
-        every time."""
+        """Returns the arguments of `call`: `tensors`, or what `setup`, if there is one, now returns for them."""
         return self.tensors if self.setup is None else self.setup(*self.tensors)
 
     def load(self, inputs: Tensors) -> None:
-        """Converts `inputs`, canonical ones of the workload, and copies them over `tensors`, whose addresses do not
-        change."""
+        """Converts canonical `inputs` and copies them over `tensors`, whose addresses do not change."""
         for own, new in zip(self.tensors, self.convert(inputs), strict=True):
             copy_into(own, new)
 
@@ -209,8 +204,7 @@ class Backend(abc.ABC, Generic[W]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Names of the op families that the backend implements. Use a class attribute if all instances implement the
-        same."""
+        """Names of the op families that it implements. Use a class attribute if all instances implement the same."""
         return ()
 
     def unsupported_reasons(self, workload: W, device: DeviceInfo) -> list[str]:
@@ -291,14 +285,13 @@ class Registry:
             self._backends[backend.name] = backend
 
     def replace(self, backend: Backend) -> None:
-        """Puts `backend` in the place of the registered one with the same name. Raises UnknownNameError if there is
-        none."""
+        """Replaces the backend that has the same name as `backend`. Raises UnknownNameError if there is none."""
         self.get(backend.name)
         self._backends[backend.name] = backend
 
     def get(self, name: str) -> Backend:
-        """Returns the backend registered as `name`. Raises UnknownNameError, which lists the registered names, if there
-        is none."""
+        """Returns the backend of that name. Raises UnknownNameError, which lists the registered names, if there is
+        none."""
         if name not in self._backends:
             raise UnknownNameError("backend", name, self._backends)
         return self._backends[name]
@@ -310,8 +303,7 @@ class Registry:
         return [b for b in self if family in b.families and (wanted is None or b.name in wanted)]
 
     def require_families(self, known: Collection[str]) -> None:
-        """Raises UsageError if a registered backend names an op family that is not in `known`: no test would ever run
-        it."""
+        """Raises UsageError if a backend names an op family that is not in `known`: no test would ever run it."""
         for backend in self:
             for family in backend.families:
                 if family not in known:

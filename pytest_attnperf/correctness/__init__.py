@@ -109,8 +109,7 @@ def _other_names(outputs: dict[str, Any], references: dict[str, Any]) -> list[st
 def _list_output_problems(
     name: str, got: Any, reference: torch.Tensor, yardstick: Yardstick, tolerance: Tolerance
 ) -> list[str]:
-    """Returns in words what is wrong with the output `name`: no tensor, other shape or dtype, or errors beyond the
-    budget."""
+    """Returns, in words, what is wrong with output `name`: no tensor, another shape or dtype, or too large an error."""
     import torch
 
     if not isinstance(got, torch.Tensor):

@@ -39,14 +39,12 @@ def compute_budget(plain_error: float, rounding_step: float, multiplier: float) 
 
 
 def list_problems(figures: Sequence[ErrorFigures]) -> tuple[str, ...]:
-    """Returns, in words, every error beyond its budget, every unexpected NaN or Inf, and empty outputs; () if all is
-    right."""
+    """Returns, in words, each error beyond its budget, unexpected NaN or Inf, and empty output; () if all is right."""
     return tuple(text for figure in figures for text in _list_figure_problems(figure))
 
 
 def format_in_budgets(error: float, allowed: float) -> str:
-    """Formats an error as a multiple of the allowed one, '3.2 x the budget'; 'the budget is zero' if nothing is
-    allowed."""
+    """Formats error / allowed as '3.2 x the budget', or 'the budget is zero' if nothing is allowed."""
     return f"{error / allowed:.3g} x the budget" if allowed > 0 else "the budget is zero"
 
 
@@ -95,8 +93,7 @@ def _describe_not_finite(figure: ErrorFigures, where: str) -> str:
 
 
 def _format_worst(figure: ErrorFigures, values: Sequence[float | str]) -> str:
-    """Formats the worst element's value, which is in the middle of `values`, its row's elements around it; '' if there
-    are none."""
+    """Formats the worst element's value, the middle one of `values` (elements of its row); '' if `values` is empty."""
     return _format_value(values[_find_middle(figure)]) if values else ""
 
 
@@ -111,8 +108,7 @@ def _format_neighbours(figure: ErrorFigures) -> str:
 
 
 def _find_middle(figure: ErrorFigures) -> int:
-    """Returns the position of the worst element within `around_got`, the stored elements of its row; 0 for a scalar
-    output."""
+    """Returns the position of the worst element among the stored elements of its row; 0 for a scalar output."""
     return figure.worst_index[-1] - figure.around_first if figure.worst_index else 0
 
 
@@ -178,8 +174,7 @@ def _round_pair(error: float, budget: float) -> tuple[float, float]:
 
 
 def _round_apart(got: float, expected: float) -> tuple[float, float]:
-    """Rounds two values to so many digits that their difference keeps DIGITS of them; equal or infinite ones are
-    unchanged."""
+    """Rounds two values so that their difference keeps DIGITS digits; equal and infinite ones stay unchanged."""
     gap, size = abs(got - expected), max(abs(got), abs(expected))
     if not 0 < gap < math.inf:
         return got, expected

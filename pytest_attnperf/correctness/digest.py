@@ -90,8 +90,7 @@ def _round_digits(value: float) -> float:
 
 
 def are_apart(ours: Digest, theirs: Digest) -> bool:
-    """Returns whether two digests differ in either figure by more than another order of summation explains (APART x
-    rms)."""
+    """Returns whether two digests differ by more than another order of summation explains: APART times the rms."""
     size = max(ours[0], theirs[0])
     return any(not abs(one - two) <= APART * size for one, two in zip(ours, theirs, strict=True))
 

@@ -96,8 +96,7 @@ class Decoys:
         return []
 
     def describe_slow_conversion(self, call_seconds: float) -> str:
-        """Returns a note, in words, if the fastest `convert` took longer than a call of `call_seconds`; ''
-        otherwise."""
+        """Returns a note, in words, if the fastest `convert` took longer than `call_seconds`; '' otherwise."""
         if self.seconds is None or not 0 < call_seconds < self.seconds:
             return ""
         return (
@@ -122,8 +121,7 @@ class Decoys:
         return found
 
     def _convert_unmeasured(self, inputs: Tensors) -> None:
-        """Converts changed `inputs` without timing it, and drops the result; does nothing if memory does not
-        suffice."""
+        """Converts changed `inputs`, untimed, and drops the result; does nothing if memory does not suffice."""
         import torch
 
         with contextlib.suppress(torch.OutOfMemoryError):
@@ -253,8 +251,7 @@ def _change_one(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _mark_differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Returns a mask, in the shape of `one`, of the elements whose bits differ from `other`; all True if the shapes
-    differ."""
+    """Returns a mask like `one` of the elements whose bits differ from `other`; all True if the shapes differ."""
     import torch
 
     if one.shape != other.shape:

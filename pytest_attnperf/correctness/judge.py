@@ -133,8 +133,7 @@ class Judge:
         return {**expected.compute_digests(), **compute_input_digests(names, inputs)}
 
     def _list_notes(self) -> tuple[str, ...]:
-        """Returns notes, in words, that make no check fail: unnamed outputs, strided outputs of a gated function, slow
-        `convert`."""
+        """Returns notes, in words, that fail no check: unnamed or strided outputs, and a slow `convert`."""
         unnamed = ", ".join(map(repr, self._reader.unnamed))
         # A family's backend has a layout of its own, and brings it into the canonical one.
         strided = self._reader.strided if self._workload.family == "adhoc" else {}
@@ -199,16 +198,16 @@ class Judge:
 
     def check_apart(self, run: Callable[[], Any], *, seed: int) -> CheckReport:
         """Judges another way to compute the results, called by `run`, on the planted inputs of `seed`; returns its
-        report. Other inputs must have been judged just before, so that a kept result is wrong. Outputs watched so far
-        stay watched."""
+        report. Call it right after a check on other inputs, so that a kept result is wrong. The watched outputs do not
+        change."""
         watched = self._returned
         report = self.check_call(APART, run, seed=seed, planted=True)
         self._returned = [*watched, *self._returned]
         return report
 
     def is_reproducible(self, run: Callable[[], Any], repeats: int) -> bool:
-        """Calls `run` `repeats` times on the loaded inputs; returns whether all give the same bits in all they return
-        or write."""
+        """Returns whether `repeats` calls of `run` on the loaded inputs give the same bits in all they return or
+        write."""
         first = self._copy_results(run)
         for _ in range(repeats - 1):
             again = self._copy_results(run)
@@ -217,8 +216,7 @@ class Judge:
         return True
 
     def _copy_results(self, run: Callable[[], Any]) -> list[torch.Tensor]:
-        """Calls `run`; returns copies of all tensors that it returned, then of all input parts that it writes in
-        place."""
+        """Calls `run`; returns copies of the tensors that it returned, then of the input parts that it writes."""
         returned = [tensor.clone() for tensor in poison.tensors_in(run())]
         return returned + list(self._own.copy_written().values())
 
@@ -266,8 +264,7 @@ class Judge:
 
     @contextlib.contextmanager
     def _time_part(self, part: str) -> Iterator[None]:
-        """Adds the seconds spent in the block to the report's entry `part`; on a GPU, waits for all queued work
-        first."""
+        """Adds the seconds spent in the block to part `part` of the report; waits for a GPU's queued work first."""
         started = time.perf_counter()
         try:
             yield
@@ -280,8 +277,7 @@ class Judge:
         return [(own, own.clone()) for own in self._results_in(raw) if own.device.type == self._device]
 
     def _results_in(self, raw: Any) -> list[torch.Tensor]:
-        """Returns the tensors that a call returned, without those in the memory of an input or of a stored
-        reference."""
+        """Returns the tensors that a call returned, except in the memory of an input or of a stored reference."""
         kept = (tensor for tensor in poison.tensors_in(raw) if not self._own.has_memory_of(tensor))
         return [tensor for tensor in kept if not self._references.has_memory_of(tensor)]
 

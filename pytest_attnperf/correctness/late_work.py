@@ -122,8 +122,7 @@ class ReadingTime:
         self._prompt = seconds <= READ_SECONDS + READ_NS_PER_BYTE * 1e-9 * size
 
     def list_problems(self, run: Callable[[], Any]) -> list[str]:
-        """Makes up to READS more calls of `run` while no reading was quick; returns a problem, in words, if all were
-        slow."""
+        """Makes up to READS more calls of `run` until one is read quickly; returns a problem if none was."""
         for _ in range(READS):
             if not self._prompt:
                 self.time_reading(run())
@@ -150,8 +149,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _list_work(read: Callable[[], Any]) -> list[str]:
-    """Runs `read` under torch's profiler; returns the names of operators that do more than allocate, move, cast or
-    scale."""
+    """Runs `read` under torch's profiler; returns operators that do more than allocate, move, cast or scale."""
     from torch.autograd.profiler_legacy import profile
 
     with profile() as profiler:  # type: ignore[no-untyped-call]
@@ -237,8 +235,7 @@ def _is_among(value: float, numbers: tuple[float, ...]) -> bool:
 
 
 def _select_floats(outputs: Outputs) -> Outputs:
-    """Returns the outputs that are plain floating-point tensors, detached; 1-byte types are converted to fp32 to
-    compare."""
+    """Returns the plain floating-point outputs, detached; 1-byte types as fp32, so that they can be compared."""
     import torch
 
     plain = ((name, detach_tensor(output)) for name, output in outputs.items())
@@ -274,8 +271,7 @@ def _replace_values(tensors: Tensors) -> Iterator[None]:
 
 
 def _numbers_in(raw: Any) -> Iterator[float]:
-    """Yields as float each Python number or bool in what a call returned, at any depth of containers and
-    dataclasses."""
+    """Yields each Python number in what a call returned, as float, at any depth of containers and dataclasses."""
     parts = fields_of(raw)
     if isinstance(raw, (bool, int, float)):
         yield float(raw)

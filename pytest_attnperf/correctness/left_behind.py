@@ -209,8 +209,7 @@ _UNKNOWN = object()
 
 
 def _read_setting(setting: ProcessSetting) -> Any:
-    """Returns the setting's value; _UNKNOWN if torch or the system raises, e.g. where old and new names of a precision
-    mix."""
+    """Returns the setting's value; _UNKNOWN if reading it raises, e.g. where old and new names of a precision mix."""
     try:
         return setting.read()
     except (AttributeError, RuntimeError, TypeError, OSError):
@@ -234,8 +233,7 @@ def _put_back(settings: tuple[ProcessSetting, ...], before: list[Any]) -> list[L
 
 @contextlib.contextmanager
 def _keep_random_numbers(torch_device: str) -> Iterator[None]:
-    """Restores the global random state of Python, torch, numpy (if imported) and, on a GPU, its device after the
-    block."""
+    """Restores the global random state of Python, torch, the GPU, and numpy (if imported) after the block."""
     import torch
 
     numpy: Any = sys.modules.get("numpy")

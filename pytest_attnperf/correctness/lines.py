@@ -67,8 +67,7 @@ class LineBudget:
     short: bool = False
 
     def merge(self, other: LineBudget) -> LineBudget:
-        """Returns these budgets with the larger plain error of the two on each line; both are of the same inputs and
-        kind of line."""
+        """Returns these budgets with the larger plain error of both on each line; both are of the same inputs."""
         import torch
 
         return LineBudget(torch.maximum(self.plain, other.plain), self.size, self.whole, self.short)
@@ -174,8 +173,7 @@ def _vector_step(elements: int) -> int:
 
 
 def _is_judged(elements: int, lines: int) -> bool:
-    """Returns whether lines are judged: at least 2 if they hold ELEMENTS_MIN elements or more, else at least
-    LINES_MIN."""
+    """Returns whether lines are judged: at least 2 of ELEMENTS_MIN elements or more, or LINES_MIN shorter ones."""
     return lines >= (2 if elements >= ELEMENTS_MIN else LINES_MIN)
 
 

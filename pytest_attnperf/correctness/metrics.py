@@ -65,8 +65,7 @@ class Yardstick:
         return replace(self, rms_error=min(self.rms_error, rms_error))
 
     def loosen(self, other: Yardstick) -> Yardstick:
-        """Returns the larger errors of two plain computations of the same inputs, also line by line for kinds in
-        both."""
+        """Returns the larger errors of two plain computations of the same inputs, line by line if both have them."""
         lines = {kind: one.merge(other.lines[kind]) for kind, one in self.lines.items() if kind in other.lines}
         return replace(self.merge(other), lines=self.lines | lines)
 
@@ -184,8 +183,7 @@ def find_constant_value(reference: torch.Tensor) -> float | None:
 
 
 def describe_constant(name: str, value: float) -> str:
-    """Returns the message for output `name`, whose reference has `value`, from `find_constant_value`, in every
-    element."""
+    """Returns the message for output `name`, of which all elements of the reference have this value."""
     return (
         f"the reference of {name!r} is constant ({value:.6g} everywhere): many wrong results would agree "
         "with it; use inputs that give different elements"
@@ -216,8 +214,7 @@ def _with_line(figures: ErrorFigures, line: WorstLine | None) -> ErrorFigures:
 def _measure_worst(
     check: str, name: str, got: torch.Tensor, reference: torch.Tensor, found: Scan, allowed: Allowed
 ) -> ErrorFigures:
-    """Returns the figures of the worst element (error, budget, position) and the elements around it; both RMS figures
-    are 0."""
+    """Returns the figures of the worst element and the elements around it; the root mean square figures are 0."""
     place = scan.unravel(found.worst, got.shape)
     first, ours, truth = scan.read_neighbours(got, reference, place, AROUND)
     middle = (place[-1] if place else 0) - first
@@ -244,8 +241,7 @@ def _measure_worst(
 
 
 def _require_pair(name: str, reference: torch.Tensor, plain: torch.Tensor) -> None:
-    """Raises MismatchError unless reference and plain computation have comparable dtypes, one shape, one device and
-    elements."""
+    """Raises MismatchError unless reference and plain computation have comparable dtypes, one shape and one device."""
     import torch
 
     for tensor, what in ((reference, "reference"), (plain, "plain computation")):
@@ -277,8 +273,7 @@ def _own_step(dtype: torch.dtype) -> float:
 
 
 def _require_known(what: str, tensor: torch.Tensor) -> None:
-    """Raises MismatchError, naming the tensor as `what`, unless it is a dense torch.Tensor with a dtype of
-    COMPARABLE."""
+    """Raises MismatchError, naming `what`, unless it is a dense torch.Tensor with a dtype of COMPARABLE."""
     import torch
 
     if not isinstance(tensor, torch.Tensor):

@@ -267,8 +267,7 @@ class _Walk:
 
 
 def _list_own(fn: types.FunctionType) -> dict[str, Any]:
-    """Returns {name in the code: value} of a function's defaults and closure; cells that are still empty are left
-    out."""
+    """Returns {name in the code: value} of a function's defaults and closure; empty cells are left out."""
     code = fn.__code__
     arguments = code.co_varnames[: code.co_argcount]
     defaults = fn.__defaults__ or ()

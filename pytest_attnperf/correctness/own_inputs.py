@@ -105,8 +105,7 @@ class OwnInputs:
                 copy_into(own, copy)
 
     def destroy(self) -> None:
-        """Overwrites all inputs of the backend with NaN or extreme values, so that a later read of them shows in a
-        result."""
+        """Overwrites all inputs with NaN or extreme values, so that a later read of them shows in a result."""
         poison.destroy(self._prepared.tensors)
 
     def has_memory_of(self, tensor: torch.Tensor, *, writable: bool = True) -> bool:

@@ -90,15 +90,13 @@ class Expected:
             }
 
     def compute_digests(self) -> dict[str, Digest]:
-        """Returns {output: digest of its reference} for those outputs that are floating point and more than
-        rounding."""
+        """Returns {output: digest of its reference} of floating-point outputs that are more than rounding."""
         with self.reveal() as readable:
             found = {name: compute_digest(readable[name]) for name, _, _ in self._iterate_telling(readable)}
         return {name: figures for name, figures in found.items() if figures is not None}
 
     def _iterate_telling(self, readable: Outputs) -> Iterator[tuple[str, torch.dtype, float]]:
-        """Yields (name, dtype, root mean square) of floating-point outputs whose plain error is at most WEAK_SHARE of
-        their size."""
+        """Yields (name, dtype, rms) of floating-point outputs whose plain error is at most WEAK_SHARE of their rms."""
         for name, yardstick in self.yardsticks.items():
             size = _measure_size(readable[name]) if yardstick.dtype.is_floating_point else 0.0
             if size > 0 and yardstick.rms_error <= WEAK_SHARE * size:

@@ -146,8 +146,7 @@ class Gemm(FamilyWorkload):
         return {"out": self._multiply_matrices(inputs, wide, wide)}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' with sums in fp32, rounded once to the output's dtype: the least that a kernel rounds. i8: as
-        `reference`."""
+        """Computes 'out' with sums in fp32, rounded once, the least that a kernel rounds; i8 as `reference`."""
         import torch
 
         if self.dtype == "i8":

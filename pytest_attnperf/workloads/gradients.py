@@ -146,8 +146,7 @@ def takes_gradient(tensor: torch.Tensor) -> bool:
 
 
 def input_names(function: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Returns `count` names of inputs: the positional parameters of `function`, then 'input2', 'input3' ... for
-    *args."""
+    """Returns `count` names of inputs: the positional parameters of `function`, then e.g. 'input2' for *args."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -205,8 +204,7 @@ def _put_back(tensors: Tensors, kept: Tensors) -> None:
 
 
 def _draw_like(like: torch.Tensor) -> torch.Tensor:
-    """Draws normal values with the shape, dtype and root mean square of `like`, from a new generator with a random
-    seed."""
+    """Draws normal values with shape, dtype and root mean square of `like`, from a newly seeded generator."""
     import torch
 
     generator = torch.Generator(like.device)

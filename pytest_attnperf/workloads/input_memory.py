@@ -60,8 +60,7 @@ def as_integers(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def memory_span(tensor: torch.Tensor) -> int:
-    """Returns the number of elements from a tensor's first to its last in memory, both included, and gaps between
-    them."""
+    """Returns the number of elements from a tensor's first to its last in memory, both and gaps included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
@@ -137,8 +136,8 @@ def _copy_region(tensors: Sequence[torch.Tensor], guard: int) -> tuple[Tensors, 
 
 
 def _has_plain_bytes(tensor: torch.Tensor) -> bool:
-    """Returns whether a tensor can be copied byte by byte: dense, not empty or quantized, nothing to conjugate or
-    negate."""
+    """Returns whether a tensor can be copied bytewise: dense, not empty or quantized, not lazily conjugated or
+    negated."""
     import torch
 
     lazy = tensor.is_conj() or tensor.is_neg()
@@ -146,8 +145,7 @@ def _has_plain_bytes(tensor: torch.Tensor) -> bool:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Returns whether a clone has the same layout and alignment: no gaps, no element twice, address a multiple of
-    ALIGNMENT."""
+    """Returns whether a clone has the same layout: no gaps, no element twice, address a multiple of ALIGNMENT."""
     aligned = tensor.data_ptr() % ALIGNMENT == 0
     return aligned and memory_span(tensor) == tensor.numel() and each_once(tensor) is tensor
 

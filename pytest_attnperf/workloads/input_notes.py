@@ -25,8 +25,7 @@ def notes_on(
 
 
 def notes_on_unseen(unseen: Sequence[str]) -> tuple[str, ...]:
-    """Returns a note, in words, about the inputs `unseen`, whose change alters the result by no more than rounding; ()
-    if empty."""
+    """Returns a note about inputs whose change alters the result by no more than rounding; () if `unseen` is empty."""
     if not unseen:
         return ()
     named = ", ".join(map(repr, unseen))
@@ -48,8 +47,7 @@ def _notes_on_signs(one_signed: Sequence[str]) -> tuple[str, ...]:
 
 
 def _notes_on_constant(constant: Sequence[str]) -> tuple[str, ...]:
-    """Returns a note, in words, about inputs that are the same for every seed: a kernel may ignore them; () if there
-    are none."""
+    """Returns a note about inputs that no seed changes, which a kernel may ignore; () if `constant` is empty."""
     if not constant:
         return ()
     named = ", ".join(map(repr, constant))

@@ -71,8 +71,7 @@ class LayerNorm(RowProblem):
         return tuple(tensor.to(dtype) for tensor in (x, *residual, weight, bias))
 
     def _plant_rows(self, x: torch.Tensor, residual: list[torch.Tensor], seed: int) -> None:
-        """Changes x and residual (fp32) in place: one large element per row, every fourth row small, the others
-        shifted."""
+        """Changes fp32 x and residual in place: a large element per row, every fourth row small, others shifted."""
         import torch
 
         # A square of 4 C against an expected sum of C for the others, or of 2 C where they are sums.
@@ -85,8 +84,7 @@ class LayerNorm(RowProblem):
             x += torch.where(small, 0.0, (numbers % 3 - 1) * SHIFT)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' (and 'residual_out') in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; in
-        chunks of rows."""
+        """Computes 'out' (and 'residual_out') in fp64, on a GPU for f16 and bf16 in fp32; in chunks of rows."""
         dtype = reference_dtype(inputs)
         x, *residual, weight, bias = inputs
 
@@ -98,8 +96,7 @@ class LayerNorm(RowProblem):
         return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the sum with the residual, rounded to the dtype, then its norm in fp32, with weight and bias, and
-        rounds once."""
+        """Rounds the sum with the residual to the dtype, computes norm, weight and bias in fp32, and rounds once."""
         *_, weight, bias = inputs
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:

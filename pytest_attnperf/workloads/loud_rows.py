@@ -42,8 +42,7 @@ def has_loud_row(seed: int, rows: int) -> bool:
 
 
 def find_neighbour(key: int, seen: range) -> int | None:
-    """Returns the key before or after `key` that a row sees (`seen`), preferably the one before; None if it sees
-    neither."""
+    """Returns the key before `key`, or the one after it, if the row sees it (`seen`); None if it sees neither."""
     return next((other for other in (key - 1, key + 1) if other in seen), None)
 
 

@@ -202,8 +202,7 @@ class Mixed(FamilyWorkload):
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Computes 'out' in fp64 on a CPU, in fp32 without TF32 on a GPU; dequantises 8-bit keys and values in that
-        precision. Processes one size of sequences after the other, as many at once as CHUNK_BYTES and the scores
-        allow."""
+        precision. Processes sequences of one size together, as many at once as CHUNK_BYTES and the scores allow."""
         return self._compute_attention(inputs, reference_dtype(inputs[:1]))
 
     def plain(self, inputs: Tensors) -> Outputs:

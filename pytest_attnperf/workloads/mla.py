@@ -111,16 +111,14 @@ class Mla(FamilyWorkload):
 
     @property
     def visible_pairs(self) -> int:
-        """Number of (query, key) pairs of one head and sequence that the mask lets through; causal row i sees i + 1 + T
-        - S keys."""
+        """(query, key) pairs of one head and sequence that the mask lets through; causal row i sees i + 1 + T - S."""
         if not self.causal:
             return self.seq_q * self.seq_kv
         return self.seq_q * (self.seq_kv - self.seq_q) + self.seq_q * (self.seq_q + 1) // 2
 
     @property
     def flops_naive(self) -> float:
-        """FLOPs of the form that projects every key: 2 C (D + Dv) per key and head, 2 (D + R + Dv) per visible pair and
-        head."""
+        """FLOPs if every key is projected: 2 C (D + Dv) per key and head, 2 (D + R + Dv) per visible pair and head."""
         keys, pairs = self.batch * self.seq_kv * self.heads, self.batch * self.visible_pairs * self.heads
         wide = self.nope_dim + self.value_dim
         return float(2 * keys * self.latent_dim * wide + 2 * pairs * (wide + self.rope_dim))
@@ -135,8 +133,7 @@ class Mla(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """FLOPs of the cheaper form, whichever a backend uses: `flops_naive` for long prompts, `flops_absorbed` for
-        decoding."""
+        """FLOPs of the cheaper form, whichever a backend uses: `flops_naive` for prompts, else `flops_absorbed`."""
         return min(self.flops_naive, self.flops_absorbed)
 
     @property
@@ -178,8 +175,7 @@ class Mla(FamilyWorkload):
         return tuple(tensor.to(self.stored_as) for tensor in (q_nope, q_pe, kv_latent, k_pe, wkv_b))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' (and 'lse') in fp64 on a CPU and for f32, else in fp32 without TF32; in chunks, to bound
-        memory."""
+        """Computes 'out' (and 'lse') in fp64 on a CPU and for f32, else in fp32 without TF32; in chunks."""
         return _compute_reference(*inputs, causal=self.causal, lse=self.lse)
 
     def plain(self, inputs: Tensors) -> Outputs:

@@ -256,8 +256,7 @@ def _read_windows(fields: Fields, model_type: str) -> tuple[int, ...]:
 
 
 def _unlisted_kinds(fields: Fields, model_type: str) -> tuple[bool, bool]:
-    """Returns (whether there are layers of full attention, whether there are layers with a window), for a file without
-    layer_types."""
+    """Returns (whether layers of full attention exist, whether layers with a window do), if layer_types is missing."""
     layers = fields.read_integer("num_hidden_layers", UNBOUNDED, most=POSITIONS_MAX)
     if model_type in ("qwen2", "qwen3") and fields.has("max_window_layers"):
         full = fields.read_integer("max_window_layers", least=0, most=POSITIONS_MAX)
@@ -307,8 +306,7 @@ def _list_notes(
 
 
 def _list_score_notes(fields: Fields, config: ModelConfig) -> Iterator[str]:
-    """Yields notes, in words, on factors of scores that workloads leave out, and on layers that differ from the
-    measured ones."""
+    """Yields notes on factors of scores that workloads leave out, and on layers that differ from the measured ones."""
     scalar = fields.values.get("query_pre_attn_scalar")
     if scalar is not None and scalar != config.head_dim:
         yield f"scores are scaled by 1/sqrt({config.head_dim}), not by query_pre_attn_scalar"

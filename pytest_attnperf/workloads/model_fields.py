@@ -120,8 +120,7 @@ class Fields:
         raise WorkloadError(f"{self.file}: {name[:SHOWN]}={_format_value(self.values.get(name))} {rule}")
 
     def refuse_missing(self, name: str, way_out: str = "") -> NoReturn:
-        """Raises WorkloadError that says that the field is missing, names a similar existing one, and ends with
-        `way_out`."""
+        """Raises WorkloadError: the field is missing, an existing one has a similar name, then `way_out`."""
         close = difflib.get_close_matches(name, [held for held in self.values if self.has(held)], n=1)
         hint = f"; it has {close[0][:SHOWN]!r}, is that misspelt?" if close else ""
         raise WorkloadError(
@@ -141,8 +140,7 @@ class Fields:
         return value
 
     def read_flag(self, name: str, *, default: bool) -> bool:
-        """Returns the field as a bool, or `default` if it is missing. Raises WorkloadError for anything but true and
-        false."""
+        """Returns the field as a bool, `default` if missing. Raises WorkloadError for anything but true and false."""
         value = self.values.get(name)
         if value is None:
             return default
@@ -151,8 +149,7 @@ class Fields:
         return value
 
     def read_word(self, name: str) -> str:
-        """Returns the field as a text without spaces around it. Raises WorkloadError if it is missing, empty or no
-        text."""
+        """Returns the field as a text without outer spaces. Raises WorkloadError if it is missing, empty or no text."""
         if not self.has(name):
             self.refuse_missing(name)
         value = self.values[name]
@@ -203,8 +200,7 @@ def _refuse_number(word: str) -> NoReturn:
 
 
 def _refuse_repeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Returns the pairs as a dict; raises ValueError for a field given twice, of which JSON readers silently take the
-    later one."""
+    """Returns the pairs as a dict; raises ValueError for a field given twice, which JSON readers silently accept."""
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -246,8 +242,7 @@ def _list_unknown(fields: Fields) -> list[str]:
 
 
 def _list_tables(values: Mapping[str, object]) -> list[dict[str, object]]:
-    """Returns the dicts of the fields about rotary positions, and the dicts inside them: there may be one for each kind
-    of layer."""
+    """Returns the dicts of rotary positions, and the dicts inside them: there may be one for each kind of layer."""
     tables = [table for name in _ROPE_TABLES if isinstance(table := values.get(name), dict)]
     return [*tables, *(inner for table in tables for inner in table.values() if isinstance(inner, dict))]
 

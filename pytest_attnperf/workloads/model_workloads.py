@@ -93,8 +93,7 @@ class Sizes:
         return tuple(length for length in self.lengths if 0 in windows or length <= max(windows))
 
     def list_windows(self, keys: int) -> tuple[int, ...]:
-        """Returns the different windows of the model's layers over `keys` keys, in keys; 0 for one that covers all of
-        them."""
+        """Returns the different windows of the layers over `keys` keys, in keys; 0 for one that covers all of them."""
         return tuple(dict.fromkeys(window if window < keys else 0 for window in self.config.windows))
 
 

@@ -64,8 +64,7 @@ Task = tuple[range, int]
 
 
 def list_edges(length: int) -> list[int]:
-    """Returns, in order, at most 26 positions where kernels fail: the first, the last, and both sides of some tile
-    edges."""
+    """Returns, in order, up to 26 positions where kernels fail: first, last, and both sides of some tile edges."""
     found = {0, length - 1}
     for tile in TILES:
         for edge in (tile, (length // 2) // tile * tile, (length - 1) // tile * tile):
@@ -234,8 +233,7 @@ def _effective_dim(highest: float, head_dim: int) -> float:
 
 
 def _compute_stretch(highest: float, head_dim: int) -> float:
-    """Returns c, a planted key's length / sqrt(D), 1 or more; `highest` is the largest `above` (see
-    `_compute_target`)."""
+    """Returns c, a planted key's length / sqrt(D), at least 1, for `highest`, the largest `above` of all plants."""
     return math.sqrt(_effective_dim(highest, head_dim) / head_dim)
 
 
@@ -318,8 +316,7 @@ def _plans_of_side(
 
 
 def _one_of_each(kinds: list[list[Task]], avoid: Task, rng: random.Random) -> list[Task]:
-    """Returns, shuffled, one task of each kind, on different rows if possible, and then, if possible, not on the row of
-    `avoid`."""
+    """Returns a task of each kind, shuffled; if possible, on different rows and not on the row of `avoid`."""
     chosen: list[Task] = []
     for kind in sorted(filter(None, kinds), key=len):  # the one with the fewest rows has the first choice
         own = [task for task in kind if all(task[0] != other for other, _ in chosen)] or kind

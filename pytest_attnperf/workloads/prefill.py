@@ -294,8 +294,7 @@ class Prefill(FamilyWorkload):
         )
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' (and 'lse') in the workload's dtype, with the roundings of
-        `attention_math.plain_arithmetic`."""
+        """Computes 'out' (and 'lse') in the workload's dtype, rounded as `attention_math.plain_arithmetic` says."""
         split = self.split_inputs(inputs)
         how = attention_math.plain_arithmetic(self.dtype, self.int8)
         return attention_math.compute_plain(

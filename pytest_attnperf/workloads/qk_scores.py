@@ -79,8 +79,7 @@ class QkScores(ProductStage):
         return q.to(self.stored_as), k.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'scores' in fp64 on a CPU and for f32, in fp32 without TF32 on a GPU for f16 and bf16; some heads at
-        a time."""
+        """Computes 'scores' in fp64, on a GPU for f16 and bf16 in fp32 without TF32; some heads at a time."""
         return self._compute_scores(inputs, reference_dtype(inputs), reference_dtype(inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:

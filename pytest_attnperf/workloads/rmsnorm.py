@@ -66,8 +66,7 @@ class RmsNorm(RowProblem):
         return tuple(tensor.to(dtype) for tensor in (x, *residual, weight))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' (and 'residual_out') in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; in
-        chunks of rows."""
+        """Computes 'out' (and 'residual_out') in fp64, on a GPU for f16 and bf16 in fp32; in chunks of rows."""
         dtype = reference_dtype(inputs)
         x, *residual, weight = inputs
 
@@ -79,8 +78,7 @@ class RmsNorm(RowProblem):
         return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' (and 'residual_out') as models do: the sum rounded to the dtype, its norm in fp32, rounded,
-        times weight."""
+        """Computes the sum rounded to the dtype, its norm in fp32, rounded, times weight, as models do."""
         *_, weight = inputs
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:

@@ -101,8 +101,7 @@ class Rope(FamilyWorkload):
         return q, k, angle.cos().float(), angle.sin().float()
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'q' and 'k' in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; one sequence at a
-        time."""
+        """Computes 'q' and 'k' in fp64, on a GPU for f16 and bf16 in fp32; one sequence at a time."""
         import torch
 
         q, k, cos, sin = inputs
@@ -115,8 +114,7 @@ class Rope(FamilyWorkload):
         return {"q": rotate_all(q), "k": rotate_all(k)}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes 'q' and 'k' with the fp32 tables, so that products and sums are fp32, and rounds once to the
-        dtype."""
+        """Computes 'q' and 'k' with products and sums in fp32, as the tables are, and rounds once to the dtype."""
         import torch
 
         q, k, cos, sin = inputs

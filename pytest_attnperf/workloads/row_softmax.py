@@ -71,8 +71,7 @@ class RowSoftmax(AttentionStage):
         return (draw_scores(self, generator, seed, causal=self.causal, planted=planted),)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'weights' in fp64 on a CPU and for f32, on a GPU in fp32 for 16-bit weights; one sequence at a
-        time."""
+        """Computes 'weights' in fp64, on a GPU for 16-bit weights in fp32; one sequence at a time."""
         import torch
 
         wide = inputs[0].device.type == "cpu" or self.dtype == "f32"
@@ -104,8 +103,7 @@ def draw_scores(
 
 
 def compute_plain_weights(stage: AttentionStage, scores: torch.Tensor, *, causal: bool) -> torch.Tensor:
-    """Returns torch.softmax of fp32 scores (B, H, Sq, Skv), rounded to the stage's dtype; rows that see no key are 0
-    (`causal`)."""
+    """Returns softmax of fp32 scores (B, H, Sq, Skv) in the stage's dtype; causal rows that see no key are 0."""
     import torch
 
     return _compute_by_sequence(stage, scores, stage.stored_as, causal, lambda part: torch.softmax(part, dim=-1))

@@ -61,8 +61,7 @@ def make_grammar(
     further: Mapping[str, str] | None = None,
     unsaid: tuple[str, ...] = (),
 ) -> Grammar:
-    """Returns the fields of ids for packed sequences: q, kv, h, hk, d, then `further` numbers that may be 0, a dtype
-    and `flags`."""
+    """Returns the fields of ids of packed sequences: q, kv, h, hk, d, `further` ones that may be 0, dtype, `flags`."""
     numbers = {"h": "heads", "hk": "kv_heads", "d": "head_dim"}
     return Grammar(
         family=family,
@@ -140,8 +139,7 @@ class PackedSequences(FamilyWorkload):
         return super().definition() | texts
 
     def iterate_slices(self) -> Iterator[tuple[slice, slice]]:
-        """Yields (slice of its rows in the packed q, slice of its rows in the packed k) for every sequence, in
-        order."""
+        """Yields (its rows of the packed q, its rows of the packed k) as slices for every sequence, in order."""
         ends = (itertools.pairwise(list_offsets(lengths)) for lengths in (self.seqs_q, self.seqs_kv))
         for rows, keys in zip(*ends, strict=True):
             yield slice(*rows), slice(*keys)
@@ -156,6 +154,5 @@ class PackedSequences(FamilyWorkload):
 
 
 def list_offsets(lengths: Sequence[int]) -> list[int]:
-    """Returns where every packed sequence begins, from 0, and then where the last one ends: one number more than
-    `lengths`."""
+    """Returns where every packed sequence begins, from 0, and, as the last number, where the last one ends."""
     return [0, *itertools.accumulate(lengths)]

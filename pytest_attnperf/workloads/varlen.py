@@ -127,8 +127,7 @@ class Varlen(PackedSequences):
         return (*(tensor.to(self.stored_as) for tensor in (q, k, v)), *self._make_offsets(device), *further)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' (and 'lse') of every sequence alone by `Prefill.reference`: fp64 on a CPU and for f32 and
-        tf32, else fp32."""
+        """Computes 'out' (and 'lse') of each sequence alone: in fp64 on a CPU and for f32 and tf32, else fp32."""
         return self._compute_by_sequence(inputs, Prefill.reference)
 
     def plain(self, inputs: Tensors) -> Outputs:

@@ -58,8 +58,7 @@ class VarlenBackward(PackedSequences):
 
     @property
     def sequences(self) -> tuple[Backward | None, ...]:
-        """Every sequence alone, as a dense problem of batch 1; None for one with a single key, which `Backward` does
-        not allow."""
+        """Every sequence alone, with batch 1; None for one with a single key, which `Backward` does not allow."""
         fields = {name: getattr(self, name) for name in ("heads", "head_dim", "kv_heads", "dtype", "causal")}
         return tuple(
             Backward(batch=1, seq_q=seq_q, seq_kv=seq_kv, **fields) if seq_kv > 1 else None
@@ -119,8 +118,7 @@ class VarlenBackward(PackedSequences):
         return q, k, v, dout, out, lse
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes dq, dk and dv from q, k, v and dout alone: in fp64 on a CPU and for f32, on a GPU for f16 and bf16
-        in fp32."""
+        """Computes dq, dk and dv from q, k, v and dout alone: in fp64, on a GPU for f16 and bf16 in fp32."""
         q, k, v, dout, *_ = inputs
         return self._join_gradients(
             attention_gradients.compute_reference(
@@ -134,8 +132,7 @@ class VarlenBackward(PackedSequences):
         return self._compute_plain(inputs, wide_dp=False)
 
     def plain_otherwise(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """Computes dq, dk and dv again, with dP left unrounded, as kernels do; () for f32, where nothing is rounded in
-        between."""
+        """Computes dq, dk and dv with dP left unrounded, as kernels do; () for f32, where nothing is rounded."""
         return () if self.dtype == "f32" else (self._compute_plain(inputs, wide_dp=True),)
 
     def _compute_plain(self, inputs: Tensors, *, wide_dp: bool) -> Outputs:

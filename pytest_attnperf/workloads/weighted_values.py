@@ -60,8 +60,7 @@ class WeightedValues(ProductStage):
         return weights, v.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' in fp64 on a CPU and for f32, in fp32 without TF32 on a GPU for f16 and bf16; some heads at a
-        time."""
+        """Computes 'out' in fp64, on a GPU for f16 and bf16 in fp32 without TF32; some heads at a time."""
         return self._compute_out(inputs, reference_dtype(inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
