@@ -281,7 +281,7 @@ class Registry:
                     "(a test id joins backend and workload by a hyphen), e.g. 'triton.flash'"
                 )
             if backend.name in self._backends:
-                raise UsageError(f"backend {backend.name!r} is registered twice")
+                raise UsageError(f"backend {backend.name!r} is registered twice; give one of them another name")
             self._backends[backend.name] = backend
 
     def replace(self, backend: Backend) -> None:

@@ -113,7 +113,7 @@ def _list_output_problems(
     import torch
 
     if not isinstance(got, torch.Tensor):
-        return [f"{_CHECK}: output {name!r} is a {type(got).__name__}, not a torch.Tensor"]
+        return [f"{_CHECK}: output {name!r} is a {type(got).__name__}, not a torch.Tensor; pass a tensor"]
     try:
         return list(list_problems([compare_output(_CHECK, name, got, reference, yardstick, tolerance)]))
     except MismatchError as error:

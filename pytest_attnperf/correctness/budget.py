@@ -51,7 +51,7 @@ def format_in_budgets(error: float, allowed: float) -> str:
 def _list_figure_problems(figure: ErrorFigures) -> list[str]:
     where = f"{figure.check}: {figure.output!r}"
     if not figure.elements > 0:
-        return [f"{where} has no elements: nothing was compared"]
+        return [f"{where} has no elements: nothing was compared; use inputs that give some"]
     if figure.nan_count or figure.inf_count or figure.finite_count:
         return [_describe_not_finite(figure, where)]
     found = []

@@ -69,7 +69,7 @@ class Judge:
     def check_call(
         self, check: str, run: Callable[[], Any], *, seed: int, planted: bool, poisoned: bool = True
     ) -> CheckReport:
-        """Loads the inputs of `seed` in place, poisons outputs, calls `run`, and compares what it returned.
+        """Loads the inputs of `seed`, fills outputs with NaN, calls `run`, and compares what it returned.
 
         Where calls write to inputs, the first check without a problem makes two more calls in a row.
 
@@ -151,8 +151,9 @@ class Judge:
     def check_again(
         self, check: str, run: Callable[[], Any], first: CheckReport, *, single: Callable[[], Any] | None = None
     ) -> CheckReport:
-        """Repeats calls on the inputs of the last check, to detect races, and merges their problems into `first`.
+        """Repeats calls on the inputs of the last check, to detect races; returns `first` with their problems added.
 
+        first    the report of that check
         single   one call, where `run` replays a whole block of calls, of which only the last result can be read
 
         The first result is compared with the reference, and so is every later one whose bits differ from a right one.

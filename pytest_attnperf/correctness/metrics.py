@@ -241,7 +241,7 @@ def _measure_worst(
 
 
 def _require_pair(name: str, reference: torch.Tensor, plain: torch.Tensor) -> None:
-    """Raises MismatchError unless reference and plain computation have comparable dtypes, one shape and one device."""
+    """Raises MismatchError unless both tensors have elements, dtypes that can be compared, one shape and one device."""
     import torch
 
     for tensor, what in ((reference, "reference"), (plain, "plain computation")):
@@ -327,7 +327,10 @@ def _require_comparable(name: str, got: torch.Tensor, reference: torch.Tensor, y
             raise MismatchError(f"output {name!r} has {what} {ours}, expected {expected}; {advice}")
     _require_known(f"output {name!r}", got)
     if not got.numel():
-        raise MismatchError(f"output {name!r} has no elements (shape {tuple(got.shape)}): nothing can be compared")
+        raise MismatchError(
+            f"output {name!r} has no elements (shape {tuple(got.shape)}): nothing can be compared; use inputs "
+            "that give some"
+        )
 
 
 def _shape_advice(seen: tuple[int, ...], expected: tuple[int, ...]) -> str:

@@ -71,7 +71,7 @@ class Expected:
 
     @contextlib.contextmanager
     def reveal(self) -> Iterator[Outputs]:
-        """Yields the references, readable until the block ends."""
+        """Yields the references by output name; when the block ends, their bits are flipped again."""
         _flip_bits(self.sealed)
         try:
             yield self.sealed
@@ -266,8 +266,7 @@ def _loosen_yardstick(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tens
 
 
 def _flip_bits(outputs: Outputs) -> None:
-    """Flips the secret bits of every element in place: the first call makes references unreadable, a second restores
-    them."""
+    """Flips the secret bits of every element in place: once makes a reference unreadable, twice restores it."""
     import torch
 
     with torch.inference_mode():

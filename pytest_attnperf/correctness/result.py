@@ -99,7 +99,7 @@ class Results:
         """Returns a problem, in words, if an output lies in memory of a reference or an input, or is not what was
         written in place."""
         if self._references.has_memory_of(output):
-            return [f"output {name!r} is the judge's own memory, not a result"]
+            return [f"output {name!r} is the judge's own memory, not a result; return memory that the call has written"]
         if name in written:
             same = poison.is_bit_equal(output, written[name])
             return (

@@ -68,7 +68,8 @@ class Scan:
 
 
 def typical_magnitude(reference: torch.Tensor) -> torch.Tensor:
-    """Returns the root mean square of all elements, not finite if one is not. Shape (), fp64, no synchronisation."""
+    """Returns the root mean square of all elements, shape (), fp64, without waiting for the device; not finite if one
+    is not."""
     import torch
 
     norms = [torch.linalg.vector_norm(truth) for _, _, truth in iterate_chunks(reference, reference)]
@@ -195,11 +196,13 @@ def unravel(index: int, shape: torch.Size) -> tuple[int, ...]:
 
 
 def iterate_chunks(got: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yields (flat index of the first, ours, theirs in fp64) for every chunk of elements in row-major order.
+    """Yields (flat index of the chunk's first element, its elements of `got`, of `reference`), in row-major order, both
+    in fp64.
 
     fp64 tensors are passed on without a copy: do not write to them. fp8 has few operators of its own, and fp64 holds
     all its values. fp64 does not hold all 8-byte integers beyond 2^53: where two differ and their fp64 values do not,
-    ours becomes the next larger value.
+    the
+    value of `got` becomes the next larger one.
     """
     import torch
 

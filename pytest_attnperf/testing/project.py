@@ -74,10 +74,9 @@ class FakeProject:
         self.write()
 
     def device(self, **values: Any) -> None:
-        """Scripts the device's identity and fingerprint.
-
-        With several cards, leases lie in this project's own folder and not machine-wide, so that projects running at
-        the same time may all have a card '0'."""
+        """Scripts the device's identity, fingerprint and number of cards ('gpus'), and writes the script. With 'gpus'
+        the files by which processes reserve cards lie in this project's own folder, so that projects running at the
+        same time may all have a card '0'."""
         if "gpus" in values:
             (self.path / "tmp").mkdir(exist_ok=True)
             self._monkeypatch.setenv("TMPDIR", str(self.path / "tmp"))

@@ -31,7 +31,7 @@ class Sabotaged(Around):
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Returns the wrong or slow call to run in place of the honest `call`. Every subclass overrides it: this one
         raises AssertionError."""
-        raise AssertionError(f"{type(self).__name__} does not say what it sabotages")
+        raise AssertionError(f"{type(self).__name__} does not say what it sabotages: override sabotage()")
 
 
 @dataclass(frozen=True)

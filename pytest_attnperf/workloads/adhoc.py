@@ -121,9 +121,13 @@ class AdHoc:
         return replace(self, times=gradients.BOTH) if self.times == gradients.FORWARD else None
 
     def definition(self) -> dict[str, Any]:
-        """Returns the name, figures and source of the functions, as builtins; fields at their default are left out.
-        That holds for all fields from `cache_state` on, because baselines store this. Once inputs have been made, it
-        says what they are like, and whether their own function plants them."""
+        """Returns what defines the problem, as builtins for baselines: name, work figures, dtype, module and name of
+        both functions.
+
+        Fields from `cache_state` on are left out at their default. Once inputs have been made, it describes their
+        shapes and
+        dtypes, and says whether their own function plants them.
+        """
         unusual: dict[str, Any] = {}
         if self.non_finite_outputs:
             unusual["non_finite_outputs"] = sorted(self.non_finite_outputs)

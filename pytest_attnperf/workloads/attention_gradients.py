@@ -56,7 +56,7 @@ def compute_plain(
     causal: bool,
     wide_dp: bool = False,
 ) -> Outputs:
-    """Computes the same shapes in the dtype of `q`, from the forward's `out` (B, Sq, H, D) and `lse` (B, H, Sq), fp32.
+    """Returns dq, dk and dv in the dtype of `q`, from the forward's `out` (B, Sq, H, D) and `lse` (B, H, Sq), fp32.
 
     As in autograd of eager attention, scores, weights, dP and dS are rounded to that dtype, each before and after a
     scale. So are the dk and dv of every query head before those of a group are summed (FlashAttention rounds there

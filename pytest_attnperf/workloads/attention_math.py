@@ -75,8 +75,8 @@ def plain_arithmetic(dtype: str, int8: str = "") -> Arithmetic:
     tf32              the operands of both products are rounded to TF32, everything else is fp32
     8-bit formats     scores and their exponentials are fp32; these are rounded to the format before the product with
                       v, which is summed in fp32; 'out' is bf16
-    pv16              the same, but the exponentials and the dequantised v are rounded to bf16
-    kv8               so is the dequantised k
+    pv16              as 8-bit formats, but the exponentials and the dequantised v are rounded to bf16
+    kv8               as pv16, and the dequantised k is rounded to bf16, too
     """
     import torch
 

@@ -62,8 +62,8 @@ Task = tuple[range, int]
 
 
 def choose_plants(block: Block, seed: int) -> list[BlockPlant]:
-    """Returns which rows, heads and keys get a plant for this seed. No row has two in one head, or is both planted and
-    the key of another row."""
+    """Returns the plants of this seed: which row is aligned with which key, in which head. No row has two in one head,
+    or is both planted and the key of another row."""
     return [
         BlockPlant(batch, row, head, key)
         for batch in range(block.batch)

@@ -106,7 +106,7 @@ class Families:
         if not family.name or "-" in family.name:
             raise UsageError(f"family name {family.name!r} must be one word without hyphens: ids start with it")
         if family.name in self._families:
-            raise UsageError(f"family {family.name!r} is registered twice")
+            raise UsageError(f"family {family.name!r} is registered twice; give one of them another name")
         self._families[family.name] = family
 
     def get(self, name: str) -> Family:
@@ -171,7 +171,7 @@ def workloads_from_text(text: str, family: Family) -> list[Workload]:
         header, lines = _split_header(lines)
         to_line = partial(_csv_to_line, header)
     if not lines:
-        raise WorkloadError(f"the workload file {text} holds no workload")
+        raise WorkloadError(f"the workload file {text} holds no workload; write one on each line")
     return [_parse_text_at(text, number, line, to_line, family) for number, line in lines]
 
 
@@ -223,7 +223,8 @@ def _csv_to_line(header: list[str], line: str) -> str:
         return ",".join(cells)
     if len(cells) != len(header):
         raise WorkloadError(
-            f"{len(cells)} cells under a header of {len(header)} ({','.join(header)}): {quote_short(line)}"
+            f"{len(cells)} cells under a header of {len(header)} ({','.join(header)}): {quote_short(line)}; leave "
+            "a cell empty for a field that is not given"
         )
     return _fields_to_line(dict(zip(header, cells, strict=True)))
 

@@ -97,9 +97,8 @@ class Gemm(FamilyWorkload):
 
     @property
     def planted_positions(self) -> tuple[int, ...]:
-        """Positions along K that are planted: both sides of each edge where a kernel may cut K. Edges are the ends, the
-        last multiple of each tile size from 16 to 256, where the incomplete last tile starts, and the middle, where K
-        is split in two."""
+        """Positions along K that planted inputs make large: both sides of each edge where a kernel may cut K. These are
+        the ends, the start of an incomplete last tile of 16 to 256, and the middle, where K is split in two."""
         edges = {0, self.size_k, self.size_k // 2} | {self.size_k // tile * tile for tile in (16, 32, 64, 128, 256)}
         sides = {position for edge in edges for position in (edge - 1, edge)}
         return tuple(sorted(position for position in sides if 0 <= position < self.size_k))

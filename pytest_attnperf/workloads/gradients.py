@@ -160,7 +160,7 @@ def _fit_incoming(name: str, output: torch.Tensor, incoming: torch.Tensor) -> to
     if incoming.shape != output.shape:
         raise CaseFailedError(
             f"output {name!r} has shape {tuple(output.shape)}, that of the reference {tuple(incoming.shape)}: no "
-            "gradient can be sent back through it"
+            "gradient can be sent back through it; return the shape of the reference"
         )
     return incoming if incoming.dtype == output.dtype else incoming.to(output.dtype)
 

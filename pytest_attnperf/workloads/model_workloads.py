@@ -177,7 +177,8 @@ def _make_varlen(sizes: Sizes) -> Iterator[Workload]:
 
 
 def _make_mixed(sizes: Sizes) -> Iterator[Workload]:
-    """Makes one step of the shortest prompt and the largest batch, which is decoded at the greatest length."""
+    """Yields, per window, one step of the shortest prompt and the largest batch, which is decoded at the greatest
+    length; nothing for a dtype that `mixed` lacks."""
     config = sizes.config
     if config.dtype not in MIXED_DTYPES:
         return

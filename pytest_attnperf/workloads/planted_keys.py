@@ -75,7 +75,7 @@ def list_edges(length: int) -> list[int]:
 def make_plans(
     seq_q: int, seq_kv: int, *, causal: bool, seed: int, lanes: int, window: int = 0, reach: int = 0
 ) -> list[list[Plant]]:
-    """Makes sets of plants, each with distinct rows, that `lanes` (batch, head) pairs take in turn; fixed by the seed.
+    """Returns sets of plants (row, key that is to dominate it), which `lanes` (batch, head) pairs take in turn.
 
     The last and the first key that are seen come before all others. If there are too few rows, the others would never
     be planted: then half of the seeds shuffle the order. Every other set holds keys that its rows must not see, one of
@@ -295,7 +295,7 @@ def _plans_of_side(
     lanes: int,
     rng: random.Random,
 ) -> list[list[Plant]]:
-    """Makes `count` plans that start at evenly spaced tasks: enough of them that every task gets a row.
+    """Returns `count` lists of plants that begin at evenly spaced tasks, so that together every task gets a row.
 
     seen     tasks of any row that sees the key
     side     tasks of one row, by kind
@@ -333,8 +333,8 @@ def _list_seen_tasks(mask: _Mask) -> list[Task]:
 
 
 def _list_pinned_tasks(mask: _Mask, beyond: int) -> list[list[Task]]:
-    """Returns (the one row, key) at edges of rows and keys, by kind: the last key seen and, with a window, the first.
-    With `beyond` 1 the keys are their neighbours, which the row does not see."""
+    """Returns tasks (the one row, key) at edges of rows and keys, by kind: the last key that the row sees and, with a
+    window, the first. With `beyond` 1 the keys are the next ones outside, which the row does not see."""
     kinds = []
     limits = [(0, 1), (1 - mask.window, -1)] if mask.window else [(0, 1)]
     for limit, outwards in [(limit, outwards) for limit, outwards in limits if -limit < mask.reach]:

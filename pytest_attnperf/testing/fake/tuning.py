@@ -54,8 +54,8 @@ class Surface:
     builds: Callable[[Values], Sequence[KernelBuild]] = lambda values: ()
 
     def read_values(self, pin: Mapping[str, str]) -> Values:
-        """Returns {parameter: value} of the candidate that a pin holds as texts. Raises an error if a parameter is
-        missing or a value unknown."""
+        """Returns {parameter: value} of the candidate that a pin holds as texts. Raises KeyError for a missing
+        parameter, StopIteration for an unknown value."""
         return {name: next(v for v in known if str(v) == pin[name]) for name, known in self.values.items()}
 
 

@@ -45,7 +45,7 @@ class CachedRows:
 
     @property
     def id(self) -> str:
-        """E.g. `cached_rows-b2-p6-s3-room12-c32`."""
+        """Readable id with all sizes, e.g. `cached_rows-b2-p6-s3-room12-c32`."""
         return f"cached_rows-b{self.batch}-p{self.past}-s{self.seq}-room{self.room}-c{self.columns}"
 
     @property
