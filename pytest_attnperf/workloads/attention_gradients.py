@@ -134,7 +134,8 @@ def _hidden_keys(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> 
 
 
 def _compute_weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: torch.Tensor | None) -> torch.Tensor:
-    """Computes P from scaled scores (b, H, rows, Skv), which are overwritten; lse (b, H, rows, 1). 0 if `hidden`."""
+    """Returns the weights P (b, H, rows, Skv): exp(scores - lse), lse (b, H, rows, 1), or softmax of the scaled scores
+    if None; 0 where `hidden`. `scores` are overwritten."""
     import torch
 
     if lse is not None:
@@ -146,8 +147,8 @@ def _compute_weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: tor
 
 
 def _compute_score_gradients(weights: torch.Tensor, dweights: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
-    """Computes P * (dP - delta) (b, H, rows, Skv) in the wide type, rounded once; dP may be overwritten. delta is (b,
-    H, rows, 1), or rowsum(P * dP) if None."""
+    """Returns the gradient of the scores, P * (dP - delta), from `weights` P and `dweights` dP (b, H, rows, Skv),
+    rounded once. delta is (b, H, rows, 1), or rowsum(P * dP) if None. `dweights` may be overwritten."""
     dweights = dweights.to(_wide_dtype(weights.dtype))
     if delta is None:
         delta = (weights * dweights).sum(dim=-1, keepdim=True)

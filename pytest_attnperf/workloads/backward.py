@@ -85,8 +85,8 @@ class Backward(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """10 D per visible pair, head and batch: 2 D for each of the products S, dV, dP, dQ and dK. That is 2.5 times
-        the forward pass, as FlashAttention-2 counts it (arXiv:2307.08691, section 4.1)."""
+        """10 head_dim per visible (query, key) pair of each head and sequence: 2 for each of the products S, dV, dP, dQ
+        and dK. That is 2.5 times the forward pass, as FlashAttention-2 counts it (arXiv:2307.08691, section 4.1)."""
         return float(10 * self.head_dim * self.visible_pairs * self.heads * self.batch)
 
     @property

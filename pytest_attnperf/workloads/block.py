@@ -165,8 +165,8 @@ class Block(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """2 per weight and token for both projections, 4 D per visible pair and head; without rotation, bias and
-        softmax."""
+        """2 per weight and token for both projections, 4 head_dim per visible pair and head for attention; rotation,
+        bias and softmax are not counted."""
         projections = 2 * self.batch * self.seq * self.hidden * (self.rows_qkv + self.heads * self.head_dim)
         return float(projections + 4 * self.head_dim * self.visible_pairs * self.heads * self.batch)
 

@@ -169,7 +169,7 @@ class Decode(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """4 D per visible pair and head: 2 D for q k^T and 2 D for the product with v; softmax not counted."""
+        """4 head_dim per visible pair and head: half for q k^T, half for the product with v; softmax is not counted."""
         return float(4 * self.head_dim * self.visible_pairs * self.heads)
 
     @property

@@ -84,7 +84,7 @@ class LayerNorm(RowProblem):
             x += torch.where(small, 0.0, (numbers % 3 - 1) * SHIFT)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' (and 'residual_out') in fp64, on a GPU for f16 and bf16 in fp32; in chunks of rows."""
+        """Computes 'out' (and 'residual_out') in fp64 (on a GPU for f16 and bf16: fp32); in chunks of rows."""
         dtype = reference_dtype(inputs)
         x, *residual, weight, bias = inputs
 

@@ -145,13 +145,14 @@ class Mixed(FamilyWorkload):
         )
 
     def _pairs_up_to(self, keys: int) -> int:
-        """Returns the sum of min(c, window) over c = 1 ... keys."""
+        """Returns the sum of min(c, window) over c = 1 ... `keys`: the pairs of the first `keys` positions of a
+        sequence."""
         growing = min(keys, self.window or keys)
         return growing * (growing + 1) // 2 + (keys - growing) * self.window
 
     @property
     def flops(self) -> float:
-        """4 D per visible pair and head: 2 D for q k^T and 2 D for the product with v; softmax not counted."""
+        """4 head_dim per visible pair and head: half for q k^T, half for the product with v; softmax is not counted."""
         return float(4 * self.head_dim * self.heads * self.visible_pairs)
 
     @property

@@ -238,7 +238,8 @@ def _compute_stretch(highest: float, head_dim: int) -> float:
 
 
 def _compute_target(above: float, highest: float, head_dim: int) -> float:
-    """Returns the score t of a planted key that solves t = above + t^2 / (2 c^2 D); `above` is ln n + MARGIN."""
+    """Returns the score t = above + t^2 / (2 c^2 D) of a planted key, c sqrt(D) long; `above` is ln(keys seen) +
+    MARGIN."""
     effective = _effective_dim(highest, head_dim)
     return effective - math.sqrt(effective * effective - 2.0 * effective * above)
 

@@ -192,13 +192,14 @@ class Prefill(FamilyWorkload):
         return self._pairs_up_to(self.seq_kv) - self._pairs_up_to(max(0, self.seq_kv - self.seq_q))
 
     def _pairs_up_to(self, keys: int) -> int:
-        """Returns the sum of min(c, window) over c = 1 ... keys."""
+        """Returns the sum of min(c, window) over c = 1 ... `keys`: the pairs of the first `keys` positions."""
         growing = min(keys, self.window or keys)
         return growing * (growing + 1) // 2 + (keys - growing) * self.window
 
     @property
     def flops(self) -> float:
-        """2 D for q k^T and 2 Dv for the product with v per visible pair, head and batch; softmax not counted."""
+        """2 (head_dim + head_dim_v) per visible pair, head and batch, for q k^T and the product with v; softmax is not
+        counted."""
         return float(2 * (self.head_dim + self.head_dim_v) * self.visible_pairs * self.heads * self.batch)
 
     @property

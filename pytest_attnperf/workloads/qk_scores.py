@@ -50,7 +50,7 @@ class QkScores(ProductStage):
 
     @property
     def flops(self) -> float:
-        """2 D per pair; the scale is not counted."""
+        """2 head_dim per (query, key) pair of every head; the scale is not counted."""
         return float(2 * self.head_dim * self.pairs)
 
     @property
@@ -79,7 +79,7 @@ class QkScores(ProductStage):
         return q.to(self.stored_as), k.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'scores' in fp64, on a GPU for f16 and bf16 in fp32 without TF32; some heads at a time."""
+        """Computes 'scores' in fp64 (on a GPU for f16 and bf16: fp32 without TF32); some heads at a time."""
         return self._compute_scores(inputs, reference_dtype(inputs), reference_dtype(inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:

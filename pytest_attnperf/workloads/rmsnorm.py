@@ -66,7 +66,7 @@ class RmsNorm(RowProblem):
         return tuple(tensor.to(dtype) for tensor in (x, *residual, weight))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' (and 'residual_out') in fp64, on a GPU for f16 and bf16 in fp32; in chunks of rows."""
+        """Computes 'out' (and 'residual_out') in fp64 (on a GPU for f16 and bf16: fp32); in chunks of rows."""
         dtype = reference_dtype(inputs)
         x, *residual, weight = inputs
 

@@ -101,7 +101,7 @@ class Rope(FamilyWorkload):
         return q, k, angle.cos().float(), angle.sin().float()
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'q' and 'k' in fp64, on a GPU for f16 and bf16 in fp32; one sequence at a time."""
+        """Computes 'q' and 'k' in fp64 (on a GPU for f16 and bf16: fp32); one sequence at a time."""
         import torch
 
         q, k, cos, sin = inputs

@@ -71,7 +71,7 @@ class RowSoftmax(AttentionStage):
         return (draw_scores(self, generator, seed, causal=self.causal, planted=planted),)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'weights' in fp64, on a GPU for 16-bit weights in fp32; one sequence at a time."""
+        """Computes 'weights' in fp64 (on a GPU for 16-bit weights: fp32); one sequence at a time."""
         import torch
 
         wide = inputs[0].device.type == "cpu" or self.dtype == "f32"

@@ -87,7 +87,7 @@ class Varlen(PackedSequences):
 
     @property
     def flops(self) -> float:
-        """4 D per visible pair and head, as in `Prefill`."""
+        """4 head_dim per visible (query, key) pair and head, over all sequences, as in `Prefill`."""
         return float(4 * self.head_dim * self.visible_pairs * self.heads)
 
     @property

@@ -74,7 +74,7 @@ class VarlenBackward(PackedSequences):
 
     @property
     def flops(self) -> float:
-        """10 D per visible pair and head, as in `Backward`."""
+        """10 head_dim per visible (query, key) pair and head, over all sequences, as in `Backward`."""
         return float(10 * self.head_dim * self.visible_pairs * self.heads)
 
     @property
@@ -118,7 +118,7 @@ class VarlenBackward(PackedSequences):
         return q, k, v, dout, out, lse
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes dq, dk and dv from q, k, v and dout alone: in fp64, on a GPU for f16 and bf16 in fp32."""
+        """Computes dq, dk and dv from q, k, v and dout alone: in fp64 (on a GPU for f16 and bf16: fp32)."""
         q, k, v, dout, *_ = inputs
         return self._join_gradients(
             attention_gradients.compute_reference(

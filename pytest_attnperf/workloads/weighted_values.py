@@ -36,7 +36,7 @@ class WeightedValues(ProductStage):
 
     @property
     def flops(self) -> float:
-        """2 D per visible pair."""
+        """2 head_dim per visible (query, key) pair of every head."""
         return float(2 * self.head_dim * self.visible_pairs)
 
     @property
@@ -60,7 +60,7 @@ class WeightedValues(ProductStage):
         return weights, v.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' in fp64, on a GPU for f16 and bf16 in fp32 without TF32; some heads at a time."""
+        """Computes 'out' in fp64 (on a GPU for f16 and bf16: fp32 without TF32); some heads at a time."""
         return self._compute_out(inputs, reference_dtype(inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
