@@ -84,7 +84,8 @@ class Pipeline:
     outputs: tuple[str, ...]
 
     def __call__(self, *tensors: torch.Tensor) -> Tensors:
-        """Runs every stage and returns the values named in `outputs`."""
+        """Runs all stages in order on `tensors`, which are named by `inputs`; returns the values named in `outputs`, in
+        order. Each stage's values replace or join those so far; the names in its `frees` are dropped after it."""
         values = self.name_arguments(tensors)
         for stage in self.stages:
             values.update(stage.run(values))
@@ -93,7 +94,7 @@ class Pipeline:
         return tuple(values[name] for name in self.outputs)
 
     def name_arguments(self, tensors: Tensors) -> Values:
-        """Returns the call's arguments by name. Raises ValueError when their number differs from that of `inputs`."""
+        """Returns `tensors` keyed by the names in `inputs`, in order. Raises ValueError if their numbers differ."""
         return dict(zip(self.inputs, tensors, strict=True))
 
 
@@ -116,10 +117,10 @@ class Otherwise(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The exceptions of the last call, in words."""
+        """The results, in words, that the last call could not compute in this other way; empty if there are none."""
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        """Returns a value that `Prepared.outputs` can read."""
+        """Computes the results of the timed call in another way, in a form that `Prepared.outputs` can read."""
 
 
 @dataclass
@@ -158,21 +159,22 @@ class Prepared:
     apart: Otherwise | None = None
 
     def run(self) -> Any:
-        """Makes one timed call, after preparing its arguments, and returns its result."""
+        """Makes one call, after `setup` if there is one, and returns what `call` returned, unconverted."""
         return self.call(*self.prepare_arguments())
 
     def prepare_arguments(self) -> tuple[Any, ...]:
-        """Returns the arguments of the timed call: `tensors`, or the result of `setup`."""
+        """Returns the arguments of `call`: `tensors`, or what `setup`, if there is one, now returns for them."""
         return self.tensors if self.setup is None else self.setup(*self.tensors)
 
     def load(self, inputs: Tensors) -> None:
-        """Converts other canonical inputs and copies them into the same memory."""
+        """Converts canonical `inputs` and copies them over `tensors`, whose addresses do not change."""
         for own, new in zip(self.tensors, self.convert(inputs), strict=True):
             copy_into(own, new)
 
 
 def copy_into(own: torch.Tensor, new: torch.Tensor) -> None:
-    """Copies `new` into the memory of `own`. Where `own` is expanded, `new` must repeat its elements likewise."""
+    """Copies `new` into the memory of `own`. If `own` is expanded (stride 0 in a dimension), `new` of the same shape
+    must repeat its elements along that dimension too: only the first one is copied."""
     for dim, (size, stride) in enumerate(zip(own.shape, own.stride(), strict=True)):
         if stride == 0 and size > 1 and new.shape == own.shape:
             own, new = own.narrow(dim, 0, 1), new.narrow(dim, 0, 1)
@@ -202,15 +204,17 @@ class Backend(abc.ABC, Generic[W]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Names of the op families it implements. Use a class attribute if all instances implement the same."""
+        """Names of the op families that it implements. Use a class attribute if all instances implement the same."""
         return ()
 
     def unsupported_reasons(self, workload: W, device: DeviceInfo) -> list[str]:
-        """Returns the reasons why this workload cannot run here; empty if it can. Never imports a vendor library."""
+        """Returns the reasons, in words, why this backend cannot run the workload on `device`; empty if it can. An
+        override must not import a vendor library."""
         return []
 
     def prepare(self, workload: W, inputs: Tensors) -> Prepared:
-        """Builds, compiles and converts for one workload; `inputs` are canonical tensors, contiguous, on the device."""
+        """Builds and compiles for one workload, and converts `inputs` (canonical, contiguous, on the device) into this
+        backend's layout; nothing of it is timed. Every backend overrides it: this one raises NotImplementedError."""
         raise NotImplementedError(f"{type(self).__name__} has no prepare()")
 
 
@@ -237,7 +241,7 @@ class Around(Backend[Any]):
         return self.backend.families
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """Returns the reasons of the wrapped backend."""
+        """Returns what the wrapped backend's `unsupported_reasons` returns."""
         return self.backend.unsupported_reasons(workload, device)
 
 
@@ -246,18 +250,14 @@ class Pinnable(Protocol):
     """A backend that chooses a configuration by itself, and can use a stored one instead."""
 
     def replay_config(self, config: Mapping[str, str]) -> Backend:
-        """Returns this backend with the choices in `config` (a stored `Prepared.config`, and what autotuners chose).
-
-        Raises UsageError when the configuration cannot be replayed, saying what is missing.
-        """
+        """Returns this backend with its choices fixed to `config` (a stored `Prepared.config`, and what autotuners
+        chose). Raises UsageError when the configuration cannot be replayed, saying what is missing."""
 
 
 def replay_choice(backend: Backend, config: Mapping[str, str]) -> Backend:
     """Returns the backend with its own choice replayed from a stored configuration, or unchanged if it makes no choice.
-
     `measure.pinned_backend.pin` calls this first, and then replays the autotuners that the backend uses. Raises
-    UsageError as `Pinnable.replay_config` does.
-    """
+    UsageError as `Pinnable.replay_config` does."""
     return backend.replay_config(config) if isinstance(backend, Pinnable) else backend
 
 
@@ -271,7 +271,8 @@ class Registry:
         self._backends: dict[str, Backend] = {}
 
     def add(self, *backends: Backend) -> None:
-        """Registers backends. Raises UsageError for an incomplete backend, and for a malformed or duplicate name."""
+        """Registers backends under their names. Raises UsageError for one that is no `Backend`, lacks families or
+        `prepare`, or whose name is malformed or already registered."""
         for backend in backends:
             _require_complete(backend)
             if not _NAME.fullmatch(backend.name):
@@ -280,28 +281,29 @@ class Registry:
                     "(a test id joins backend and workload by a hyphen), e.g. 'triton.flash'"
                 )
             if backend.name in self._backends:
-                raise UsageError(f"backend {backend.name!r} is registered twice")
+                raise UsageError(f"backend {backend.name!r} is registered twice; give one of them another name")
             self._backends[backend.name] = backend
 
     def replace(self, backend: Backend) -> None:
-        """Replaces the backend registered under the same name. Raises UnknownNameError if there is none."""
+        """Replaces the backend that has the same name as `backend`. Raises UnknownNameError if there is none."""
         self.get(backend.name)
         self._backends[backend.name] = backend
 
     def get(self, name: str) -> Backend:
-        """Returns the backend of that name. Raises UnknownNameError, which lists the existing names."""
+        """Returns the backend of that name. Raises UnknownNameError, which lists the registered names, if there is
+        none."""
         if name not in self._backends:
             raise UnknownNameError("backend", name, self._backends)
         return self._backends[name]
 
     def for_family(self, family: str, names: Iterable[str] | None = None) -> list[Backend]:
-        """Returns a family's backends, optionally only those in `names`; raises UnknownNameError for an unknown
-        name."""
+        """Returns the backends of an op family in the order of registration; with `names`, only those among them.
+        Raises UnknownNameError for a name that is not registered."""
         wanted = {self.get(name).name for name in names} if names is not None else None
         return [b for b in self if family in b.families and (wanted is None or b.name in wanted)]
 
     def require_families(self, known: Collection[str]) -> None:
-        """Raises UsageError for a backend of an op family not in `known`: no test would use it."""
+        """Raises UsageError if a backend names an op family that is not in `known`: no test would ever run it."""
         for backend in self:
             for family in backend.families:
                 if family not in known:
@@ -316,7 +318,7 @@ class Registry:
 
 
 def _require_complete(backend: object) -> None:
-    """Raises UsageError if a backend is incomplete, naming its class, file and line, and what is missing."""
+    """Raises UsageError, naming class, file and line, if an object is no `Backend` or lacks `families` or `prepare`."""
     kind = type(backend)
     lacks = ""
     if not isinstance(backend, Backend):

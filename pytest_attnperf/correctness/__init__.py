@@ -81,7 +81,8 @@ def _name_results(results: Any, name: str) -> dict[str, Any]:
 def _measure_yardsticks(
     references: dict[str, torch.Tensor], plains: dict[str, torch.Tensor], *, non_finite: bool
 ) -> dict[str, Yardstick]:
-    """Returns the yardstick of every output. Raises ValueError where a check against it would prove nothing."""
+    """Returns by output name the yardstick: the error of the plain computation against the reference, which defines the
+    budget. Raises ValueError if names differ, tensors cannot be compared, or a reference is constant."""
     if not references or references.keys() != plains.keys():
         raise ValueError(
             f"{_CHECK}: the reference holds {sorted(references)}, the plain computation {sorted(plains)}; both must "
@@ -108,11 +109,11 @@ def _other_names(outputs: dict[str, Any], references: dict[str, Any]) -> list[st
 def _list_output_problems(
     name: str, got: Any, reference: torch.Tensor, yardstick: Yardstick, tolerance: Tolerance
 ) -> list[str]:
-    """Returns the problems of one output, in words."""
+    """Returns, in words, what is wrong with output `name`: no tensor, another shape or dtype, or too large an error."""
     import torch
 
     if not isinstance(got, torch.Tensor):
-        return [f"{_CHECK}: output {name!r} is a {type(got).__name__}, not a torch.Tensor"]
+        return [f"{_CHECK}: output {name!r} is a {type(got).__name__}, not a torch.Tensor; pass a tensor"]
     try:
         return list(list_problems([compare_output(_CHECK, name, got, reference, yardstick, tolerance)]))
     except MismatchError as error:

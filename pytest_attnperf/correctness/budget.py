@@ -39,19 +39,19 @@ def compute_budget(plain_error: float, rounding_step: float, multiplier: float) 
 
 
 def list_problems(figures: Sequence[ErrorFigures]) -> tuple[str, ...]:
-    """Returns the problems, in words; empty when every figure is within its budget."""
+    """Returns, in words, each error beyond its budget, unexpected NaN or Inf, and empty output; () if all is right."""
     return tuple(text for figure in figures for text in _list_figure_problems(figure))
 
 
 def format_in_budgets(error: float, allowed: float) -> str:
-    """Formats an error as '3.20 x the budget', or in words where the budget is zero."""
+    """Formats error / allowed as '3.2 x the budget', or 'the budget is zero' if nothing is allowed."""
     return f"{error / allowed:.3g} x the budget" if allowed > 0 else "the budget is zero"
 
 
 def _list_figure_problems(figure: ErrorFigures) -> list[str]:
     where = f"{figure.check}: {figure.output!r}"
     if not figure.elements > 0:
-        return [f"{where} has no elements: nothing was compared"]
+        return [f"{where} has no elements: nothing was compared; use inputs that give some"]
     if figure.nan_count or figure.inf_count or figure.finite_count:
         return [_describe_not_finite(figure, where)]
     found = []
@@ -93,12 +93,13 @@ def _describe_not_finite(figure: ErrorFigures, where: str) -> str:
 
 
 def _format_worst(figure: ErrorFigures, values: Sequence[float | str]) -> str:
-    """Formats the value of the worst element, the middle one of `values`; '' if `values` is empty."""
+    """Formats the worst element's value, the middle one of `values` (elements of its row); '' if `values` is empty."""
     return _format_value(values[_find_middle(figure)]) if values else ""
 
 
 def _format_neighbours(figure: ErrorFigures) -> str:
-    """Formats '; around it: got 0.5 *7.25* 0.4, expected 0.5 0.3 0.4', or '' if there are no neighbours."""
+    """Formats the elements around the worst one, itself between asterisks: '; around it: got 0.5 *7.25* 0.4, expected
+    0.5 0.3 0.4'. Returns '' if fewer than two are stored."""
     if len(figure.around_got) < 2:
         return ""
     got, expected = ([_format_value(value) for value in row] for row in (figure.around_got, figure.around_expected))
@@ -107,12 +108,14 @@ def _format_neighbours(figure: ErrorFigures) -> str:
 
 
 def _find_middle(figure: ErrorFigures) -> int:
-    """Returns the index of the worst element within the stored elements around it."""
+    """Returns the position of the worst element among the stored elements of its row; 0 for a scalar output."""
     return figure.worst_index[-1] - figure.around_first if figure.worst_index else 0
 
 
 def _format_extent(figure: ErrorFigures) -> str:
-    """Formats '; 512 of 4096 elements beyond, all in [0:2, 47, 0:4, 0:32]', a range of one index as that index."""
+    """Formats how many elements exceed their budget, and the index ranges that hold all of them: '; 512 of 4096
+    elements beyond, all in [0:2, 47, 0:4, 0:32]'. A range of one index is written as that index; '' if none exceeds
+    it."""
     if not figure.beyond_count:
         return ""
     said = f"; {figure.beyond_count} of {figure.elements} elements beyond"
@@ -136,10 +139,8 @@ SHOWN_DIGITS = 6
 
 
 def shorten_figures(figures: ErrorFigures) -> ErrorFigures:
-    """Rounds the figures, and drops the neighbours of the worst element where nothing is wrong.
-
-    Rounding never changes whether an error is within its budget.
-    """
+    """Returns the figures rounded to the stored digits; drops the elements around the worst one if the output is right.
+    Rounding never changes whether an error is within its budget."""
     errors = [_round_pair(error, budget) for error, budget in figures.budgets]
     (max_error, max_budget), (rms_error, rms_budget), (line_error, line_budget) = errors
     got, expected = _round_apart(figures.worst_got, figures.worst_expected)
@@ -173,7 +174,7 @@ def _round_pair(error: float, budget: float) -> tuple[float, float]:
 
 
 def _round_apart(got: float, expected: float) -> tuple[float, float]:
-    """Rounds two values to as many digits as their difference needs: nearly equal values need more."""
+    """Rounds two values so that their difference keeps DIGITS digits; equal and infinite ones stay unchanged."""
     gap, size = abs(got - expected), max(abs(got), abs(expected))
     if not 0 < gap < math.inf:
         return got, expected

@@ -37,7 +37,8 @@ changes a digest by less than 1e-5, also in fp32; another result of the same siz
 
 
 def compute_digest(tensor: torch.Tensor) -> Digest | None:
-    """Returns the digest of a real tensor's elements in row-major order; None if no element is finite and not 0."""
+    """Returns (root mean square, projection on pseudo-random signs) of a tensor's finite elements in row-major order.
+    Returns None if all of them are 0, none is finite, or the tensor is complex, quantized, sparse or empty."""
     import torch
 
     if tensor.is_complex() or tensor.is_quantized or tensor.layout != torch.strided or not tensor.numel():
@@ -56,13 +57,17 @@ def compute_digest(tensor: torch.Tensor) -> Digest | None:
 
 
 def compute_input_digests(names: Sequence[str], inputs: Tensors) -> dict[str, Digest]:
-    """Returns the digest of each input that has one, by `INPUTS` and its name."""
+    """Returns {`INPUTS` + name: digest} for the inputs; leaves out those for which `compute_digest` returns None."""
     found = {f"{INPUTS}{name}": compute_digest(tensor) for name, tensor in zip(names, inputs, strict=False)}
     return {name: figures for name, figures in found.items() if figures is not None}
 
 
 def _project_stretch(values: torch.Tensor, first: int, columns: torch.Tensor) -> torch.Tensor:
-    """Returns the signed sum of consecutive elements; `first` is the position of the first one, a multiple of ROW."""
+    """Returns the sum of consecutive elements, each times its pseudo-random sign, as a tensor of shape ().
+
+    first     position of the first element within the whole tensor, a multiple of ROW
+    columns   the signs of the ROW columns; those of rows are made here
+    """
     whole = values.numel() // ROW
     rows = _make_signs(first // ROW + 1, whole + 1, values.device)
     rest = values[whole * ROW :]
@@ -71,7 +76,8 @@ def _project_stretch(values: torch.Tensor, first: int, columns: torch.Tensor) ->
 
 
 def _make_signs(first: int, count: int, device: torch.device) -> torch.Tensor:
-    """Returns -1 or 1 for each of `count` positions; equal in every release of torch, as only integers decide."""
+    """Returns pseudo-random signs, -1.0 or 1.0 (fp64), of the positions `first` to `first + count - 1`. They are equal
+    in every release of torch, because only integer arithmetic decides them."""
     import torch
 
     mixed = torch.arange(first, first + count, dtype=torch.int64, device=device) * 0x9E3779B97F4A7C1
@@ -84,13 +90,14 @@ def _round_digits(value: float) -> float:
 
 
 def are_apart(ours: Digest, theirs: Digest) -> bool:
-    """Returns whether two digests differ by more than another order of summation explains."""
+    """Returns whether two digests differ by more than another order of summation explains: APART times the rms."""
     size = max(ours[0], theirs[0])
     return any(not abs(one - two) <= APART * size for one, two in zip(ours, theirs, strict=True))
 
 
 def select_agreed(digests: Iterable[Mapping[str, Digest]]) -> dict[str, Digest]:
-    """Returns the first process's digests that all others confirm, without values that each process draws anew."""
+    """Returns those digests of the first process, by name, that every other process has too, within APART. Values that
+    each process draws anew thereby drop out. Raises ValueError if there is no process."""
     first, *others = digests
     return {
         name: figures

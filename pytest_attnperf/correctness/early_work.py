@@ -80,8 +80,9 @@ class Decoys:
         self._as_given = False
 
     def convert(self, inputs: Tensors) -> list[str]:
-        """Checks the backend's `convert` at the first call and returns its problem, if any. Later calls return [], and
-        convert inputs that differ from `inputs` everywhere, so that `convert` cannot keep a result."""
+        """Checks the backend's `convert` at the first call, and returns at most one problem, in words. Later calls
+        return [] and only convert other values than `inputs`, so that `convert` cannot keep a result for the next
+        call."""
         import torch
 
         with torch.no_grad():
@@ -95,7 +96,7 @@ class Decoys:
         return []
 
     def describe_slow_conversion(self, call_seconds: float) -> str:
-        """Returns a note if `convert` takes longer than the call; else ''."""
+        """Returns a note, in words, if the fastest `convert` took longer than `call_seconds`; '' otherwise."""
         if self.seconds is None or not 0 < call_seconds < self.seconds:
             return ""
         return (
@@ -120,14 +121,15 @@ class Decoys:
         return found
 
     def _convert_unmeasured(self, inputs: Tensors) -> None:
-        """Converts other inputs, untimed, if `convert` returns its inputs unchanged and memory suffices."""
+        """Converts changed `inputs`, untimed, and drops the result; does nothing if memory does not suffice."""
         import torch
 
         with contextlib.suppress(torch.OutOfMemoryError):
             self._prepared.convert(tuple(_change_everywhere(tensor) for tensor in inputs))
 
     def _list_problems(self, inputs: Tensors) -> list[str]:
-        """Returns the problems found by changing each input alone and comparing what `convert` returns."""
+        """Changes each floating-point input alone, compares what `convert` returns, and returns at most one problem, in
+        words. Last, it converts other inputs, so that `convert` cannot keep a result."""
         base = self._convert_copies(inputs)
         touched: list[torch.Tensor | None] = [None] * len(base)
         numbers: Iterable[int] = range(len(inputs))
@@ -145,7 +147,11 @@ class Decoys:
         return found[:1]
 
     def _list_spread_problems(self, inputs: Tensors, number: int, base: Tensors) -> list[str]:
-        """Returns a problem if one element of an input changes more elements than it has copies."""
+        """Returns a problem, in words, if changing one element of input `number` changes more elements of a converted
+        tensor than that tensor could hold copies of it; [] otherwise.
+
+        base   what `convert` gives for the unchanged inputs
+        """
         other = _replace_input(inputs, number, _change_one(inputs[number]))
         for place, mask in enumerate(self._find_changes(inputs, other, base)[0]):
             copies = max(1, -(-mask.numel() // inputs[number].numel()))
@@ -160,7 +166,12 @@ class Decoys:
     def _list_mixing_problems(
         self, inputs: Tensors, number: int, base: Tensors, touched: list[torch.Tensor | None]
     ) -> list[str]:
-        """Returns a problem if elements depend on this input and on an earlier one, or are not proportional to it."""
+        """Returns a problem if converted elements depend on input `number` and on an earlier one, or are not
+        proportional to it.
+
+        base      what `convert` gives for the unchanged inputs
+        touched   for each converted tensor, a mask of the elements that earlier inputs reach; extended by this input's
+        """
         masks, halves = self._find_changes(
             inputs, _replace_input(inputs, number, _change_everywhere(inputs[number])), base
         )
@@ -185,8 +196,10 @@ class Decoys:
         return []
 
     def _find_changes(self, inputs: Tensors, other: Tensors, base: Tensors) -> tuple[Tensors, Tensors]:
-        """Returns masks of the converted elements that depend on changes in `other`, and its converted tensors.
+        """Returns (a mask per converted tensor: which elements differ between `base` and `other`; the tensors of
+        `other`).
 
+        `base` is what `convert` gives for `inputs`; `other` are inputs of which some were changed.
         A backend's own forward pass may leave memory unwritten, or sum in any order, so that its tensors differ between
         equal runs. Then each conversion is made twice, in another order than that in which memory is reused.
         """
@@ -214,7 +227,8 @@ def _replace_input(inputs: Tensors, number: int, other: torch.Tensor) -> Tensors
 
 
 def _change_everywhere(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor with another value in every element that is not zero; integers stay, as they may be indices."""
+    """Returns a floating-point tensor times -0.5, so that every nonzero element changes. Integers and booleans are
+    returned as they are, because they may be indices."""
     return _scale_tensor(tensor, FACTORS[1]) if tensor.is_floating_point() else tensor
 
 
@@ -223,7 +237,8 @@ def _scale_tensor(tensor: torch.Tensor, factor: float) -> torch.Tensor:
 
 
 def _change_one(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a copy with one element changed: one of median size, because the largest may be the scale of all."""
+    """Returns a copy with one element times -0.5: of the first row's first 64, the one of median size. The largest may
+    be the scale from which all others are quantised."""
     other = tensor.clone()
     row = other
     while row.dim() > 1:
@@ -236,7 +251,7 @@ def _change_one(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _mark_differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Marks where the bits of two tensors differ: everywhere, if their shapes differ."""
+    """Returns a mask like `one` of the elements whose bits differ from `other`; all True if the shapes differ."""
     import torch
 
     if one.shape != other.shape:
@@ -247,7 +262,8 @@ def _mark_differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def _mark_outstanding(
     one: torch.Tensor, other: torch.Tensor, other_again: torch.Tensor, again: torch.Tensor
 ) -> torch.Tensor:
-    """Marks where the first two differ, and by much more than equal inputs differ, if these do."""
+    """Marks the elements in which `one` and `other` differ, by much more than `again` differs from `one`, if it does.
+    `other_again` and `again` are second conversions of the same inputs as `other` and `one`."""
     import torch
 
     if len({tensor.shape for tensor in (one, other, other_again, again)}) > 1:
@@ -264,20 +280,22 @@ def _mark_outstanding(
 
 
 def _relative_difference(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Returns the difference of elements, relative to the sum of their sizes: 1 for opposite signs."""
+    """Returns |one - other| / (|one| + |other|) of each element, in fp64: 1 for opposite signs."""
     first, second = one.double(), other.double()
     return (first - second).abs() / (first.abs() + second.abs()).clamp_min(1e-300)
 
 
 def _find_statistics(masks: Tensors, count: int) -> set[int]:
-    """Returns the positions of small tensors that depend on an input of `count` elements: offsets and scales of groups,
-    for which no proportion is known. Returns none if they have too many elements together."""
+    """Returns the positions, within `masks` (one per converted tensor), of tensors with at most `count` / GROUP
+    elements that depend on an input of `count` elements: offsets and scales of quantised groups, for which no
+    proportion is known. Returns an empty set if together they have more than twice as many."""
     few = {place for place, mask in enumerate(masks) if mask.numel() <= count // GROUP and bool(mask.any())}
     return few if sum(masks[place].numel() for place in few) <= 2 * count // GROUP else set()
 
 
 def count_strays(seen: tuple[torch.Tensor, ...], changed: torch.Tensor, dtype: torch.dtype) -> int:
-    """Counts changed elements that are not proportional to the input; 0 if no proportion is required, or few deviate.
+    """Returns how many of the sampled changed elements are not proportional to the input. Returns 0 if at most SHARE of
+    them are not, for 8-bit types, for shapes or dtypes that differ, and where few different values mean quantisation.
 
     seen      the tensors converted from the input times each of FACTORS
     changed   marks the elements that depend on the input
@@ -312,7 +330,8 @@ def is_wide(dtype: torch.dtype) -> bool:
 
 
 def _sample_places(changed: torch.Tensor) -> torch.Tensor:
-    """Returns indices of changed elements in the flattened tensor; of a large one, only SAMPLE random ones are read."""
+    """Returns flat indices of True elements of the mask `changed`: all, or, if it has more than SAMPLE elements, those
+    among SAMPLE that are drawn at random."""
     import torch
 
     count, flat = changed.numel(), changed.reshape(-1)

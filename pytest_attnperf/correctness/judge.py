@@ -62,16 +62,14 @@ class Judge:
         self._checked: tuple[Tensors, Expected] | None = None
 
     def watch(self, raw: Any) -> None:
-        """Remembers what a call returned, e.g. a graph's static outputs, to fill it with NaN before a check.
-
-        Inputs and the judge's own references are skipped, should a call return them.
-        """
+        """Remembers the tensors in what a call returned, e.g. a graph's static outputs, to fill them with NaN before a
+        check. Inputs and the judge's own references are skipped, should a call return them."""
         self._returned += self._results_in(raw)
 
     def check_call(
         self, check: str, run: Callable[[], Any], *, seed: int, planted: bool, poisoned: bool = True
     ) -> CheckReport:
-        """Loads the inputs of `seed` in place, poisons outputs, calls `run`, and compares what it returned.
+        """Loads the inputs of `seed`, fills outputs with NaN, calls `run`, and compares what it returned.
 
         Where calls write to inputs, the first check without a problem makes two more calls in a row.
 
@@ -91,7 +89,8 @@ class Judge:
         return report
 
     def begin_check(self, check: str, *, seed: int, planted: bool, poisoned: bool = True) -> Checking:
-        """Starts `check_call` for a caller that makes the calls itself: at each stop a call on loaded inputs is due."""
+        """Runs `check_call` as a generator, for a caller that makes the calls itself: it yields whenever a call on the
+        loaded inputs is due, is sent what the call returned, and returns the report (StopIteration.value)."""
         started, self._parts = time.perf_counter(), {}
         with self._time_part("inputs"):
             inputs = self._workload.make_inputs(seed, self._device, planted=planted)
@@ -125,14 +124,16 @@ class Judge:
         )
 
     def _compute_digests(self, inputs: Tensors, expected: Expected) -> dict[str, Digest]:
-        """Returns digests of a gated function's inputs and reference outputs; those of op families are our own code."""
+        """Returns the digests of a gated function's inputs and reference outputs, by name, so that a later process
+        recognises the same values. Returns {} for op families, whose inputs and references this package makes
+        itself."""
         if self._workload.family != ADHOC:
             return {}
         names: tuple[str, ...] = getattr(self._workload, "input_names", ())
         return {**expected.compute_digests(), **compute_input_digests(names, inputs)}
 
     def _list_notes(self) -> tuple[str, ...]:
-        """Returns notes about a check for the reader; they are no problems."""
+        """Returns notes, in words, that fail no check: unnamed or strided outputs, and a slow `convert`."""
         unnamed = ", ".join(map(repr, self._reader.unnamed))
         # A family's backend has a layout of its own, and brings it into the canonical one.
         strided = self._reader.strided if self._workload.family == "adhoc" else {}
@@ -150,8 +151,9 @@ class Judge:
     def check_again(
         self, check: str, run: Callable[[], Any], first: CheckReport, *, single: Callable[[], Any] | None = None
     ) -> CheckReport:
-        """Repeats calls on the inputs of the last check, to detect races, and merges their problems into `first`.
+        """Repeats calls on the inputs of the last check, to detect races; returns `first` with their problems added.
 
+        first    the report of that check
         single   one call, where `run` replays a whole block of calls, of which only the last result can be read
 
         The first result is compared with the reference, and so is every later one whose bits differ from a right one.
@@ -196,17 +198,17 @@ class Judge:
         return first.merge_with(CheckReport(problems=tuple(found), seconds=spent, parts={"again": spent}))
 
     def check_apart(self, run: Callable[[], Any], *, seed: int) -> CheckReport:
-        """Judges another way to compute the results, on the planted inputs of `seed`, which were checked before.
-
-        The call before it ran on other inputs, so that a kept result is wrong. The watched tensors do not change.
-        """
+        """Judges another way to compute the results, called by `run`, on the planted inputs of `seed`; returns its
+        report. Call it right after a check on other inputs, so that a kept result is wrong. The watched outputs do not
+        change."""
         watched = self._returned
         report = self.check_call(APART, run, seed=seed, planted=True)
         self._returned = [*watched, *self._returned]
         return report
 
     def is_reproducible(self, run: Callable[[], Any], repeats: int) -> bool:
-        """Returns whether `repeats` calls on the loaded inputs give the same bits in all that they return or write."""
+        """Returns whether `repeats` calls of `run` on the loaded inputs give the same bits in all they return or
+        write."""
         first = self._copy_results(run)
         for _ in range(repeats - 1):
             again = self._copy_results(run)
@@ -215,17 +217,20 @@ class Judge:
         return True
 
     def _copy_results(self, run: Callable[[], Any]) -> list[torch.Tensor]:
-        """Makes a call, and copies everything that it returns or writes to."""
+        """Calls `run`; returns copies of the tensors that it returned, then of the input parts that it writes."""
         returned = [tensor.clone() for tensor in poison.tensors_in(run())]
         return returned + list(self._own.copy_written().values())
 
     def _judge_call(
         self, check: str, loaded: Tensors, expected: Expected, poisoned: bool, *, twice: bool = False
     ) -> Generator[None, Any, tuple[list[str], list[ErrorFigures]]]:
-        """Poisons outputs, has a call made, and compares what it returned and wrote; then restores the inputs.
+        """Poisons outputs, yields for a call, and judges what it returned and wrote; returns (problems in words, error
+        figures).
 
-        twice   judge a second call on the inputs as the first call left them: timed calls run on what the previous one
-                wrote, so a backend must work there too, and must not return an old result
+        The inputs are as in `loaded` afterwards.
+        poisoned   whether known outputs are filled with NaN before the call
+        twice      judge a second call on the inputs as the first call left them: timed calls run on what the previous
+                   one wrote, so a backend must work there too, and must not return an old result
         """
         with self._time_part("poison"):
             if poisoned:
@@ -260,7 +265,7 @@ class Judge:
 
     @contextlib.contextmanager
     def _time_part(self, part: str) -> Iterator[None]:
-        """Adds the seconds spent inside to `part`; on a GPU including all work that was queued there."""
+        """Adds the seconds spent in the block to part `part` of the report; waits for a GPU's queued work first."""
         started = time.perf_counter()
         try:
             yield
@@ -269,16 +274,16 @@ class Judge:
             self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - started
 
     def _copy_returned(self, raw: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Returns the tensors on the device that a call returned, each with a copy made now."""
+        """Returns (tensor, copy made now) for each tensor on the judge's device that a call returned, except inputs."""
         return [(own, own.clone()) for own in self._results_in(raw) if own.device.type == self._device]
 
     def _results_in(self, raw: Any) -> list[torch.Tensor]:
-        """Returns the tensors that a call returned, except inputs and the judge's own memory."""
+        """Returns the tensors that a call returned, except in the memory of an input or of a stored reference."""
         kept = (tensor for tensor in poison.tensors_in(raw) if not self._own.has_memory_of(tensor))
         return [tensor for tensor in kept if not self._references.has_memory_of(tensor)]
 
     def _wait(self) -> None:
-        """Waits until a GPU has done all work that was queued."""
+        """Waits until the GPU has done all queued work; does nothing on a CPU."""
         if self._device != "cpu":
             import torch
 
@@ -296,7 +301,8 @@ class Judge:
 
 
 def advance(checking: Checking, raw: Any = None) -> CheckReport | None:
-    """Continues a check until a call is due (returns None) or it is done; `raw` is the result of that call."""
+    """Sends `raw`, the result of the last call (None to start), to a check. Returns None if another call is due, or the
+    report if the check is done."""
     try:
         checking.send(raw)
     except StopIteration as done:

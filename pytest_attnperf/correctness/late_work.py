@@ -49,8 +49,10 @@ that were returned but are not read do not count, or a large unused one would bu
 
 
 def list_problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors = ()) -> list[str]:
-    """Returns the problems of the way `outputs` reads `raw`; `raw` is changed meanwhile and restored afterwards.
+    """Returns problems, in words, if `outputs` does more than rearrange `raw`; `raw` is changed meanwhile and restored.
 
+    raw       what a call returned
+    outputs   `Prepared.outputs`, restricted to outputs that are judged
     written   inputs that a call writes to, which `outputs` may read, too
     """
     if worked := _list_work(lambda: outputs(raw)):
@@ -78,7 +80,10 @@ def list_problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors 
 
 
 def list_late_writes(returned: list[tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
-    """Returns a problem if a result changed after the call returned; each comes with a copy made at that time."""
+    """Returns a problem, in words, if a tensor changed after the call had returned it; [] otherwise.
+
+    returned   pairs (the returned tensor, a copy made when the call returned)
+    """
     changed = [number for number, (now, before) in enumerate(returned) if not poison.is_bit_equal(now, before)]
     if not changed:
         return []
@@ -102,7 +107,8 @@ class ReadingTime:
         self._least_seconds = float("inf")
 
     def time_reading(self, raw: Any) -> None:
-        """Times reading the result of a call that was just made, unless one has been read quickly already."""
+        """Times `outputs(raw)` for a call that was just made; does nothing once a reading was as quick as copying.
+        Keeps the shortest time."""
         if self._prompt:
             return
         with _one_thread():  # several wait for each other for milliseconds where others compute on the machine
@@ -116,7 +122,7 @@ class ReadingTime:
         self._prompt = seconds <= READ_SECONDS + READ_NS_PER_BYTE * 1e-9 * size
 
     def list_problems(self, run: Callable[[], Any]) -> list[str]:
-        """Returns a problem if every reading was slow, after a few more calls."""
+        """Makes up to READS more calls of `run` until one is read quickly; returns a problem if none was."""
         for _ in range(READS):
             if not self._prompt:
                 self.time_reading(run())
@@ -131,7 +137,7 @@ class ReadingTime:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Makes torch's operators compute in this thread alone inside the block."""
+    """Limits torch's operators to one CPU thread inside the block; restores the number of threads after it."""
     import torch
 
     threads = torch.get_num_threads()
@@ -143,7 +149,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _list_work(read: Callable[[], Any]) -> list[str]:
-    """Returns the names of operators that did more than move, cast or scale elements."""
+    """Runs `read` under torch's profiler; returns operators that do more than allocate, move, cast or scale."""
     from torch.autograd.profiler_legacy import profile
 
     with profile() as profiler:  # type: ignore[no-untyped-call]
@@ -154,7 +160,8 @@ def _list_work(read: Callable[[], Any]) -> list[str]:
 
 @contextlib.contextmanager
 def _destroy_one(tensor: torch.Tensor) -> Iterator[None]:
-    """Sets element 0 to NaN inside the block; via a narrow view, for expanded and inference-mode tensors."""
+    """Sets element 0 to NaN inside the block (integers to an extreme value), and restores it after the block. It writes
+    through a view of one element, which also works for expanded and inference-mode tensors."""
     import torch
 
     for dim in range(tensor.dim()):
@@ -170,7 +177,7 @@ def _destroy_one(tensor: torch.Tensor) -> Iterator[None]:
 
 
 def _count_nans(outputs: Outputs) -> dict[str, int]:
-    """Counts the NaN elements of each plain floating-point output."""
+    """Returns by output name the number of NaN elements; leaves out integers and tensors of a subclass."""
     import torch
 
     return {
@@ -181,7 +188,8 @@ def _count_nans(outputs: Outputs) -> dict[str, int]:
 
 
 def list_unfounded(raw: Any, outputs: Callable[[Any], Outputs], returned: Tensors) -> list[str]:
-    """Returns a problem if floating-point outputs do not depend on `returned`, which is changed and restored.
+    """Returns a problem, in words, if a floating-point output does not depend on `returned`: the tensors in `raw`, and
+    those written in place. All of them are overwritten meanwhile, and restored.
 
     Elements of 0 and infinity, and outputs with one other value only, may be padding. A Python number may have been
     returned as it is. Where NaN alone does not explain an output, integers are reversed too: they may be indices.
@@ -208,7 +216,8 @@ def list_unfounded(raw: Any, outputs: Callable[[Any], Outputs], returned: Tensor
 
 
 def _find_unmoved(before: Outputs, outputs: Outputs) -> dict[str, torch.Tensor]:
-    """Returns the elements of each output that did not change, except padding."""
+    """Returns, by output name, the elements of `before` that are equal in `outputs`. Elements of 0 and Inf, and equal
+    elements of one value only, are left out as padding; outputs without any other are left out too."""
     found = {}
     now = _select_floats(outputs)
     for name, first in before.items():
@@ -221,12 +230,12 @@ def _find_unmoved(before: Outputs, outputs: Outputs) -> dict[str, torch.Tensor]:
 
 
 def _is_among(value: float, numbers: tuple[float, ...]) -> bool:
-    """Returns whether a value is one of the numbers, rounded as a tensor rounds it."""
+    """Returns whether a value is within 2^-8 (relative) of one of the numbers, as a tensor's dtype may round it."""
     return any(abs(value - number) <= 2**-8 * abs(number) for number in numbers)
 
 
 def _select_floats(outputs: Outputs) -> Outputs:
-    """Returns plain floating-point outputs, in a dtype that can be compared."""
+    """Returns the plain floating-point outputs, detached; 1-byte types as fp32, so that they can be compared."""
     import torch
 
     plain = ((name, detach_tensor(output)) for name, output in outputs.items())
@@ -239,7 +248,8 @@ def _select_floats(outputs: Outputs) -> Outputs:
 
 @contextlib.contextmanager
 def _replace_values(tensors: Tensors) -> Iterator[None]:
-    """Sets all of them to NaN inside the block, and reverses the order of integers; they may share memory."""
+    """Overwrites tensors inside the block, and restores them after it; they may share memory. Floating-point elements
+    become NaN, and integers are put in reverse order, or become extreme where that changes nothing."""
     import torch
 
     held = tuple(each_once(tensor) for tensor in tensors if tensor.numel())
@@ -261,7 +271,7 @@ def _replace_values(tensors: Tensors) -> Iterator[None]:
 
 
 def _numbers_in(raw: Any) -> Iterator[float]:
-    """Iterates over the Python numbers in what a call returned."""
+    """Yields each Python number in what a call returned, as float, at any depth of containers and dataclasses."""
     parts = fields_of(raw)
     if isinstance(raw, (bool, int, float)):
         yield float(raw)

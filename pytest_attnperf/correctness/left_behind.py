@@ -48,10 +48,13 @@ class LeftBehind:
 
 @contextlib.contextmanager
 def watch_settings(changes: list[LeftBehind], torch_device: str) -> Iterator[None]:
-    """Restores settings that the block changed, and adds them to `changes`.
+    """Restores process-wide settings that the block changed, and appends one `LeftBehind` for each of them to
+    `changes`.
 
-    After a change, another error of the backend or of the judge is raised as CaseFailedError. Errors that already say
-    how the case failed (CaseFailedError, UnsupportedError) are passed on unchanged.
+    If a setting changed, an exception of the block is raised as CaseFailedError, which names the settings.
+    CaseFailedError
+    and UnsupportedError, which already say how the case failed, are passed on unchanged.
+    The state of the random number generators is restored, too, without an entry.
     """
     settings = list_settings()
     before = [_read_setting(setting) for setting in settings]
@@ -73,7 +76,7 @@ def watch_settings(changes: list[LeftBehind], torch_device: str) -> Iterator[Non
 
 
 def list_settings() -> tuple[ProcessSetting, ...]:
-    """Returns all settings that are checked, in this order."""
+    """Returns all settings that are checked: those of torch, the flags of torch.backends, autocast, and Python."""
     return (
         *_torch_settings(),
         *_flag_settings(),
@@ -107,7 +110,7 @@ def _torch_settings() -> tuple[ProcessSetting, ...]:
 
 
 def _leave_modes(count: int) -> None:
-    """Leaves dispatch modes, the last first, until `count` are left."""
+    """Pops the innermost torch dispatch modes until `count` are left."""
     import torch
 
     while torch._C._len_torch_dispatch_stack() > count:
@@ -122,7 +125,8 @@ _PRODUCTS = (
 
 
 def _flag_settings() -> tuple[ProcessSetting, ...]:
-    """Returns the flags of torch.backends that this torch has."""
+    """Returns the settings in torch.backends: precision of products, cuDNN, oneDNN, and which attention kernels torch
+    may use. Kinds of attention that this release of torch does not know are left out."""
     import torch
 
     backends: Any = torch.backends
@@ -186,7 +190,7 @@ def _python_settings() -> tuple[ProcessSetting, ...]:
 
 
 def _set_default_device(device: Any) -> None:
-    """Sets None for the CPU, as torch starts: a device that is named explicitly is another mode of torch."""
+    """Sets torch's default device; the CPU as None, as torch starts, because naming a device enables a torch mode."""
     import torch
 
     torch.set_default_device(None if device == torch.device("cpu") else device)
@@ -196,7 +200,8 @@ _DENORMAL, _ONE = 2.0**-1040, 1.0
 
 
 def _denormals_are_zero() -> bool:
-    """Returns whether denormals are 0. Python's product obeys the flag that torch sets, and is 100 times faster."""
+    """Returns whether this thread flushes denormal numbers to 0. A product in Python obeys the CPU flag that torch
+    sets, and is 100 times faster than asking torch."""
     return not _DENORMAL * _ONE
 
 
@@ -204,7 +209,7 @@ _UNKNOWN = object()
 
 
 def _read_setting(setting: ProcessSetting) -> Any:
-    """Returns the value, or _UNKNOWN if this torch raises, e.g. where old and new names of a precision were mixed."""
+    """Returns the setting's value; _UNKNOWN if reading it raises, e.g. where old and new names of a precision mix."""
     try:
         return setting.read()
     except (AttributeError, RuntimeError, TypeError, OSError):
@@ -212,7 +217,7 @@ def _read_setting(setting: ProcessSetting) -> Any:
 
 
 def _put_back(settings: tuple[ProcessSetting, ...], before: list[Any]) -> list[LeftBehind]:
-    """Restores all settings, as far as they can be set, and returns those that had changed."""
+    """Restores the settings to the values `before`, as far as they can be set, and returns those that had changed."""
     found = [
         (setting, old, new)
         for setting, old, new in zip(settings, before, map(_read_setting, settings), strict=True)
@@ -228,7 +233,7 @@ def _put_back(settings: tuple[ProcessSetting, ...], before: list[Any]) -> list[L
 
 @contextlib.contextmanager
 def _keep_random_numbers(torch_device: str) -> Iterator[None]:
-    """Restores the state of the global random number generators after the block."""
+    """Restores the global random state of Python, torch, the GPU, and numpy (if imported) after the block."""
     import torch
 
     numpy: Any = sys.modules.get("numpy")

@@ -67,13 +67,18 @@ class LineBudget:
     short: bool = False
 
     def merge(self, other: LineBudget) -> LineBudget:
-        """Takes the larger errors of two plain computations of the same inputs."""
+        """Returns these budgets with the larger plain error of both on each line; both are of the same inputs."""
         import torch
 
         return LineBudget(torch.maximum(self.plain, other.plain), self.size, self.whole, self.short)
 
     def compute_allowed(self, multiplier: float, eps: float) -> torch.Tensor:
-        """Returns the allowed root mean square of the errors of each line."""
+        """Returns the allowed root mean square error of each line (formula: module docstring), in the units of the
+        output.
+
+        multiplier   the tolerance's factor on the plain computation's error
+        eps          rounding step of the output type at 1
+        """
         step = max(eps, LEAST_STEP)
         allowed = LINE_FACTOR * multiplier * self.plain + step * (LINE_STEPS * self.size + self.whole)
         return allowed.clamp_min(SHORT_SHARE * self.size) if self.short else allowed
@@ -93,7 +98,8 @@ class WorstLine:
 
 
 def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
-    """Measures the budgets of the lines of one output; skips a kind whose errors or sizes are not finite."""
+    """Returns the budgets of each kind of line of one output ('row', 'axis 0' ...), from the errors of the plain
+    computation. Leaves out a kind whose errors or sizes are not finite, or whose median line is 0."""
     import torch
 
     budgets: Lines = {}
@@ -116,7 +122,13 @@ def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
 def find_worst_line(
     got: torch.Tensor, reference: torch.Tensor, lines: Lines, multiplier: float, eps: float
 ) -> WorstLine | None:
-    """Returns the line with the largest error relative to its budget, None if none is judged. All is finite."""
+    """Returns the row, column or other line with the largest error relative to its budget; None if no line is judged.
+
+    All elements must be finite.
+    lines        budgets by kind of line, of `measure_lines`
+    multiplier   the tolerance's factor on the plain computation's error
+    eps          rounding step of the output type at 1
+    """
     found: list[WorstLine] = []
     for kind, error in _iterate_kinds(got, reference, "error") if lines else ():
         if kind not in lines:
@@ -130,7 +142,8 @@ def find_worst_line(
 
 
 def _iterate_kinds(one: torch.Tensor, other: torch.Tensor, of: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields (kind, root mean square on each line) of one - other, or of `other` itself if `of` is 'size'."""
+    """Yields (kind, root mean square on each line) for every kind of line that is judged: of one - other if `of` is
+    'error', of `other` itself if it is 'size'. Yields nothing for an empty tensor or a scalar."""
     if not one.numel() or not one.dim():
         return
     if one.dim() == 1:
@@ -155,17 +168,18 @@ def _iterate_kinds(one: torch.Tensor, other: torch.Tensor, of: str) -> Iterator[
 
 
 def _vector_step(elements: int) -> int:
-    """Returns n where every n-th element of a vector is judged."""
+    """Returns n: every n-th element of a vector of `elements` elements is judged, 1 if it is short."""
     return max(1, elements // VECTOR_SAMPLE)
 
 
 def _is_judged(elements: int, lines: int) -> bool:
-    """Returns whether `lines` lines of `elements` elements each are judged."""
+    """Returns whether lines are judged: at least 2 of ELEMENTS_MIN elements or more, or LINES_MIN shorter ones."""
     return lines >= (2 if elements >= ELEMENTS_MIN else LINES_MIN)
 
 
 def _sums_of_squares(one: torch.Tensor, other: torch.Tensor, of: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sums squares over every row of the last axis, and over every index of it, in fp64; some rows at a time."""
+    """Returns (sums over each row of the last axis, sums over each index of the last axis) of squares, in fp64: of one
+    - other if `of` is 'error', of `other` if it is 'size'. It reads some rows at a time, to save memory."""
     import torch
 
     last = one.shape[-1]

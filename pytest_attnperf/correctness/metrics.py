@@ -50,21 +50,22 @@ class Yardstick:
     lines: Lines = field(default_factory=dict)
 
     def merge(self, other: Yardstick) -> Yardstick:
-        """Takes the larger errors of two draws of the same problem, and the lines of this draw."""
+        """Returns this yardstick with the larger max_error and rms_error of the two, which come from two draws (seeds)
+        of one problem; `lines` are this one's."""
         return replace(
             self, max_error=max(self.max_error, other.max_error), rms_error=max(self.rms_error, other.rms_error)
         )
 
     def scale_largest(self, factor: float) -> Yardstick:
-        """Multiplies the largest error by a factor, for one that was measured over few elements."""
+        """Returns this yardstick with `max_error` times `factor`, to make up for a maximum over few elements."""
         return replace(self, max_error=self.max_error * factor)
 
     def limit_rms(self, rms_error: float) -> Yardstick:
-        """Limits the root mean square error to `rms_error`."""
+        """Returns this yardstick with `rms_error` as the upper limit of its root mean square error."""
         return replace(self, rms_error=min(self.rms_error, rms_error))
 
     def loosen(self, other: Yardstick) -> Yardstick:
-        """Takes the larger errors of two plain computations on the same inputs, line by line."""
+        """Returns the larger errors of two plain computations of the same inputs, line by line if both have them."""
         lines = {kind: one.merge(other.lines[kind]) for kind, one in self.lines.items() if kind in other.lines}
         return replace(self.merge(other), lines=self.lines | lines)
 
@@ -169,7 +170,7 @@ def compare_output(
 
 
 def find_constant_value(reference: torch.Tensor) -> float | None:
-    """Returns the value that all finite elements of a reference have; None if they differ or are fewer than two."""
+    """Returns the value that all finite elements have; None if they differ or are fewer than two."""
     import torch
 
     with torch.no_grad():
@@ -182,7 +183,7 @@ def find_constant_value(reference: torch.Tensor) -> float | None:
 
 
 def describe_constant(name: str, value: float) -> str:
-    """Returns the problem of a reference whose elements all have the value that `find_constant_value` returned."""
+    """Returns the message for output `name`, of which all elements of the reference have this value."""
     return (
         f"the reference of {name!r} is constant ({value:.6g} everywhere): many wrong results would agree "
         "with it; use inputs that give different elements"
@@ -191,11 +192,9 @@ def describe_constant(name: str, value: float) -> str:
 
 @functools.cache
 def rounding_step(dtype: torch.dtype) -> float:
-    """Returns the spacing of a dtype at 1: 2^-10 for f16, 2^-7 for bf16, 2^-2 for both e5m2; 0 for integers, bool.
-
-    Reads it from the bits of 1, because `torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3 (torch 2.13), half of what two
-    bits of mantissa give.
-    """
+    """Returns the distance from 1 to a dtype's next larger number: 2^-10 for f16, 2^-7 for bf16; 0 for integers and
+    bool. Reads it from the bits of 1, because `torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3 (torch 2.13), half of
+    what two bits of mantissa give (2^-2)."""
     import torch
 
     if not dtype.is_floating_point:
@@ -215,7 +214,7 @@ def _with_line(figures: ErrorFigures, line: WorstLine | None) -> ErrorFigures:
 def _measure_worst(
     check: str, name: str, got: torch.Tensor, reference: torch.Tensor, found: Scan, allowed: Allowed
 ) -> ErrorFigures:
-    """Returns the figures of the worst element and its neighbours, without those of the root mean square."""
+    """Returns the figures of the worst element and the elements around it; the root mean square figures are 0."""
     place = scan.unravel(found.worst, got.shape)
     first, ours, truth = scan.read_neighbours(got, reference, place, AROUND)
     middle = (place[-1] if place else 0) - first
@@ -242,7 +241,7 @@ def _measure_worst(
 
 
 def _require_pair(name: str, reference: torch.Tensor, plain: torch.Tensor) -> None:
-    """Raises MismatchError unless the dtypes, shapes and devices allow to compare the two."""
+    """Raises MismatchError unless both tensors have elements, dtypes that can be compared, one shape and one device."""
     import torch
 
     for tensor, what in ((reference, "reference"), (plain, "plain computation")):
@@ -274,7 +273,7 @@ def _own_step(dtype: torch.dtype) -> float:
 
 
 def _require_known(what: str, tensor: torch.Tensor) -> None:
-    """Raises MismatchError for anything but a dense tensor of a comparable dtype."""
+    """Raises MismatchError, naming `what`, unless it is a dense torch.Tensor with a dtype of COMPARABLE."""
     import torch
 
     if not isinstance(tensor, torch.Tensor):
@@ -289,7 +288,8 @@ def _require_known(what: str, tensor: torch.Tensor) -> None:
 def _require_measurable(
     name: str, reference: torch.Tensor, plain: torch.Tensor, found: Scan, *, non_finite: bool
 ) -> None:
-    """Raises MismatchError unless NaN and Inf were announced and agree, and some element is finite."""
+    """Raises MismatchError if NaN or Inf occurs without `non_finite`, or at different places in the two, if no element
+    is finite, or if errors overflow fp64."""
     for tensor, what in ((reference, "reference"), (plain, "plain computation")):
         if not non_finite and not all(
             bool(part.isfinite().all()) for _, part, _ in scan.iterate_chunks(tensor, tensor)
@@ -327,7 +327,10 @@ def _require_comparable(name: str, got: torch.Tensor, reference: torch.Tensor, y
             raise MismatchError(f"output {name!r} has {what} {ours}, expected {expected}; {advice}")
     _require_known(f"output {name!r}", got)
     if not got.numel():
-        raise MismatchError(f"output {name!r} has no elements (shape {tuple(got.shape)}): nothing can be compared")
+        raise MismatchError(
+            f"output {name!r} has no elements (shape {tuple(got.shape)}): nothing can be compared; use inputs "
+            "that give some"
+        )
 
 
 def _shape_advice(seen: tuple[int, ...], expected: tuple[int, ...]) -> str:
@@ -348,7 +351,7 @@ def _is_exact(tensor: torch.Tensor) -> bool:
 
 
 def _read_values(ours: torch.Tensor, truth: torch.Tensor, index: int) -> tuple[float, float]:
-    """Reads both values at a flat index."""
+    """Returns the values of both tensors at a flat index."""
     _, mine, theirs = scan.read_neighbours(ours, truth, scan.unravel(index, ours.shape), 0)
     return mine[0], theirs[0]
 

@@ -57,11 +57,12 @@ class OutsideTensors:
 
     @property
     def watched_names(self) -> tuple[str, ...]:
-        """Names of the watched tensors."""
+        """Names of the tensors that the reference reads besides its inputs and whose bits are compared."""
         return tuple(self._before)
 
     def list_problems(self, inputs: Tensors) -> tuple[str, ...]:
-        """Returns a problem, in words, for each tensor that calls changed and that affects the result for `inputs`."""
+        """Returns a problem, in words, for each watched tensor whose bits changed since construction and on which the
+        reference's result for `inputs` depends; () if there is none."""
         if not self._before:
             return ()
         now = self._compute_sums()
@@ -89,7 +90,8 @@ class OutsideTensors:
         }
 
     def _is_read(self, tensor: torch.Tensor, inputs: Tensors) -> bool:
-        """Returns whether the reference reads the tensor and does not write to it itself."""
+        """Overwrites the tensor, runs the reference again, and restores it; returns whether the result changed, or it
+        raised. Returns False for a tensor that the reference writes to itself."""
         import torch
 
         before = _sum_of_bits(tensor)
@@ -111,7 +113,8 @@ class OutsideTensors:
 
 
 def _are_apart(results: Outputs, others: Outputs) -> bool:
-    """Returns whether results differ by more than two calls of the same function may differ."""
+    """Returns whether any output differs from the one of that name in `others` by more than NOTICED, relative to the
+    element or to the output's root mean square."""
     import torch
 
     for name, result in results.items():
@@ -124,7 +127,8 @@ def _are_apart(results: Outputs, others: Outputs) -> bool:
 
 
 def _sum_of_bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Sums all elements in row-major order, whatever their strides. Returns shape (), int64, on the tensor's device."""
+    """Sums a tensor's bits as integers, with a factor for each ROW words, in row-major order whatever its strides.
+    Returns shape (), int64, on the tensor's device."""
     import torch
 
     with torch.no_grad():
@@ -151,7 +155,8 @@ DEPTH_MOST = 8
 
 
 def find_reached_tensors(fn: Callable[..., Any]) -> dict[str, torch.Tensor]:
-    """Returns plain tensors that calls of `fn` can read besides its arguments, by the names that its code uses."""
+    """Returns {name as in the code: tensor} of plain tensors that calls of `fn` can read besides their arguments: in
+    its closure, defaults, globals and modules. An error during the search ends it silently."""
     walk = _Walk()
     # An object that cannot be inspected is no problem of the case.
     with contextlib.suppress(Exception):
@@ -168,7 +173,11 @@ class _Walk:
         self._kept: list[Any] = []  # keeps objects alive: Python may give a freed object's id to another one
 
     def visit_value(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
-        """Visits one object; `names` are the names used by the code that refers to it."""
+        """Adds to `found` the tensors that are reached from one object, up to DEPTH_MOST levels deep.
+
+        name    what tensors are called in messages
+        names   attributes and globals that the code referring to the object uses; only these are visited
+        """
         import torch
 
         if isinstance(value, (str, bytes, int, float, type, type(None))) or depth > DEPTH_MOST:
@@ -212,14 +221,15 @@ class _Walk:
             self.found[name] = tensor
 
     def _visit_module(self, name: str, module: torch.nn.Module, depth: int) -> None:
-        """Visits parameters and buffers, and what its forward pass reads besides them."""
+        """Visits the parameters and buffers of a torch module, then everything that its forward() refers to."""
         for key, tensor in (*module.named_parameters(), *module.named_buffers()):
             if self._is_new(tensor):
                 self._visit_tensor(f"{name}.{key}" if name else key, tensor)
         self._visit_method(name, type(module).forward, module, depth)
 
     def _visit_object(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
-        """Visits attributes of a module, a namespace or an instance that the code names, and what calling it reads."""
+        """Visits those attributes in `names` that a Python module or an instance holds, and what its __call__ refers
+        to. Skips modules of NOT_OURS."""
         own = getattr(value, "__dict__", {})
         if isinstance(value, types.ModuleType) and _is_shared_module(value.__name__):
             return
@@ -237,7 +247,8 @@ class _Walk:
         self.visit_value(name, fn, (), depth + 1)
 
     def _visit_function(self, name: str, fn: types.FunctionType, owner: Any, depth: int) -> None:
-        """Visits its closure, defaults and globals, and the attributes and methods of its owner that it names."""
+        """Visits a function's closure, defaults and globals, and, of `owner`, the object that it is a method of, the
+        attributes and methods that its code names. Skips functions of NOT_OURS, and those seen before."""
         if depth > DEPTH_MOST or _is_shared_module(fn.__module__ or "") or not self._is_new(fn, owner):
             return
         names = _names_in(fn.__code__)
@@ -256,7 +267,7 @@ class _Walk:
 
 
 def _list_own(fn: types.FunctionType) -> dict[str, Any]:
-    """Returns the values in a function's closure and defaults, by the names that its code uses."""
+    """Returns {name in the code: value} of a function's defaults and closure; empty cells are left out."""
     code = fn.__code__
     arguments = code.co_varnames[: code.co_argcount]
     defaults = fn.__defaults__ or ()
@@ -268,7 +279,7 @@ def _list_own(fn: types.FunctionType) -> dict[str, Any]:
 
 
 def _names_in(code: types.CodeType) -> tuple[str, ...]:
-    """Returns the globals and attributes that the code names, including those of nested functions."""
+    """Returns the names of globals and attributes that the code uses, including those of functions nested in it."""
     names = dict.fromkeys(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -38,14 +38,15 @@ class OwnInputs:
 
     @property
     def written_in_place(self) -> Tensors:
-        """The whole inputs that a call writes to."""
+        """The whole tensors of the backend that a call writes to, also where only a part of them may change."""
         return written_in_place(self._prepared, self._workload)
 
     def load(self, inputs: Tensors) -> tuple[Tensors, list[str]]:
-        """Loads canonical inputs into the backend's memory; returns (copies that the backend never sees, problems).
+        """Loads canonical inputs into the backend's memory; returns (copies that the backend never sees, problems in
+        words).
 
-        If a tensor that a call must write to has a wrong layout, nothing is loaded. Raises WorkloadError when
-        `in_place` names inputs that do not exist.
+        If a tensor that a call must write to has a wrong layout, nothing is loaded, and there are no copies. Raises
+        WorkloadError when `in_place` names inputs that do not exist, or `inputs` share memory differently than before.
         """
         import torch
 
@@ -66,16 +67,16 @@ class OwnInputs:
             return tuple(tensor.clone() for tensor in self._prepared.tensors), problems
 
     def copy_for_reference(self, inputs: Tensors) -> Tensors:
-        """Returns canonical inputs for a reference, with copies of those that a call, and so the reference, writes
-        to."""
+        """Returns canonical inputs for a reference: copies of those that a call, and so the reference, writes to in
+        place, and the others as they are."""
         return tuple(tensor.clone() if number in self._views else tensor for number, tensor in enumerate(inputs))
 
     def copy_written(self) -> dict[int, torch.Tensor]:
-        """Copies the parts that a call writes to, by number of the input."""
+        """Returns {number of an input: copy of the part of it that a call writes in place}."""
         return {number: self._writable_part(self._prepared.tensors, number).clone() for number in self.writable}
 
     def put_back(self, taken: dict[int, torch.Tensor]) -> None:
-        """Writes copies made by `copy_written` back into the inputs."""
+        """Writes the parts in `taken`, from `copy_written`, back into the backend's inputs."""
         import torch
 
         with torch.inference_mode():
@@ -83,7 +84,8 @@ class OwnInputs:
                 self._writable_part(self._prepared.tensors, number).copy_(copy)
 
     def restore_and_list_changes(self, loaded: Tensors) -> list[str]:
-        """Restores the inputs that a call may write to, and returns problems for changes to any other memory."""
+        """Restores from `loaded` the parts that a call may write to; returns, in words, each change of any other input
+        memory, or else of memory next to the inputs. [] if there is none."""
         self.put_back({number: self._writable_part(loaded, number) for number in self.writable})
         return [
             f"the call changed its inputs: tensor {number} of {len(loaded)}, shape {tuple(before.shape)}, is "
@@ -93,7 +95,7 @@ class OwnInputs:
         ] or self._list_writes_beside()
 
     def restore(self, loaded: Tensors) -> None:
-        """Restores all inputs, and the memory next to them, as they were loaded."""
+        """Writes `loaded`, the copies of `load`, back into all inputs, and restores the memory next to them."""
         import torch
 
         with torch.no_grad():
@@ -103,11 +105,12 @@ class OwnInputs:
                 copy_into(own, copy)
 
     def destroy(self) -> None:
-        """Overwrites all inputs, so that a later read of them is detected."""
+        """Overwrites all inputs with NaN or extreme values, so that a later read of them shows in a result."""
         poison.destroy(self._prepared.tensors)
 
     def has_memory_of(self, tensor: torch.Tensor, *, writable: bool = True) -> bool:
-        """Returns whether a tensor shares memory with an input; without `writable`, with a read-only one."""
+        """Returns whether a tensor shares memory with an input. With writable=False, inputs that a call writes in place
+        are not considered."""
         return any(
             poison.has_overlap(tensor, own)
             for number, own in enumerate(self._prepared.tensors)
@@ -115,10 +118,8 @@ class OwnInputs:
         )
 
     def name_outputs(self, names: Iterable[str], taken: dict[int, torch.Tensor]) -> Outputs:
-        """Returns the parts in `taken` by output name; `names` are all outputs of the reference.
-
-        Raises WorkloadError when there are fewer outputs than inputs to write to.
-        """
+        """Returns {output name: part}: the last of `names`, all outputs of the reference, belong to the parts in
+        `taken`, in order. Raises WorkloadError when there are fewer outputs than inputs to write to."""
         known = tuple(names)
         if len(known) < len(taken):
             raise WorkloadError(
@@ -128,7 +129,8 @@ class OwnInputs:
         return dict(zip(known[len(known) - len(taken) :], taken.values(), strict=True))
 
     def _writable_part(self, tensors: Tensors, number: int) -> torch.Tensor:
-        """Returns the part of one input that may change. Raises WorkloadError when the workload gives other memory."""
+        """Returns the view of input `number`, within `tensors`, that a call may change. Raises WorkloadError if
+        `in_place` of the workload gives memory outside that input."""
         whole = tensors[number]
         view = self._views[number](whole)
         if view.numel() and not poison.has_overlap(view, whole):
@@ -139,7 +141,9 @@ class OwnInputs:
         return view
 
     def _list_layout_problems(self, number: int, inputs: Tensors) -> list[str]:
-        """Returns a problem, in words, if a tensor that a call must write to is not in the canonical layout."""
+        """Returns a problem, in words, if the backend's tensor `number`, which a call must write to, differs from the
+        canonical input in shape or dtype, or is not contiguous; else []. Raises WorkloadError if there is no input
+        `number`."""
         if not 0 <= number < len(inputs):
             raise WorkloadError(
                 f"in_place of {self._workload.id} names input {number}; there are {len(inputs)}, from 0"
@@ -154,7 +158,8 @@ class OwnInputs:
         ]
 
     def _require_consistent(self, inputs: Tensors) -> None:
-        """Raises WorkloadError if inputs that share memory cannot all hold their values."""
+        """Raises WorkloadError if the backend's tensors do not hold `inputs` after loading: then inputs overlap for
+        this seed differently than for the first. Checked only where memory next to the inputs is known."""
         if not self._prepared.beside:  # only then inputs keep the strides they were given with
             return
         for number, (own, new) in enumerate(zip(self._prepared.tensors, inputs, strict=True)):
@@ -166,7 +171,7 @@ class OwnInputs:
                 )
 
     def _list_writes_beside(self) -> list[str]:
-        """Returns a problem, in words, for each memory next to the inputs that a call wrote to."""
+        """Returns, in words, each memory next to the inputs that changed since they were loaded."""
         found = []
         for beside, before in zip(self._prepared.beside, self._beside, strict=True):
             if not poison.is_bit_equal(beside.memory, before):
@@ -190,7 +195,7 @@ class OwnInputs:
 
 
 def written_in_place(prepared: Prepared, workload: Workload) -> Tensors:
-    """Returns the whole inputs that a call writes to, in this backend's memory."""
+    """Returns the backend's whole tensors of those inputs that `workload.in_place` names, in order of their number."""
     return tuple(prepared.tensors[number] for number in sorted(in_place(workload)) if number < len(prepared.tensors))
 
 

@@ -43,11 +43,9 @@ def tensors_in(raw: Any) -> Iterator[torch.Tensor]:
 
 
 def fill(tensor: torch.Tensor) -> None:
-    """Overwrites in place: with NaN; integers with their most extreme value, booleans with their opposite.
-
-    That is the smallest of a signed type, and the largest of an unsigned one, because fresh memory often holds 0.
-    Spared tensors are not changed.
-    """
+    """Overwrites a tensor in place: floats with NaN, integers with their most extreme value, booleans with their
+    opposite. The extreme is the smallest of a signed type, and the largest of an unsigned one, because fresh memory
+    often holds 0. Tensors that overlap memory of `spare_memory` are not changed."""
     import torch
 
     if any(has_overlap(tensor, spared) for spared in _spared):
@@ -69,11 +67,9 @@ def spare_memory(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 
 def destroy(tensors: Iterable[torch.Tensor]) -> None:
-    """Overwrites inputs in place, as `fill` does, so that a later read of them is detected.
-
-    Every tensor is overwritten: expanded and overlapping ones, those made in inference mode, leaves that require
-    gradients. Booleans that share memory are inverted once, not twice.
-    """
+    """Overwrites inputs in place, as `fill` does, so that a later read of them is detected. Every tensor is
+    overwritten: expanded and overlapping ones, those made in inference mode, leaves that require gradients. Booleans
+    that share memory are inverted once, not twice."""
     import torch
 
     with torch.inference_mode():
@@ -87,11 +83,9 @@ def destroy(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def fill_free_blocks(like: Iterable[tuple[torch.Tensor, torch.dtype]]) -> None:
-    """Fills freed memory with NaN of each dtype, in blocks of the size of outputs like these.
-
-    A backend that allocates its output with `torch.empty` gets one of these blocks, not the freed copy of an earlier,
-    right result.
-    """
+    """Allocates and frees _BLOCKS_PER_SIZE blocks of NaN for each (tensor, dtype), of the tensor's length in that
+    dtype. A backend that allocates its output with `torch.empty` gets one of these blocks, not the freed copy of an
+    earlier, right result."""
     import torch
 
     held = [
@@ -115,11 +109,9 @@ def _fill_extreme(tensor: torch.Tensor) -> None:
 
 
 def _poison_byte(dtype: torch.dtype) -> int:
-    """Returns the byte that, repeated, is NaN in a floating-point type; -1 or the largest of an integer type, and True.
-
-    In IEEE types and in the OCP's fp8, all bits set are NaN. In the fnuz types they are a number, and the only NaN has
-    the bits of minus zero (arXiv:2206.02915).
-    """
+    """Returns the byte that, repeated, is NaN in a floating-point dtype; True for bool; for integers -1, or the largest
+    unsigned. In IEEE types and in the OCP's fp8, all bits set are NaN. In the fnuz types they are a number, and the
+    only NaN has the bits of minus zero (arXiv:2206.02915)."""
     import torch
 
     if dtype == torch.bool:
@@ -147,8 +139,8 @@ def is_bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def any_bit_differs(ones: list[torch.Tensor], others: list[torch.Tensor]) -> bool | torch.Tensor:
-    """Returns whether `is_bit_equal` is False for any pair. Where elements must be compared, the result is a tensor on
-    the device, without waiting for it."""
+    """Returns whether `is_bit_equal` is False for any pair of `ones` and `others`. The result is a bool, or, where
+    elements must be compared, a tensor of shape () on the device, which is not waited for."""
     import torch
 
     differs = []

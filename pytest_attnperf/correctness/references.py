@@ -71,7 +71,7 @@ class Expected:
 
     @contextlib.contextmanager
     def reveal(self) -> Iterator[Outputs]:
-        """Yields the references, readable until the block ends."""
+        """Yields the references by output name; when the block ends, their bits are flipped again."""
         _flip_bits(self.sealed)
         try:
             yield self.sealed
@@ -79,11 +79,8 @@ class Expected:
             _flip_bits(self.sealed)
 
     def measure_coarseness(self) -> dict[str, float]:
-        """Returns the root mean square error of each floating-point output's yardstick, divided by the result's size.
-
-        It is at least half a rounding step of the output, the least budget. Outputs that are only rounding are left
-        out.
-        """
+        """Returns {output: RMS error of the plain computation / RMS of the reference} for floating-point outputs. It is
+        at least half a rounding step of the output, the least budget. Outputs that are only rounding are left out."""
         import torch
 
         with self.reveal() as readable:
@@ -93,13 +90,13 @@ class Expected:
             }
 
     def compute_digests(self) -> dict[str, Digest]:
-        """Returns the digests of the references of the same outputs as `measure_coarseness`."""
+        """Returns {output: digest of its reference} of floating-point outputs that are more than rounding."""
         with self.reveal() as readable:
             found = {name: compute_digest(readable[name]) for name, _, _ in self._iterate_telling(readable)}
         return {name: figures for name, figures in found.items() if figures is not None}
 
     def _iterate_telling(self, readable: Outputs) -> Iterator[tuple[str, torch.dtype, float]]:
-        """Yields name, dtype and size of floating-point outputs that are more than rounding."""
+        """Yields (name, dtype, rms) of floating-point outputs whose plain error is at most WEAK_SHARE of their rms."""
         for name, yardstick in self.yardsticks.items():
             size = _measure_size(readable[name]) if yardstick.dtype.is_floating_point else 0.0
             if size > 0 and yardstick.rms_error <= WEAK_SHARE * size:
@@ -139,17 +136,18 @@ class References:
         return found
 
     def has_memory_of(self, tensor: torch.Tensor) -> bool:
-        """Returns whether a tensor shares memory with a reference that is held."""
+        """Returns whether a tensor shares memory with a stored reference, so that it is no result of its own."""
         kept = (sealed for expected in self._expected.values() for sealed in expected.sealed.values())
         return any(poison.has_overlap(tensor, sealed) for sealed in kept)
 
     def clear(self) -> None:
-        """Frees everything held."""
+        """Frees all stored references."""
         self._workload, self._expected = None, {}
 
 
 def _make_expected(workload: Workload, inputs: Tensors, seed: int, planted: bool) -> Expected:
-    """Computes the expected outputs, and seals the references."""
+    """Computes references and yardsticks (over several draws if outputs are small), and flips bits of the
+    references."""
     import torch
 
     reference, yardsticks = _draw_yardsticks(workload, inputs)
@@ -170,10 +168,12 @@ def _make_expected(workload: Workload, inputs: Tensors, seed: int, planted: bool
 
 
 def count_draws(elements: int, flops: float | None, inputs_elements: int = 0) -> int:
-    """Returns the number of draws over which a problem's yardstick is measured; 1 except for small problems.
+    """Returns the number of seeds over which a yardstick is measured: 1 for large problems, up to DRAWS_MAX for small
+    ones.
 
     elements          of the smallest output
-    inputs_elements   of all inputs, which bound the cost where `flops` is not known
+    flops             of one call, which limit the draws beyond the first; None if unknown
+    inputs_elements   of all inputs, which limit them where `flops` is not known; 0 means no limit
     """
     wanted = min(DRAWS_MAX, math.ceil(ELEMENTS_MIN / elements))
     if flops:
@@ -182,10 +182,8 @@ def count_draws(elements: int, flops: float | None, inputs_elements: int = 0) ->
 
 
 def estimate_spread(elements: int) -> float:
-    """Returns the ratio of the largest of ELEMENTS_MIN rounding errors to the largest of `elements`; at least 1.
-
-    The largest of n normal errors is about sqrt(2 ln n) standard deviations.
-    """
+    """Returns the ratio of the largest of ELEMENTS_MIN rounding errors to the largest of `elements`; at least 1. The
+    largest of n normal errors is about sqrt(2 ln n) standard deviations."""
     if elements >= ELEMENTS_MIN:
         return 1.0
     return min(SPREAD_MOST, math.sqrt(math.log(ELEMENTS_MIN) / math.log(max(2, elements))))
@@ -194,7 +192,8 @@ def estimate_spread(elements: int) -> float:
 def _draw_yardsticks(
     workload: Workload, inputs: Tensors, *, by_line: bool = True
 ) -> tuple[Outputs, dict[str, Yardstick]]:
-    """Computes the references and yardsticks, with lines for the first draw only (`by_line`)."""
+    """Returns (references, yardsticks), each by output name, for one draw of inputs; without `by_line` only whole
+    outputs are measured. Raises BadReferenceError if the reference proves nothing."""
     lowering = getattr(workload, "in_low_precision", None)
     otherwise = getattr(workload, "plain_otherwise", None)
     with without_autocast():
@@ -229,11 +228,9 @@ def _draw_yardsticks(
 def _require_conditioned(
     workload: Workload, inputs: Tensors, reference: Outputs, name: str, yardstick: Yardstick
 ) -> None:
-    """Raises BadReferenceError if a reference is so imprecise that zeros could pass for the result.
-
-    An output that is zero except for rounding has no precision to require, e.g. the gradient of an input that a softmax
-    ignores.
-    """
+    """Raises BadReferenceError if the plain error of output `name` is above WEAK_SHARE of the result, so that zeros
+    could pass. An output that is zero except for rounding has no precision to require, e.g. the gradient of an input
+    that a softmax ignores."""
     size = _measure_size(reference[name])
     if not reference[name].is_floating_point() or not yardstick.rms_error > WEAK_SHARE * size:
         return
@@ -248,18 +245,19 @@ def _require_conditioned(
 
 
 def _is_nothing(inputs: Tensors, reference: Outputs, name: str) -> bool:
-    """Returns whether an output is zero except for rounding."""
+    """Returns whether output `name` is only rounding: below NOTHING_SHARE of the largest input or output, as RMS."""
     floats = [tensor for tensor in (*inputs, *reference.values()) if tensor.is_floating_point() and tensor.numel()]
     return _measure_size(reference[name]) <= NOTHING_SHARE * max(map(_measure_size, floats))
 
 
 def _measure_size(tensor: torch.Tensor) -> float:
-    """Returns the root mean square of the finite elements."""
+    """Returns the root mean square of the finite elements; 0 if there are none."""
     return float(scan.typical_finite_magnitude((tensor if tensor.dtype.itemsize > 1 else tensor.float()).detach()))
 
 
 def _loosen_yardstick(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tensor | None, by_line: bool) -> Yardstick:
-    """Loosens the yardstick by the errors of low-precision arithmetic, if its result can be compared."""
+    """Returns the yardstick with errors of at least those of `low`, the output in low-precision arithmetic. It is
+    unchanged if `low` is None, not finite, of another shape, or not floating point."""
     if low is None or low.shape != truth.shape or not low.is_floating_point() or not yardstick.dtype.is_floating_point:
         return yardstick
     if not bool(low.isfinite().all()):
@@ -268,7 +266,7 @@ def _loosen_yardstick(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tens
 
 
 def _flip_bits(outputs: Outputs) -> None:
-    """Flips the secret bits of every element in place; flipping twice restores them."""
+    """Flips the secret bits of every element in place: once makes a reference unreadable, twice restores it."""
     import torch
 
     with torch.inference_mode():

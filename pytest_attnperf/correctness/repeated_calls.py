@@ -49,7 +49,7 @@ class RepeatedCall:
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """All tensors that it returned or wrote."""
+        """All tensors that the call returned, then the copies of what it wrote in place."""
         return [*poison.tensors_in(self.raw), *self.written.values()]
 
 
@@ -72,7 +72,8 @@ class RepeatedCalls:
     _shared: bool = False
 
     def repeat(self, run: Call, single: Call | None = None) -> None:
-        """Calls `run` repeatedly. If `single` is given, calls `run`, a whole block, a few times, and then `single`."""
+        """Makes calls of `run` for some ms; fills `calls` and `problems`. With `single`, `run` is a whole block of
+        calls: it is called REPLAYS times, and then `single` instead."""
         started = time.perf_counter()
         while (spent := time.perf_counter() - started) < SECONDS_LEAST or (self.calls < LEAST and spent < SECONDS_MOST):
             replay = single is not None and self.calls < REPLAYS
@@ -81,7 +82,8 @@ class RepeatedCalls:
                 self._look_at(made)
 
     def _make_some(self, run: Call, ahead: int) -> list[RepeatedCall]:
-        """Makes one call, or several before waiting; drops a call whose memory a later one reuses."""
+        """Makes up to `ahead` calls before it waits for the device; returns those whose results were not overwritten.
+        Once two calls share memory for their results, it makes one at a time."""
         held: list[RepeatedCall] = []
         for _ in range(ahead):
             made = self._make_one(run)
@@ -108,7 +110,8 @@ class RepeatedCalls:
         return poison.any_bit_differs(right, again)
 
     def _count_ahead(self) -> int:
-        """Returns how many calls to make before their results are compared."""
+        """Returns how many calls may be made before their results are compared; 1 on a CPU, before the first right
+        result, after a wrong one, and where calls share memory."""
         if self._right is None or not self.on_gpu or self._shared or self.problems:
             return 1
         size = sum(tensor.numel() * tensor.element_size() for tensor in self._right)
@@ -129,7 +132,7 @@ def _has_common_memory(one: RepeatedCall, other: RepeatedCall) -> bool:
 
 
 def _wait_for(held: list[RepeatedCall]) -> Iterator[RepeatedCall]:
-    """Yields the calls after reading from the device, in one transfer, whether each differs."""
+    """Yields `held` with `unlike` as a bool in each call; the flags are read from the device in one transfer."""
     import torch
 
     waiting = [made for made in held if isinstance(made.unlike, torch.Tensor)]
@@ -153,11 +156,12 @@ APART = 0.25
 
 
 def compare_hot_calls(tensors: Tensors, skip: Collection[int], call: Callable[[], list[torch.Tensor]]) -> list[str]:
-    """Returns the problems of the last of several calls in a row. Restores the inputs.
+    """Makes CALLS calls in a row on changing inputs, then two after a pause on the last inputs; returns, in words, each
+    result in which the last hot call differs from those. Restores the inputs.
 
     tensors   the inputs that a call reads, at their place in memory
     skip      numbers of the inputs that must not be changed
-    call      makes a call, and copies everything that it returned or wrote
+    call      makes a call, and returns copies of everything that it returned or wrote
     """
     rows = [_view_row(tensor) for number, tensor in enumerate(tensors) if number not in skip and _is_free(tensor)]
     kept = [row.clone() for row in rows]
@@ -183,8 +187,8 @@ def compare_hot_calls(tensors: Tensors, skip: Collection[int], call: Callable[[]
 
 
 def _is_free(tensor: torch.Tensor) -> bool:
-    """Returns whether an input may hold any values: not integers (indices, lengths), nor 8-bit types (few
-    operators)."""
+    """Returns whether an input may be given other values: floating point of two bytes or more, as integers may be
+    indices and 8-bit types have few operators."""
     return tensor.is_floating_point() and tensor.element_size() > 1 and bool(tensor.numel())
 
 
@@ -204,7 +208,8 @@ def _write_rows(rows: list[torch.Tensor], values: list[torch.Tensor]) -> None:
 
 
 def _measure_difference(hot: torch.Tensor, cool: torch.Tensor, again: torch.Tensor) -> tuple[float, float, float]:
-    """Returns (largest difference, root mean square of the result, largest difference of two calls after a pause)."""
+    """Returns (largest |hot - cool|, root mean square of `cool`, largest |again - cool|); `cool` and `again` are
+    results of two calls after a pause. (0, 1, 0) if the bits agree or values cannot be compared."""
     import torch
 
     if poison.is_bit_equal(hot, cool) or not cool.is_floating_point() or hot.shape != cool.shape:

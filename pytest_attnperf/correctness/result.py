@@ -37,8 +37,10 @@ class Results:
     def judge(
         self, check: str, raw: Any, expected: Expected, written: dict[int, torch.Tensor]
     ) -> tuple[list[str], list[ErrorFigures]]:
-        """Returns (problems of the result itself, error figures of each output).
+        """Returns (problems in words: missing outputs, wrong type, shape or memory; error figures of each comparable
+        output).
 
+        check     name of the check, with which every problem starts
         written   copies of what the call wrote in place, by number of the input
         """
         found, outputs = self._read_outputs(check, raw, expected, self._own.name_outputs(expected.sealed, written))
@@ -46,12 +48,13 @@ class Results:
         return found + mismatches, figures
 
     def select_outputs(self, raw: Any, expected: Expected) -> Outputs:
-        """Reads the outputs, and returns those that are judged."""
+        """Converts `raw`, what a call returned, with `Prepared.outputs`; returns only outputs that the reference
+        names."""
         found = self._prepared.outputs(raw)
         return {name: found[name] for name in expected.sealed if name in found}
 
     def _read_outputs(self, check: str, raw: Any, expected: Expected, written: Outputs) -> tuple[list[str], Outputs]:
-        """Returns (problems, the outputs that can be compared).
+        """Returns (problems in words, the outputs that can be compared, by name); sets `unnamed` and `strided`.
 
         written   copies of what the call wrote in place, by name of the output
         """
@@ -93,9 +96,10 @@ class Results:
         return found, {name: usable[name] for name in expected.sealed if name in usable}
 
     def _list_memory_problems(self, name: str, output: torch.Tensor, written: Outputs) -> list[str]:
-        """Returns the problems of the memory that holds an output."""
+        """Returns a problem, in words, if an output lies in memory of a reference or an input, or is not what was
+        written in place."""
         if self._references.has_memory_of(output):
-            return [f"output {name!r} is the judge's own memory, not a result"]
+            return [f"output {name!r} is the judge's own memory, not a result; return memory that the call has written"]
         if name in written:
             same = poison.is_bit_equal(output, written[name])
             return (
@@ -126,7 +130,7 @@ class Results:
 
 
 def _list_unfinished(name: str, output: torch.Tensor) -> list[str]:
-    """Returns problems of a result that its reader must finish: torch only notes a negation or conjugation."""
+    """Returns problems, in words, if torch has only noted a negation or conjugation that the reader must carry out."""
     bits = {"conj": output.is_conj(), "neg": output.is_neg()}
     return [
         f"output {name!r} has torch's {bit} bit: its elements are computed when it is read, which is not timed; end "
@@ -137,7 +141,7 @@ def _list_unfinished(name: str, output: torch.Tensor) -> list[str]:
 
 
 def _has_results(raw: Any) -> bool:
-    """Returns whether a call returned anything that is already computed: a plain tensor, or a number."""
+    """Returns whether what a call returned holds a plain tensor at any depth, or is a number."""
     return isinstance(raw, (int, float)) or any(True for _ in poison.tensors_in(raw))
 
 

@@ -31,7 +31,7 @@ class Allowed:
     typical: torch.Tensor
 
     def compute_errors(self, truth: torch.Tensor) -> torch.Tensor:
-        """Returns the allowed error of each element of a chunk of the reference."""
+        """Returns base + eps * max(|truth|, typical) for each element of `truth`, a chunk of the reference in fp64."""
         return truth.abs().clamp_(min=self.typical).mul_(self.eps).add_(self.base)
 
 
@@ -58,17 +58,18 @@ class Scan:
 
     @property
     def violations(self) -> int:
-        """Number of elements that are NaN, Inf or finite where the reference differs."""
+        """Number of elements that are NaN, Inf or finite where the reference is not the same."""
         return self.nan_count + self.inf_count + self.finite_count
 
     @property
     def rms(self) -> float:
-        """Root mean square of the errors; infinite where nothing is finite on both sides."""
+        """Root mean square of the errors of elements that are finite on both sides; infinite if there are none."""
         return self.norm / math.sqrt(self.finite) if self.finite else math.inf
 
 
 def typical_magnitude(reference: torch.Tensor) -> torch.Tensor:
-    """Returns the root mean square of all elements, not finite if one is not. Shape (), fp64, no synchronisation."""
+    """Returns the root mean square of all elements, shape (), fp64, without waiting for the device; not finite if one
+    is not."""
     import torch
 
     norms = [torch.linalg.vector_norm(truth) for _, _, truth in iterate_chunks(reference, reference)]
@@ -92,7 +93,8 @@ def typical_finite_magnitude(reference: torch.Tensor) -> torch.Tensor:
 
 
 def scan_finite(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Scan | None:
-    """Scans outputs without NaN or Inf, in few operations. Returns None if it cannot decide: use `scan_any` then."""
+    """Scans in few operations; returns None if it cannot decide (NaN or Inf somewhere, an overflow, or 0 / 0): use
+    `scan_any`."""
     import torch
 
     rows = [allowed.typical.expand(4)]
@@ -112,7 +114,8 @@ def scan_finite(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) ->
 
 
 def scan_any(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Scan:
-    """Scans any output. Equal elements, equal Inf, and NaN for NaN are exactly right, whatever is allowed."""
+    """Scans outputs that may hold NaN or Inf. Equal elements, equal Inf, and NaN for NaN are exactly right, whatever is
+    allowed."""
     import torch
 
     rows = []
@@ -135,7 +138,8 @@ def scan_any(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Sc
 
 
 def _merge_chunks(rows: list[list[float]]) -> Scan:
-    """Merges chunks: ratio, place, norm, largest, first violation, typical; finite, violated, NaN, wrongly finite."""
+    """Merges one row per chunk into a Scan. Columns: largest error / allowed, its place, norm and largest error, place
+    of the first violation, typical; numbers of finite, violating, violating NaN, and wrongly finite elements."""
     finite, violated, nan, not_inf = (int(sum(row[column] for row in rows)) for column in (6, 7, 8, 9))
     worst = next((row[4] for row in rows if row[7]), max(rows, key=lambda row: row[0])[1])
     norm, largest = math.hypot(*(row[2] for row in rows)), max(row[3] for row in rows)
@@ -145,10 +149,8 @@ def _merge_chunks(rows: list[list[float]]) -> Scan:
 def find_violations(
     got: torch.Tensor, reference: torch.Tensor, allowed: Allowed
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Returns (count, smallest, largest index per dimension) of the elements that violate the pattern or their budget.
-
-    Returns (0, (), ()) if there are none.
-    """
+    """Returns (count, smallest index, largest index, both per dimension) of the elements beyond their budget, or NaN or
+    Inf unlike the reference. Returns (0, (), ()) if there are none."""
     import torch
 
     mask = torch.empty(got.numel(), dtype=torch.bool, device=got.device)
@@ -169,10 +171,8 @@ def find_violations(
 def read_neighbours(
     got: torch.Tensor, reference: torch.Tensor, place: tuple[int, ...], reach: int
 ) -> tuple[int, list[float], list[float]]:
-    """Returns (index of the first, ours, theirs) for up to `reach` elements around `place` along the last dimension.
-
-    Integers stay integers, so that 2^53 and 2^53 + 1 differ.
-    """
+    """Returns (index of the first in its row, values of `got`, of `reference`): up to `reach` elements each side of
+    `place`, along the last dimension. Integers stay integers, so that 2^53 and 2^53 + 1 differ."""
     import torch
 
     if not place:
@@ -187,7 +187,7 @@ def read_neighbours(
 
 
 def unravel(index: int, shape: torch.Size) -> tuple[int, ...]:
-    """Returns the position of a flat index in row-major order."""
+    """Returns the index per dimension of a flat, row-major index; () for a scalar."""
     place: tuple[int, ...] = ()
     for size in reversed(shape):
         index, part = divmod(index, size)
@@ -196,11 +196,13 @@ def unravel(index: int, shape: torch.Size) -> tuple[int, ...]:
 
 
 def iterate_chunks(got: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yields (flat index of the first, ours, theirs in fp64) for every chunk of elements in row-major order.
+    """Yields (flat index of the chunk's first element, its elements of `got`, of `reference`), in row-major order, both
+    in fp64.
 
     fp64 tensors are passed on without a copy: do not write to them. fp8 has few operators of its own, and fp64 holds
     all its values. fp64 does not hold all 8-byte integers beyond 2^53: where two differ and their fp64 values do not,
-    ours becomes the next larger value.
+    the
+    value of `got` becomes the next larger one.
     """
     import torch
 
@@ -215,7 +217,7 @@ def iterate_chunks(got: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple
 
 
 def _is_finite(values: torch.Tensor) -> torch.Tensor:
-    """Returns the same as `isfinite`, in half its time on a CPU."""
+    """Returns a mask of the elements that are neither NaN nor Inf; twice as fast on a CPU as torch's `isfinite`."""
     return values.abs() < math.inf
 
 

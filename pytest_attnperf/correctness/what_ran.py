@@ -44,17 +44,16 @@ class Trace:
 
 
 def list_problems(trace: Trace, declares: Declares, backend: str) -> list[str]:
-    """Returns the reasons why the call's time would not be the backend's; empty if there are none."""
+    """Returns, in words, why the call's time would not be the backend's: copies between host and device, other streams,
+    and kernels or operators other than `declares` says; [] if nothing is wrong."""
     crossings = [] if declares.host_sync else _list_crossings(trace)
     return [*crossings, *_list_stream_problems(trace), *_list_undeclared(trace, declares, backend)]
 
 
 def list_differences(now: Sequence[Launch], stored: Sequence[Launch]) -> list[str]:
-    """Lists what ran now but not when the baseline was recorded, and the reverse; empty when nothing differs.
-
-    A kernel under another name counts as renamed where its machine code is known to be the same. Machine code that is
-    unknown on one side (`isa_hash` '') is not compared.
-    """
+    """Lists what ran now but not when the baseline was recorded, and the reverse; empty when nothing differs. A kernel
+    under another name counts as renamed where its machine code is known to be the same. Machine code that is unknown on
+    one side (`isa_hash` '') is not compared."""
     ours, theirs = _group_by_name(now), _group_by_name(stored)
     names = _find_renamed(ours, theirs)
     gone = [launches for name, launches in theirs.items() if name not in ours and name not in names.values()]
@@ -96,7 +95,8 @@ def compute_launch_identity(launches: Iterable[Launch]) -> tuple[tuple[Work, flo
 
 
 def is_launch_unchanged(now: Iterable[Launch], before: Iterable[Launch]) -> bool:
-    """Returns whether both are known to have run the same machine code, launched in the same way, equally often."""
+    """Returns whether both sides ran the same machine code, launched in the same way, equally often (within 2 %). False
+    also if the machine code of a kernel is not known."""
     ours, theirs = compute_launch_identity(now), compute_launch_identity(before)
     if ours is None or theirs is None or len(ours) != len(theirs):
         return False
@@ -105,7 +105,7 @@ def is_launch_unchanged(now: Iterable[Launch], before: Iterable[Launch]) -> bool
 
 
 def per_call(launches: Iterable[Launch], calls: int = 1) -> tuple[Launch, ...]:
-    """Counts equal launches and divides by the number of calls; returns them in a fixed order."""
+    """Returns each different launch once, with `calls` as its number of launches / `calls`, in a fixed order."""
     counts: Counter[Launch] = Counter()
     for launch in launches:
         counts[replace(launch, calls=1.0)] += 1
@@ -113,7 +113,7 @@ def per_call(launches: Iterable[Launch], calls: int = 1) -> tuple[Launch, ...]:
 
 
 def shorten_name(name: str) -> str:
-    """Shortens a name to fit a line, by leaving out its middle."""
+    """Returns the name, or, above NAME_LIMIT characters, its beginning and end around '...'."""
     half = NAME_LIMIT // 2
     return name if len(name) <= NAME_LIMIT else f"{name[:half]}...{name[-half:]}"
 
@@ -195,10 +195,8 @@ def _group_by_name(launches: Iterable[Launch]) -> _ByName:
 
 
 def _find_renamed(ours: _ByName, theirs: _ByName) -> dict[_Name, _Name]:
-    """Maps our name -> theirs, of kernels whose name the other side lacks and whose known machine code is equal.
-
-    Names that share one machine code with another name are left out, because the match is ambiguous.
-    """
+    """Returns {our name: their name} of kernels that each side lacks under the other's name and whose known code is
+    equal. Names that share one machine code with another name are left out, because the match is ambiguous."""
     found: dict[_Name, _Name] = {}
     added = [name for name in ours if name not in theirs]
     gone = [name for name in theirs if name not in ours]
@@ -228,13 +226,14 @@ def _describe_changes(shown: str, ours: list[Launch], theirs: list[Launch]) -> l
 
 
 def _collect_codes(launches: Iterable[Launch]) -> frozenset[str]:
-    """Returns the machine code of kernels; empty if that of any is unknown."""
+    """Returns the set of ISA hashes of the launches; empty if any of them is unknown ('')."""
     codes = frozenset(launch.isa_hash for launch in launches)
     return frozenset() if "" in codes else codes
 
 
 def _what_differs(ours: Iterable[Launch], theirs: Iterable[Launch]) -> str:
-    """Names the parts of the launches that differ: 'grid', 'block and size of shared memory'."""
+    """Returns which of 'grid', 'block' and 'size of shared memory' differ between the launches, joined by 'and'; or
+    'combination of grids and blocks' if none does alone."""
     one, other = list(ours), list(theirs)
     parts = {
         "grid": {launch.grid for launch in one} != {launch.grid for launch in other},

@@ -37,7 +37,7 @@ _STORED: dict[str, dict[str, bytes]] = {}
 
 
 def full_results(path: Path) -> dict[str, Any]:
-    """Returns a results file as JSON, with every field: nothing shared, no default left out."""
+    """Returns the results file at `path` as JSON objects, with every field: nothing shared, no default left out."""
     loaded: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(json_results.read(path))))
     return loaded
 
@@ -57,25 +57,26 @@ class FakeProject:
         self.suite([WORKLOAD])
 
     def suite(self, workloads: list[str], settings: str = "", name: str = "test_prefill.py") -> None:
-        """Writes the suite file; `settings` follows the marker's workloads and must begin with a comma."""
+        """Writes suites/<name> with one test of family prefill over `workloads`; `settings` follows them in the marker
+        and must begin with a comma."""
         folder = self.path / "suites"
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(SUITE.format(workloads=workloads, settings=settings))
 
     def conftest(self, extra: str = "") -> None:
-        """Writes conftest.py: the fake device, then `extra`."""
+        """Writes conftest.py: it loads the fake device; `extra` is appended."""
         (self.path / "conftest.py").write_text(CONFTEST + extra)
 
     def backend(self, name: str, **script: Any) -> None:
-        """Scripts one backend (see `testing.fake.device`); a second call replaces the first."""
+        """Sets the script of one backend (keys: `testing.fake.device`) and writes the file; a second call replaces the
+        first."""
         self.script["backends"][name] = script
         self.write()
 
     def device(self, **values: Any) -> None:
-        """Scripts the device's identity and fingerprint.
-
-        With several cards, leases lie in this project's own folder and not machine-wide, so that projects running at
-        the same time may all have a card '0'."""
+        """Scripts the device's identity, fingerprint and number of cards ('gpus'), and writes the script. With 'gpus'
+        the files by which processes reserve cards lie in this project's own folder, so that projects running at the
+        same time may all have a card '0'."""
         if "gpus" in values:
             (self.path / "tmp").mkdir(exist_ok=True)
             self._monkeypatch.setenv("TMPDIR", str(self.path / "tmp"))
@@ -84,15 +85,16 @@ class FakeProject:
         self.write()
 
     def write(self) -> None:
-        """Writes the script; workers read it again for every case."""
+        """Writes fake_device.json, the script of device and backends; workers read it again for every case."""
         (self.path / SCRIPT).write_text(json.dumps(self.script, indent=1))
 
     def run(self, *args: str, timeout: float = 120) -> pytest.RunResult:
-        """Runs `pytest suites/ ARGS` in a subprocess."""
+        """Runs `pytest ARGS suites/` in a subprocess, at most `timeout` seconds, and returns its result."""
         return self.pytester.runpytest_subprocess("-p", "no:randomly", *args, "suites/", timeout=timeout)
 
     def store_baselines(self, *args: str) -> None:
-        """Runs --update-baselines ARGS; equal script and suites are measured once per session, then copied."""
+        """Stores baselines as `--update-baselines ARGS` does; for an equal script and suites they are measured once per
+        session, then copied."""
         suites = {path.name: path.read_text() for path in (self.path / "suites").glob("*.py")}
         key = json.dumps([self.script, suites, args], sort_keys=True)
         if key not in _STORED:
@@ -106,19 +108,19 @@ class FakeProject:
             path.write_bytes(content)
 
     def results(self) -> dict[str, Any]:
-        """Returns .attnperf/results.json of the last timed run, with every field."""
+        """Returns .attnperf/results.json of the last timed run as JSON objects, with every field."""
         return full_results(self.path / ".attnperf" / "results.json")
 
     def verdicts(self) -> dict[str, str]:
-        """Returns the verdicts of the last timed run, by backend."""
+        """Returns {backend: verdict} of the last timed run; of several cases of one backend, the last one's."""
         return {case["key"]["backend"]: case["verdict"] for case in self.results()["cases"]}
 
     def baseline(self, arch: str = "fake", product: str = "fake1", suite: str = "prefill") -> Path:
-        """Returns the path of the suite's baseline."""
+        """Returns the path baselines/<arch>/<product>/<suite>.json in the project, whether it exists or not."""
         return self.path / "baselines" / arch / product / f"{suite}.json"
 
 
 @pytest.fixture
 def attnperf_project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> FakeProject:
-    """Returns an empty project on the fake device."""
+    """Returns a temporary project with the fake device, one suite, and no scripted backend."""
     return FakeProject(pytester, monkeypatch)

@@ -22,14 +22,16 @@ class Sabotaged(Around):
     """A backend under another's name, with the same limits but another call. Subclasses define `sabotage`."""
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Prepares the honest backend, replaces its call by `sabotage`, and stores the class's name in the config."""
+        """Prepares the honest backend, replaces its call by what `sabotage` returns for it, and stores the class's name
+        as 'sabotage' in the config."""
         prepared = self.backend.prepare(workload, inputs)
         config = {**prepared.config, "sabotage": type(self).__name__}
         return replace(prepared, call=self.sabotage(prepared.call), config=config)
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the call to run in place of `call`."""
-        raise AssertionError(f"{type(self).__name__} does not say what it sabotages")
+        """Returns the wrong or slow call to run in place of the honest `call`. Every subclass overrides it: this one
+        raises AssertionError."""
+        raise AssertionError(f"{type(self).__name__} does not say what it sabotages: override sabotage()")
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Slowed(Sabotaged):
     every: int = 10
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a call that counts calls. It counts at capture, so a graph contains the extra calls, too."""
+        """Returns a call that runs `call` twice every `every`-th time. It counts at capture, so a graph contains the
+        extra calls, too."""
         counter = itertools.count(1)
 
         def call_slowed(*tensors: Any) -> Any:
@@ -55,7 +58,7 @@ class WrongValue(Sabotaged):
     """Makes one query row of the output too large by an eighth."""
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a call that scales the row at index 0 of the first three dimensions."""
+        """Returns a call whose output is 1.125 times as large in the row at index 0 of the first three dimensions."""
 
         def call_wrong(*tensors: Any) -> Any:
             returned = call(*tensors)
@@ -70,7 +73,7 @@ class WritesNaN(Sabotaged):
     """Fills one query row of the output with NaN."""
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a call that overwrites the row at index 0 of the first three dimensions."""
+        """Returns a call whose output is NaN in the row at index 0 of the first three dimensions."""
 
         def call_poisoned(*tensors: Any) -> Any:
             returned = call(*tensors)
@@ -85,7 +88,8 @@ class WritesNothing(Sabotaged):
     """Allocates the output and never writes it, like a kernel whose body was optimised away."""
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a call that allocates the honest call's outputs, whose shapes it learns once."""
+        """Returns a call that only allocates outputs, with the shapes of the honest `call`, which runs once to learn
+        them."""
         learnt: list[Any] = []
 
         def call_nothing(*tensors: Any) -> Any:
@@ -100,5 +104,5 @@ class WritesNothing(Sabotaged):
 
 
 def _first_output(returned: Any) -> Any:
-    """Returns the output tensor of a call that may return (out, lse)."""
+    """Returns what a call returned, or its first element, the output, if that is a tuple such as (out, lse)."""
     return returned[0] if isinstance(returned, tuple) else returned

@@ -56,10 +56,8 @@ def sample_run(
     product: str = "sample",
     verdicts: Sequence[Verdict] = MIX,
 ) -> RunResult:
-    """Returns a gating run of this many prefill cases, equal for equal arguments.
-
-    Raises ValueError for more cases than there are shapes.
-    """
+    """Returns the results of a made-up gating run of `cases` prefill cases, equal for equal arguments; verdicts are
+    drawn from `verdicts`. Raises ValueError for more cases than there are shapes."""
     draw = random.Random(seed)
     device = DeviceInfo("cuda", "sm_90", product, product, 132, 141 << 30, "GPU-sample")
     fingerprint = Fingerprint(

@@ -90,7 +90,7 @@ class AdHoc:
 
     @property
     def family(self) -> str:
-        """The op family of all gated functions."""
+        """'adhoc', the op family of all functions that `attnperf.gate` measures."""
         return ADHOC
 
     @property
@@ -100,7 +100,8 @@ class AdHoc:
 
     @property
     def unplanted(self) -> str:
-        """Reason why the inputs of checks are not planted, once it is known; '' while they are."""
+        """Why the inputs of the last check were not planted (large elements where kernels fail), in words; '' if they
+        were."""
         return self.planting.unplanted
 
     @property
@@ -115,14 +116,17 @@ class AdHoc:
 
     @property
     def proven_with(self) -> AdHoc | None:
-        """The problem that a check proves in addition: for a forward pass, the same with gradients."""
+        """This problem with times='both' if it times a forward pass alone, so that a check proves gradients too; else
+        None."""
         return replace(self, times=gradients.BOTH) if self.times == gradients.FORWARD else None
 
     def definition(self) -> dict[str, Any]:
-        """Returns the name, figures and source of the functions, as builtins; fields at their default are left out.
+        """Returns what defines the problem, as builtins for baselines: name, work figures, dtype, module and name of
+        both functions.
 
-        That holds for all fields from `cache_state` on, because baselines store this. Once inputs have been made, it
-        says what they are like, and whether their own function plants them.
+        Fields from `cache_state` on are left out at their default. Once inputs have been made, it describes their
+        shapes and
+        dtypes, and says whether their own function plants them.
         """
         unusual: dict[str, Any] = {}
         if self.non_finite_outputs:
@@ -150,11 +154,9 @@ class AdHoc:
         }
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Returns the inputs that `make_inputs_fn` makes, then the incoming gradients; planted if the problem allows
-        it.
-
-        Raises WorkloadError when it gives anything but tensors on `device`, or the same for another seed.
-        """
+        """Returns the tensors of `make_inputs_fn`, then the incoming gradients; with `planted`, single elements are
+        made large where the problem allows it (else `unplanted` says why not). Raises WorkloadError when it gives
+        anything but tensors on `device`, or the same for another seed."""
         own = self._make_own_inputs(seed, device, planted=planted)
         if not self.learned.count:
             self.learned.learn(own)
@@ -167,15 +169,18 @@ class AdHoc:
         return tensors
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Returns the exact result. Raises WorkloadError when it is not tensors, or narrower than the wide dtype."""
+        """Returns by name the outputs of `reference_fn`, run in fp32 or fp64. Raises WorkloadError when they are no
+        tensors, or narrower than that."""
         return self.planting.compute_truth(inputs)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Calls `reference_fn` on copies of the inputs. Raises WorkloadError when it does not return tensors."""
+        """Returns by name the outputs of `reference_fn`, run on copies of `inputs` in their own dtypes. Raises
+        WorkloadError when they are no tensors."""
         return self.planting.compute_plain(inputs)
 
     def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """Returns results of `reference_fn` with intermediate ones rounded at random to the narrowest input's type."""
+        """Returns several results of `reference_fn` whose intermediate ones were rounded at random to the narrowest
+        input's type."""
         return self.learned.in_low_precision(inputs)
 
     def _make_own_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
@@ -214,7 +219,8 @@ class CallableBackend(Backend["Workload"]):
     declares: Declares = field(default_factory=Declares)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Binds the function to copies of the inputs with the same strides (see `input_memory`)."""
+        """Binds the function to copies of `inputs` with the same strides and shared memory; outputs are named as the
+        reference names them. It adds a setup if a call may overwrite inputs, or times a backward pass alone."""
         device = inputs[0].device if inputs else None
         call, setup = self._call_and_setup(workload, inputs)
         tensors, beside = copy_guarded(inputs)
@@ -234,7 +240,8 @@ class CallableBackend(Backend["Workload"]):
     def _call_and_setup(
         self, workload: Workload, inputs: Tensors
     ) -> tuple[Callable[..., Any], Callable[..., Tensors] | None]:
-        """Returns the timed call, and the setup before each timed call."""
+        """Returns (the timed call, the untimed setup that makes its arguments, or None), depending on which pass is
+        timed."""
         if not isinstance(workload, AdHoc):
             return self.fn, None
         fn, known = self.fn, workload.learned
@@ -267,7 +274,8 @@ class CallableBackend(Backend["Workload"]):
 
 
 def _own_copies(workload: AdHoc) -> Callable[..., Tensors]:
-    """Returns a function that copies the inputs that a call may overwrite, and passes on the others."""
+    """Returns a function of tensors that copies those that a call may overwrite and passes on the others; its argument
+    `first` is the input number of the first tensor."""
     overwritten = workload.learned.overwritten_numbers
 
     def own_copies(*tensors: Any, first: int = 0) -> Tensors:
@@ -278,7 +286,7 @@ def _own_copies(workload: AdHoc) -> Callable[..., Tensors]:
 
 
 def _takes_planted(function: Callable[..., Any]) -> bool:
-    """Returns whether a function makes planted inputs itself."""
+    """Returns whether a function has a parameter `planted`, i.e. makes planted inputs itself."""
     return "planted" in inspect.signature(function).parameters
 
 
@@ -293,7 +301,8 @@ def _only_cpu() -> bool:
 
 
 def _call_with_seed(function: Callable[..., Any], seed: int, planted: bool) -> Any:
-    """Calls it with the seed if a parameter has that name or is required; `def make(rows=512)` gets no seed as rows."""
+    """Calls `function` with the seed if it has a parameter `seed` or a required one, else without; `def make(rows=512)`
+    gets no seed as rows. Passes `planted` if it has such a parameter."""
     parameters = inspect.signature(function).parameters.values()
     named = {"planted": planted} if _takes_planted(function) else {}
     if any(parameter.name == "seed" for parameter in parameters):

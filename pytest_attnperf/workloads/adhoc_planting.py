@@ -47,7 +47,8 @@ class Once:
         self._inputs, self._outputs = inputs, outputs
 
     def take(self, inputs: Tensors) -> Outputs:
-        """Returns the results kept for exactly these tensors, else an empty dict, and drops what was kept."""
+        """Returns the kept outputs if `inputs` are the very tensors that they were kept for, else {}; keeps nothing
+        afterwards."""
         same = len(inputs) == len(self._inputs) and all(a is b for a, b in zip(inputs, self._inputs, strict=True))
         outputs = self._outputs if same else {}
         self._inputs, self._outputs = (), {}
@@ -74,7 +75,8 @@ class Planting:
     _plains: Once = field(default_factory=Once)
 
     def refuse_unchanged(self, inputs: Tensors, seed: int) -> None:
-        """Raises WorkloadError if another seed gave the same inputs, in every element that is compared."""
+        """Raises WorkloadError if the inputs of another seed were the same, in all elements that are compared; also
+        records which inputs never changed, and which have one sign."""
         sample = {
             number: tensor.reshape(-1)[:: max(1, tensor.numel() // SAMPLE)].clone()
             for number, tensor in enumerate(inputs)
@@ -95,7 +97,8 @@ class Planting:
 
     @property
     def constant_names(self) -> tuple[str, ...]:
-        """Names of the inputs of several elements that no seed has changed so far, and that are not planted."""
+        """Names of the inputs of several elements that were the same for every seed so far, without those that are
+        planted."""
         planted = () if self.unplanted else self._free or ()
         return tuple(self.reference.names[number] for number in sorted(self._constant or ()) if number not in planted)
 
@@ -106,7 +109,8 @@ class Planting:
         return tuple(self.reference.names[number] for number in sorted(numbers))
 
     def plant_inputs(self, inputs: Tensors, seed: int) -> Tensors:
-        """Returns `inputs` with planted elements, or unchanged if the problem allows none; fixed by the seed."""
+        """Returns `inputs` with some elements made large, the same ones for a seed; unchanged if the problem allows
+        none, and then `unplanted` says why."""
         if self._free is None:
             self._free = self._find_free(inputs)
         if not self._free:
@@ -116,7 +120,8 @@ class Planting:
         return self._plant_at(inputs, seed, self._amplitudes[seed])
 
     def _plant_largest(self, inputs: Tensors, seed: int) -> Tensors:
-        """Plants with the largest amplitude that the problem allows for this seed."""
+        """Returns `inputs` planted with the largest of AMPLITUDES that the reference bears for this seed, and remembers
+        it; unchanged if it bears none."""
         for amplitude in AMPLITUDES:
             tensors = self._plant_at(inputs, seed, amplitude)
             if self._is_borne(tensors):
@@ -126,15 +131,17 @@ class Planting:
         return self._plant_at(inputs, seed, 0.0)
 
     def _plant_at(self, inputs: Tensors, seed: int, amplitude: float) -> Tensors:
-        """Plants `inputs` with this amplitude, or returns them unchanged if it is 0; sets `unplanted`."""
+        """Returns `inputs` planted with this amplitude, or unchanged if it is 0; sets `unplanted` accordingly."""
         assert self._free is not None
         self.unplanted = "" if amplitude else TOO_MUCH
         return plant_edges(inputs, self._free, seed, amplitude) if amplitude else inputs
 
     def look_at_own(self, planted: Tensors, made: Callable[[], Tensors]) -> None:
-        """Sets `unplanted` if inputs() ignores `planted`; checks once only, because making inputs may take long.
+        """Sets `unplanted` if inputs(), called with planted=True, gave the same as without. Checks once only, because
+        making inputs may take long.
 
-        made   makes the inputs of the same seed without planting
+        planted   what inputs() gave with planted=True
+        made      makes the inputs of the same seed without planting
         """
         if self._heeded is None:
             plain = made()
@@ -142,7 +149,8 @@ class Planting:
             self._heeded, self.unplanted = not alike, UNHEEDED if alike else ""
 
     def compute_truth(self, inputs: Tensors) -> Outputs:
-        """Returns the exact results of `inputs`, which are kept if the inputs were just planted."""
+        """Returns the exact results of `inputs`, by output name; those computed while `inputs` were planted are used if
+        kept."""
         if found := self._truths.take(inputs):
             return found
         if self.reference.quantises is None:
@@ -150,12 +158,12 @@ class Planting:
         return self.reference.compute_truth(inputs)
 
     def compute_plain(self, inputs: Tensors) -> Outputs:
-        """Returns the plain results of `inputs`, kept ones if there are any."""
+        """Returns the results in the inputs' own dtypes, by output name; kept ones if `inputs` were just used."""
         return self._plains.take(inputs) or self.reference.compute_plain(inputs)
 
     def _find_free(self, inputs: Tensors) -> tuple[int, ...]:
-        """Returns the indices of the inputs that may be planted. Returns () and sets `unplanted` if there are none, or
-        the reference ignores one of them."""
+        """Returns the indices of inputs that hold free numbers of both signs, and so may be planted. Returns () and
+        sets `unplanted` if there are none, or the reference ignores one of them."""
         free = tuple(number for number, tensor in enumerate(inputs) if is_free(tensor))
         if not free:
             self.unplanted = "no input holds free numbers of both signs"
@@ -173,7 +181,8 @@ class Planting:
         return free
 
     def _is_ignored(self, inputs: Tensors, number: int, plain: Outputs) -> bool:
-        """Returns whether the result stays the same if the input of that number changes."""
+        """Returns whether the result stays bit-equal if input `number` is reversed and halved; `plain` is the result
+        for `inputs`."""
         import torch
 
         other = [*inputs]
@@ -202,8 +211,8 @@ class Planting:
 def draw_incoming(
     specs: tuple[tuple[tuple[int, ...], torch.dtype], ...], device: str, seed: int, *, planted: bool
 ) -> Tensors:
-    """Draws normal incoming gradients of these shapes and dtypes. A single number is 1, as in backward(); with
-    `planted` it differs from 1, so that ignoring it shows."""
+    """Draws incoming gradients from N(0, 1), one for each (shape, dtype) in `specs`. One of a single element is 1, as
+    in backward(); with `planted` it is between 0.5 and 2, so that ignoring it shows."""
     import torch
 
     # Not the seed itself: a function of the same would draw its first input equal to the gradient of its output.
@@ -218,7 +227,7 @@ def draw_incoming(
 
 
 def _as_computable(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns fp8 as fp32, because torch has few fp8 operators."""
+    """Returns fp8 as fp32, because torch has few fp8 operators; others unchanged."""
     return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
 
 
@@ -230,7 +239,8 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _has_one_sign(elements: torch.Tensor) -> bool:
-    """Returns whether the elements are finite, not all 0, and of one sign."""
+    """Returns whether all elements are finite and either >= 0 or <= 0, but not all 0; False for integers and 8-bit
+    types."""
     if not elements.is_floating_point() or elements.dtype.itemsize < 2:
         return False
     least, most = (float(one) for one in elements.aminmax())
@@ -238,7 +248,7 @@ def _has_one_sign(elements: torch.Tensor) -> bool:
 
 
 def _relative_errors(truth: Outputs, plain: Outputs) -> dict[str, float]:
-    """Returns the norm of the plain computation's errors relative to that of the result, by floating-point output."""
+    """Returns {output: norm of plain - truth / norm of truth} for floating-point outputs of equal shape."""
     import torch
 
     errors = {}

@@ -61,10 +61,8 @@ class Reference:
     quantises: bool | None = None
 
     def learn(self, inputs: Tensors) -> None:
-        """Records the number of inputs, and which outputs have gradients; `inputs` are the function's own.
-
-        Raises WorkloadError when `in_place` names an input that does not exist.
-        """
+        """Records what `inputs`, the function's own, are like: number, shapes, dtypes; and which outputs have
+        gradients, by one run. Raises WorkloadError when `in_place` names an input that does not exist."""
         self.count, self.tensors = len(inputs), format_tensors(inputs)
         self.dtypes = tuple(tensor.dtype for tensor in inputs)
         if self.has_gradients:
@@ -84,24 +82,23 @@ class Reference:
 
     @property
     def has_gradients(self) -> bool:
-        """True if gradients are computed, too."""
+        """True if the problem times a backward pass, so that results include gradients."""
         return self.times in (gradients.BOTH, gradients.BACKWARD)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all inputs, the incoming gradients last."""
+        """Names of all inputs: the function's parameters, then 'grad_out' or 'grad_out0' ... for the incoming
+        gradients."""
         return (*gradients.input_names(self.fn, self.count), *incoming_names(len(self.incoming)))
 
     @property
     def overwritten_numbers(self) -> tuple[int, ...]:
-        """Numbers of the inputs that a call may overwrite."""
+        """Numbers of the inputs that `in_place` names: those that a call may overwrite."""
         return tuple(number for number, name in enumerate(self.names) if name in self.in_place)
 
     def compute_truth(self, inputs: Tensors) -> Outputs:
-        """Computes the result in `reference_dtype` of the floating-point inputs, whatever dtypes the function names.
-
-        Raises WorkloadError when the result is narrower nevertheless.
-        """
+        """Returns the outputs by name, computed in fp32 or fp64 (`reference_dtype`), whatever dtypes the function
+        names. Raises WorkloadError when an output is narrower nevertheless."""
         floats = tuple(tensor for tensor in inputs if tensor.is_floating_point())
         if not floats:
             return self._call_function(inputs, None)
@@ -118,7 +115,7 @@ class Reference:
         return outputs
 
     def compute_plain(self, inputs: Tensors) -> Outputs:
-        """Computes the result of the function for unchanged inputs; the first result shows whether it quantises."""
+        """Returns the outputs by name, computed in the inputs' own dtypes; sets `quantises` at the first call."""
         import torch
 
         outputs = self._call_function(inputs, None)
@@ -127,11 +124,9 @@ class Reference:
         return outputs
 
     def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """Computes results with every intermediate one rounded at random to the precision of the narrowest input.
-
-        Returns none if that fails, and one if the function calls many operators. Most kernels round in between, where a
-        function that upcasts rounds once.
-        """
+        """Returns results with every intermediate one rounded at random to the precision of the narrowest input. The
+        tuple is empty if that fails, and has one result if the function calls many operators, else NOISE_DRAWS. Most
+        kernels round in between, where a function that upcasts rounds once."""
         step = working_step(inputs)
         found: list[Outputs] = []
         noise: Noise | None = None
@@ -145,7 +140,7 @@ class Reference:
         return tuple(found)
 
     def _compute_rounded(self, inputs: Tensors, noise: Noise) -> Outputs:
-        """Computes one result with random rounding."""
+        """Computes the outputs by name with `noise` on the inputs and on the result of every operator."""
         dtype = reference_dtype(tuple(tensor for tensor in inputs if tensor.is_floating_point()))
         moved = tuple(
             noise.perturb(tensor.to(dtype), INPUT_STEP) if tensor.is_floating_point() else tensor for tensor in inputs
@@ -154,7 +149,8 @@ class Reference:
             return self._call_function(moved, dtype)
 
     def _call_function(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:
-        """Calls the function on copies of the inputs, floating-point ones in `dtype` unless that is None."""
+        """Calls the function on copies of the inputs, floating-point ones in `dtype` unless it is None; returns the
+        outputs, with gradients if any, by name. Raises WorkloadError if one is no tensor."""
         import torch
 
         with full_fp32_matmul(), without_autocast(), torch.inference_mode(False), torch.enable_grad():
@@ -178,7 +174,8 @@ class Reference:
 
 
 def results_of(returned: Any, tensors: Tensors, overwritten: tuple[int, ...]) -> Any:
-    """Returns what a call returned; if that is None and it may overwrite inputs, what these hold."""
+    """Returns `returned`, what a call returned; if that is None, the tensors numbered `overwritten` (one alone, or a
+    tuple), which then hold the result."""
     if returned is not None or not overwritten:
         return returned
     held = tuple(tensors[number] for number in overwritten)
@@ -186,12 +183,12 @@ def results_of(returned: Any, tensors: Tensors, overwritten: tuple[int, ...]) ->
 
 
 def incoming_names(count: int) -> tuple[str, ...]:
-    """Returns the names of `count` incoming gradients."""
+    """Returns the names of `count` incoming gradients: 'grad_out' for one, else 'grad_out0', 'grad_out1' ..."""
     return (GRAD_OUTPUT,) if count == 1 else tuple(f"{GRAD_OUTPUT}{number}" for number in range(count))
 
 
 def _copy_inputs(inputs: Tensors, dtype: torch.dtype | None) -> Tensors:
-    """Returns ordinary copies, also of inference tensors, that can require gradients."""
+    """Returns detached copies that can require gradients; floating-point ones in `dtype` unless it is None."""
     return tuple(
         tensor.detach().to(dtype if dtype and tensor.is_floating_point() else tensor.dtype, copy=True)
         for tensor in inputs

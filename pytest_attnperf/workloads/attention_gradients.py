@@ -34,11 +34,12 @@ SCORE_BYTES_CPU = 64 << 20
 def compute_reference(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, *, causal: bool
 ) -> Outputs:
-    """q and dout (B, Sq, H, D), k and v (B, Skv, Hk, D) -> 'dq' like q, 'dk' and 'dv' like k, in fp64 or fp32.
+    """Returns {'dq', 'dk', 'dv'} from q and dout (B, Sq, H, D), k and v (B, Skv, Hk, D), each of its input's shape.
 
     dout is the gradient of a scalar by the attention's output. Causal is bottom-right aligned: row i sees key j iff
-    j <= i + Skv - Sq; a row that sees no key gets and contributes zero gradients. The precision is `reference_dtype`;
-    stored inputs are upcast.
+    j <= i + Skv - Sq; a row that sees no key gets and contributes zero gradients. Everything is in `reference_dtype`,
+    fp64
+    or fp32, to which stored inputs are upcast.
     """
     with full_fp32_matmul():
         return _compute_gradients(q, k, v, dout, causal=causal, dtype=reference_dtype((q, k, v, dout)))
@@ -55,7 +56,7 @@ def compute_plain(
     causal: bool,
     wide_dp: bool = False,
 ) -> Outputs:
-    """Computes the same shapes in the dtype of `q`, from the forward's `out` (B, Sq, H, D) and `lse` (B, H, Sq), fp32.
+    """Returns dq, dk and dv in the dtype of `q`, from the forward's `out` (B, Sq, H, D) and `lse` (B, H, Sq), fp32.
 
     As in autograd of eager attention, scores, weights, dP and dS are rounded to that dtype, each before and after a
     scale. So are the dk and dv of every query head before those of a group are summed (FlashAttention rounds there
@@ -92,7 +93,8 @@ def _compute_gradients(
     delta: torch.Tensor | None = None,
     wide_dp: bool = False,
 ) -> Outputs:
-    """Computes `reference` in `dtype`, except dP with `wide_dp`; lse and delta (B, H, Sq) are computed if not given."""
+    """Computes dq, dk and dv as `compute_reference`, but in `dtype`; with `wide_dp`, dP stays in the dtype of sums. lse
+    and delta, (B, H, Sq), are computed if None."""
     import torch
 
     (batch, seq_q, heads, head_dim), seq_kv = q.shape, k.shape[1]
@@ -124,7 +126,7 @@ def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _hidden_keys(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> torch.Tensor:
-    """Returns bool (rows, Skv), True where a row does not see a key."""
+    """Returns a bool mask (rows, Skv), True where a query of the slice `rows` does not see a key."""
     import torch
 
     last_key = torch.arange(rows.start, rows.stop, device=device) + (seq_kv - seq_q)
@@ -132,7 +134,8 @@ def _hidden_keys(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> 
 
 
 def _compute_weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: torch.Tensor | None) -> torch.Tensor:
-    """Computes P from scaled scores (b, H, rows, Skv), which are overwritten; lse (b, H, rows, 1). 0 if `hidden`."""
+    """Returns the weights P (b, H, rows, Skv): exp(scores - lse), lse (b, H, rows, 1), or softmax of the scaled scores
+    if None; 0 where `hidden`. `scores` are overwritten."""
     import torch
 
     if lse is not None:
@@ -144,8 +147,8 @@ def _compute_weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: tor
 
 
 def _compute_score_gradients(weights: torch.Tensor, dweights: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
-    """Computes P * (dP - delta) (b, H, rows, Skv) in the wide type, rounded once; dP may be overwritten. delta is (b,
-    H, rows, 1), or rowsum(P * dP) if None."""
+    """Returns the gradient of the scores, P * (dP - delta), from `weights` P and `dweights` dP (b, H, rows, Skv),
+    rounded once. delta is (b, H, rows, 1), or rowsum(P * dP) if None. `dweights` may be overwritten."""
     dweights = dweights.to(_wide_dtype(weights.dtype))
     if delta is None:
         delta = (weights * dweights).sum(dim=-1, keepdim=True)
@@ -154,9 +157,7 @@ def _compute_score_gradients(weights: torch.Tensor, dweights: torch.Tensor, delt
 
 def _by_key_head(rows: torch.Tensor, of_keys: torch.Tensor) -> torch.Tensor:
     """Multiplies rows (b, H, r, n) by of_keys (b, Hk, n, m) -> (b, H, r, m), query head h with key head h // (H / Hk).
-
-    Heads that share a key head are stacked into rows of one product, so k and v are never repeated.
-    """
+    Heads that share a key head are stacked into rows of one product, so k and v are never repeated."""
     import torch
 
     (batch, heads, count, inner), kv_heads = rows.shape, of_keys.shape[1]
@@ -165,7 +166,8 @@ def _by_key_head(rows: torch.Tensor, of_keys: torch.Tensor) -> torch.Tensor:
 
 
 def _sum_groups(by_head: torch.Tensor, kv_heads: int, dtype: torch.dtype) -> torch.Tensor:
-    """Sums (B, H, Skv, D) over groups -> (B, Skv, Hk, D) in `dtype`, each head rounded to it before the sum."""
+    """Sums the gradients (B, H, Skv, D) of query heads that share a key head -> (B, Skv, Hk, D) in `dtype`; each head
+    is rounded to it before the sum."""
     batch, heads, seq_kv, head_dim = by_head.shape
     grouped = by_head.to(dtype).view(batch, kv_heads, heads // kv_heads, seq_kv, head_dim)
     return grouped.sum(dim=2, dtype=by_head.dtype).to(dtype).permute(0, 2, 1, 3).contiguous()

@@ -60,7 +60,7 @@ class _ChunkMask:
     window: int
 
     def hidden_keys(self, rows: int, keys: int, device: torch.device) -> torch.Tensor:
-        """Returns (rows, keys), True where a row does not see a key."""
+        """Returns a bool mask (rows, keys), True where a row of the chunk does not see a key."""
         import torch
 
         key = torch.arange(keys, device=device)[None, :]
@@ -75,8 +75,8 @@ def plain_arithmetic(dtype: str, int8: str = "") -> Arithmetic:
     tf32              the operands of both products are rounded to TF32, everything else is fp32
     8-bit formats     scores and their exponentials are fp32; these are rounded to the format before the product with
                       v, which is summed in fp32; 'out' is bf16
-    pv16              the same, but the exponentials and the dequantised v are rounded to bf16
-    kv8               so is the dequantised k
+    pv16              as 8-bit formats, but the exponentials and the dequantised v are rounded to bf16
+    kv8               as pv16, and the dequantised k is rounded to bf16, too
     """
     import torch
 
@@ -100,11 +100,9 @@ def compute_reference(
     scales: Mapping[str, torch.Tensor] | None = None,
     added: Added | None = None,
 ) -> Outputs:
-    """Computes q (B, Sq, H, D), k (B, Skv, Hk, D), v (B, Skv, Hk, Dv) -> 'out' (B, Sq, H, Dv) [, 'lse' (B, H, Sq)].
-
-    The precision is `reference_dtype`, fp64 or fp32, but fp64 for the log-sum-exp of an 8-bit format, whose scores
-    plain attention keeps in fp32; stored inputs are upcast.
-    """
+    """Returns 'out' (B, Sq, H, Dv) and, with `lse`, 'lse' (B, H, Sq), from q (B, Sq, H, D), k (B, Skv, Hk, D), v (B,
+    Skv, Hk, Dv). The precision is `reference_dtype`, fp64 or fp32, but fp64 for the log-sum-exp of an 8-bit format,
+    whose scores plain attention keeps in fp32; stored inputs are upcast."""
     import torch
 
     dtype = torch.float64 if scales and lse else reference_dtype((q, k, v))
@@ -125,10 +123,9 @@ def compute_plain(
     added: Added | None = None,
     how: Arithmetic | None = None,
 ) -> Outputs:
-    """Computes the same shapes with the roundings of `how`; without it, everything is rounded to the dtype of `q`.
-
-    'lse' is fp32. fp32 is multiplied in fp32, never TF32, so that the yardstick of an fp32 workload is fp32's own.
-    """
+    """Computes 'out' and 'lse' as `compute_reference`, rounded as `how` says; without it, everything to the dtype of
+    `q`. 'lse' is fp32. fp32 is multiplied in fp32, never TF32, so that the yardstick of an fp32 workload is fp32's
+    own."""
     with full_fp32_matmul():
         problem = _Problem(causal, lse, window, scales or {}, added or Added())
         return _compute_attention(q, k, v, problem, how or Arithmetic(q.dtype, q.dtype))
@@ -172,13 +169,15 @@ def _compute_attention(
 def _load_stored(
     stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype, rounded: torch.dtype | None
 ) -> torch.Tensor:
-    """Converts stored (b, s, h, D) -> (b, h, s, D) in `dtype`, with values rounded to `rounded` if given."""
+    """Converts stored (b, s, h, D) -> (b, h, s, D) in `dtype`: times `scale` if given, then rounded to `rounded` if
+    given."""
     values = stored.to(dtype) if scale is None else dequantise(stored, scale, dtype)
     return (values if rounded is None else values.to(rounded).to(dtype)).permute(0, 2, 1, 3)
 
 
 def iterate_chunk_slices(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, slice]]:
-    """Yields slices of batches and of query rows that hold at most `rows_at_once` rows of all heads."""
+    """Yields (slice of batches, slice of query rows) that cover all rows, at most `rows_at_once` rows (of all heads) at
+    a time."""
     batches = max(1, min(batch, rows_at_once // seq_q))
     rows = min(seq_q, rows_at_once)
     for first in range(0, batch, batches):
@@ -235,7 +234,8 @@ def _multiply_matrices(a: torch.Tensor, b: torch.Tensor, how: Arithmetic) -> tor
 
 
 def _compute_weights(scores: torch.Tensor, how: Arithmetic) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Returns the weights of the values (b, H, rows, Skv), and the divisor that is still due, (b, H, rows, 1)."""
+    """Returns (weights (b, H, rows, Skv), sums (b, H, rows, 1) by which their product with v is to be divided). The
+    second is None, and weights are the softmax, if `how` rounds no exponentials."""
     import torch
 
     if how.weights is None:
@@ -249,10 +249,8 @@ ALIBI_DEFINITION = "score(h, i, j) -= slope_h |i + Skv - Sq - j|, slopes of arXi
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:
     """Returns one slope per head, positive, falling: 2^(-8 (h + 1) / H) where H is a power of two (arXiv:2108.12409).
-
     Other H use the rule of its authors' code (ofirpress/attention_with_linear_biases, `get_slopes`): the slopes of the
-    next lower power of two, P, followed by the first H - P of every other slope of 2 P, which lie between those.
-    """
+    next lower power of two, P, followed by the first H - P of every other slope of 2 P, which lie between those."""
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-8.0 * (head + 1) / (2 * power)) for head in range(0, 2 * power, 2)]
@@ -260,10 +258,8 @@ def alibi_slopes(heads: int) -> tuple[float, ...]:
 
 
 def alibi_sum(slope: float, position: int, keys: range) -> float:
-    """Sums exp(-slope |position - j|) over consecutive keys j: the number of keys, weighted by ALiBi.
-
-    `position` is i + Skv - Sq of a row; it may be before the keys, but not after them.
-    """
+    """Sums exp(-slope |position - j|) over consecutive keys j: the number of keys, weighted by ALiBi. `position` is i +
+    Skv - Sq of a row; it may be before the keys, but not after them."""
 
     def sum_nearest(count: int) -> float:
         """Sums exp(-slope d) over d = 0 ... count - 1."""
@@ -286,7 +282,8 @@ class Added:
     bias: torch.Tensor | None = None
 
     def of_rows(self, first: int, count: int, seq_q: int, seq_kv: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Returns (H, count, Skv) for the query rows from `first` on, in `dtype` but at least fp32; None if empty."""
+        """Returns the terms (H, count, Skv) added to the scores of the query rows from `first` on, in `dtype` but at
+        least fp32; None if nothing is added."""
         import torch
 
         wide = torch.float64 if dtype == torch.float64 else torch.float32

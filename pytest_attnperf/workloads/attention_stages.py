@@ -29,7 +29,7 @@ _SIZES = {"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads"}
 def make_grammar(
     family: str, *, product: bool = False, flags: tuple[str, ...] = (), dtypes: tuple[str, ...] = DTYPES
 ) -> Grammar:
-    """Returns the grammar of a stage: b, s, kv, h, for a product also hk and d, a dtype and flags."""
+    """Returns the fields of a stage's ids: b, s, kv, h, for a `product` also hk and d, then a dtype and `flags`."""
     further = {"hk": "kv_heads", "d": "head_dim"} if product else {}
     return Grammar(
         family=family,
@@ -65,18 +65,19 @@ class AttentionStage(FamilyWorkload):
 
     @property
     def pairs(self) -> int:
-        """(query, key) pairs of all heads of all sequences."""
+        """Number of (query, key) pairs of all heads of all sequences: B H Sq Skv."""
         return self.batch * self.heads * self.seq_q * self.seq_kv
 
     @property
     def causal_pairs(self) -> int:
-        """Pairs that a causal mask lets through: per sequence, the sum of 1 ... Skv minus that of 1 ... Skv - Sq."""
+        """Number of pairs that a causal mask lets through, of all heads: per sequence and head, the sum of 1 ... Skv
+        minus that of 1 ... Skv - Sq."""
         unseen_by_first = max(0, self.seq_kv - self.seq_q)
         seen = self.seq_kv * (self.seq_kv + 1) // 2 - unseen_by_first * (unseen_by_first + 1) // 2
         return self.batch * self.heads * seen
 
     def hidden_keys(self, device: torch.device | str) -> torch.Tensor:
-        """Returns (Sq, Skv), True where a causal row does not see a key."""
+        """Returns a bool mask (Sq, Skv), True where a row of a causal mask does not see a key."""
         import torch
 
         key = torch.arange(self.seq_kv, device=device)

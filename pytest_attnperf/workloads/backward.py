@@ -76,10 +76,8 @@ class Backward(FamilyWorkload):
 
     @property
     def visible_pairs(self) -> int:
-        """(query, key) pairs of one head that the mask lets through.
-
-        The last n = min(Sq, Skv) rows see d + 1, d + 2, ... d + n keys, d = max(0, Skv - Sq); earlier rows see none.
-        """
+        """Number of (query, key) pairs of one head and sequence that the mask lets through. The last n = min(Sq, Skv)
+        rows see d + 1, d + 2, ... d + n keys, d = max(0, Skv - Sq); earlier rows see none."""
         if not self.causal:
             return self.seq_q * self.seq_kv
         rows = min(self.seq_q, self.seq_kv)
@@ -87,10 +85,8 @@ class Backward(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """10 D per visible pair, head and batch: 2 D for each of the products S, dV, dP, dQ and dK.
-
-        That is 2.5 times the forward pass, as FlashAttention-2 counts it (arXiv:2307.08691, section 4.1).
-        """
+        """10 head_dim per visible (query, key) pair of each head and sequence: 2 for each of the products S, dV, dP, dQ
+        and dK. That is 2.5 times the forward pass, as FlashAttention-2 counts it (arXiv:2307.08691, section 4.1)."""
         return float(10 * self.head_dim * self.visible_pairs * self.heads * self.batch)
 
     @property
@@ -104,11 +100,9 @@ class Backward(FamilyWorkload):
         return {"scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes (q, k, v, dout, out, lse) on `device`: four from N(0, 1), the others from the exact forward pass.
-
-        With `planted`, `planted_keys` changes rows of q and the length of some keys: the weight of a planted key is
-        then far from both 0 and 1, where its gradient is large.
-        """
+        """Makes (q, k, v, dout, out, lse) on `device`: q, k, v and dout from N(0, 1), out and lse by the exact forward
+        pass. With `planted`, rows of q and the length of some keys change: the weight of such a key is then far from
+        both 0 and 1, where its gradient is large."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -127,15 +121,17 @@ class Backward(FamilyWorkload):
         return q, k, v, dout, forward["out"].to(q.dtype), forward["lse"].float()
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Uses q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
+        """Computes dq, dk and dv from q, k, v and dout alone: in fp64 on a CPU and for f32, on a GPU for f16 and bf16
+        in fp32."""
         return attention_gradients.compute_reference(*inputs[:4], causal=self.causal)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the same in the working dtype, rounded where autograd of eager attention rounds."""
+        """Computes dq, dk and dv in the workload's dtype, rounded where autograd of eager attention rounds."""
         return attention_gradients.compute_plain(*inputs, causal=self.causal)
 
     def plain_otherwise(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """Computes the same, rounded where kernels round; empty for f32, where nothing is rounded in between."""
+        """Computes dq, dk and dv again, with dP left unrounded, as kernels do; () for f32, where nothing is rounded in
+        between."""
         if self.dtype == "f32":
             return ()
         return (attention_gradients.compute_plain(*inputs, causal=self.causal, wide_dp=True),)

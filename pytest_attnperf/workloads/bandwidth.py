@@ -84,7 +84,7 @@ class Bandwidth(FamilyWorkload):
 
     @property
     def cache_state(self) -> str:
-        """'cold', except for write: every program reads its one small input from a cache."""
+        """'hot' for write, whose programs all read one small input from a cache; else 'cold'."""
         return "hot" if self.kind == "write" else "cold"
 
     @property
@@ -110,7 +110,7 @@ class Bandwidth(FamilyWorkload):
 
     @property
     def bytes_min(self) -> float:
-        """Every array once; for read also the sums, for write the row."""
+        """Every array moved once; for read also the sums, for write also the row of 256 elements."""
         moved = {
             "copy": 2 * self.array_bytes,
             "read": self.array_bytes + self.array_bytes // STRETCH_BYTES * WORD_BYTES,
@@ -131,7 +131,8 @@ class Bandwidth(FamilyWorkload):
         return {"family": self.family, **fields, **convention[self.kind]}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws from N(0, 1). Every element affects a compared output, so a lost one shows without planting."""
+        """Draws the arrays from N(0, 1). `planted` changes nothing: every element affects an output, so a lost one
+        shows anyway."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -158,7 +159,8 @@ class Bandwidth(FamilyWorkload):
         return array.clone() if self.kind == "copy" else array.repeat(self.elements // PATTERN)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the same in the working dtype; triad by torch.add with alpha, which rounds once."""
+        """Computes the output in the workload's dtype: triad by torch.add with alpha, which rounds once, others as
+        `reference`."""
         import torch
 
         if self.kind == "triad":
@@ -168,7 +170,8 @@ class Bandwidth(FamilyWorkload):
 
 
 def canonical_outputs(kind: str) -> Callable[[torch.Tensor], Outputs]:
-    """Returns a function: what a call returned, a (N,) or the sums -> the outputs of `Bandwidth`, as views."""
+    """Returns a function that converts the result of a call, a (N,) or for read the sums, to the outputs of `Bandwidth`
+    by name, as views."""
 
     def view_outputs(result: torch.Tensor) -> Outputs:
         import torch
@@ -185,7 +188,7 @@ def _split_chunks(array: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _sum_words(words: torch.Tensor) -> torch.Tensor:
-    """Sums every WORDS of int32 words (n,) modulo 2^32, as int32 (n / WORDS,)."""
+    """Sums each WORDS consecutive int32 words of (n,) modulo 2^32; returns int32 (n / WORDS,)."""
     import torch
 
     wide = words.view(-1, WORDS).sum(dim=1, dtype=torch.int64)

@@ -80,11 +80,9 @@ class Workload(Protocol):
 
     @abc.abstractmethod
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes canonical input tensors on `device`, the same for the same seed, device and torch version.
-
-        With `planted`, single keys dominate single query rows at every edge a kernel may get wrong, so that one
-        dropped, doubled or unmasked key moves a whole output row by its own size.
-        """
+        """Makes canonical input tensors on `device`, the same for the same seed, device and torch version. With
+        `planted`, single keys or elements dominate results at every edge a kernel may get wrong, so that one dropped,
+        doubled or unmasked one moves a whole output row by its own size."""
 
     @abc.abstractmethod
     def reference(self, inputs: Tensors) -> Outputs:
@@ -92,7 +90,8 @@ class Workload(Protocol):
 
     @abc.abstractmethod
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the result in the working dtype; its error is the yardstick of the budget."""
+        """Computes the outputs of `reference` in the working dtype; the difference between both defines the allowed
+        error."""
 
 
 InPlace = Mapping[int, "Callable[[torch.Tensor], torch.Tensor]"]
@@ -100,7 +99,8 @@ InPlace = Mapping[int, "Callable[[torch.Tensor], torch.Tensor]"]
 
 
 def in_place(workload: Workload) -> InPlace:
-    """Returns the workload's own `in_place`, empty if it has none: inputs that a call is meant to write to.
+    """Returns `workload.in_place`: {number of an input that a call is meant to write to: function from it to the part
+    that may change}; {} if the workload has none.
 
     Such a workload is idempotent: a second call on what the first left gives the same. A backend keeps these inputs in
     their canonical layout, under the same number among its own tensors, and may return them. Their content after a call

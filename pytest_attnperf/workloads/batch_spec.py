@@ -44,17 +44,17 @@ class BatchPart:
 
     @property
     def text(self) -> str:
-        """The canonical text: no count of 1, no `s` that equals `q`, and k wherever 1024 divides."""
+        """The part as canonical text, e.g. '8q1s1k': no count of 1, no `s` that equals `q`, and k wherever 1024
+        divides."""
         count = "" if self.count == 1 else str(self.count)
         keys = "" if self.kv == self.q else f"s{_format_length(self.kv)}"
         return f"{count}q{_format_length(self.q)}{keys}"
 
 
 def parse_batch(text: str) -> tuple[BatchPart, ...]:
-    """Parses parts in order, and joins equal neighbours: `q5_2q5` is one part, of three sequences.
-
-    Raises WorkloadError naming the part that does not follow the grammar, or whose lengths are impossible.
-    """
+    """Parses a batch such as '2q2k_8q1s1k' into its parts, in order; equal neighbours are joined: `q5_2q5` is one part,
+    of three sequences. Raises WorkloadError naming the part that does not follow the grammar, or whose lengths are
+    impossible."""
     found: list[BatchPart] = []
     for word in re.split("[_,]", text):
         part = _parse_part(word.strip(), text)
@@ -65,7 +65,7 @@ def parse_batch(text: str) -> tuple[BatchPart, ...]:
 
 
 def format_batch(parts: Iterable[BatchPart]) -> str:
-    """Returns the canonical text of a batch, e.g. '2q2k_8q1s1k'."""
+    """Returns the canonical text of parts, joined by '_', e.g. '2q2k_8q1s1k'."""
     return "_".join(part.text for part in parts)
 
 

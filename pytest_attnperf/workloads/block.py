@@ -122,7 +122,8 @@ class Block(FamilyWorkload):
 
     @property
     def is_decode(self) -> bool:
-        """True if its attention is that of a few new tokens over a cache that was filled before."""
+        """True if the call adds at most QUERIES_MAX tokens to a cache that was filled before, so that its attention is
+        a decode."""
         return self.past > 0 and self.seq <= QUERIES_MAX
 
     @property
@@ -139,13 +140,13 @@ class Block(FamilyWorkload):
         return {**super()._implied_values(), "room": self.length, "hidden": self.heads * self.head_dim}
 
     def _option_words(self) -> list[str]:
-        """Returns the flags, then the regime."""
+        """Returns the words of the id after its dtype: the flags that are set, then the regime."""
         return sorted(super()._option_words(), key=lambda word: word == self.regime)
 
     @property
     def attention(self) -> Prefill | Decode:
-        """Its attention as a workload: a causal prefill of S queries over `length` keys, or the decode of S tokens over
-        a cache of `room`, of which the first `length` keys exist."""
+        """The attention inside the layer as a workload: a causal prefill of S queries over `length` keys, or the decode
+        of S tokens over a cache of `room`, of which the first `length` keys exist."""
         sizes = (self.batch, self.room if self.is_decode else self.seq, self.heads, self.head_dim)
         if self.is_decode:
             return Decode(*sizes, queries=self.seq, kv_heads=self.kv_heads, dtype=self.dtype)
@@ -158,13 +159,14 @@ class Block(FamilyWorkload):
 
     @property
     def visible_pairs(self) -> int:
-        """(new token, key) pairs of one head and sequence."""
+        """Number of (new token, key) pairs of one head and sequence: each token sees the filled keys, earlier new ones,
+        and its own."""
         return self.seq * self.past + self.seq * (self.seq + 1) // 2
 
     @property
     def flops(self) -> float:
-        """2 per weight and token for both projections, 4 D per visible pair and head; without rotation, bias and
-        softmax."""
+        """2 per weight and token for both projections, 4 head_dim per visible pair and head for attention; rotation,
+        bias and softmax are not counted."""
         projections = 2 * self.batch * self.seq * self.hidden * (self.rows_qkv + self.heads * self.head_dim)
         return float(projections + 4 * self.head_dim * self.visible_pairs * self.heads * self.batch)
 
@@ -194,26 +196,24 @@ class Block(FamilyWorkload):
         return {number: partial(_new_rows, start=self.past, stop=self.length) for number in (first, first + 1)}
 
     def split_inputs(self, inputs: Tensors) -> BlockInputs:
-        """Returns the inputs by name."""
+        """Returns `inputs`, in the order of `Block`, as a tuple with names; b_qkv is None without a bias."""
         x, w_qkv, w_out, *others = inputs
         b_qkv = others.pop(0) if self.bias else None
         return BlockInputs(x, w_qkv, w_out, b_qkv, *others)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes the inputs on `device`, see `block_inputs`.
-
-        With `planted`, `block_planting` changes rows of x. A regime has no plants: its inputs are the same with and
-        without.
-        """
+        """Makes x, weights, caches and tables on `device`; their distributions are those of
+        `block_inputs.make_inputs`. With `planted`, rows of x make single keys dominate. A regime is never planted:
+        `planted` changes nothing there."""
         return block_inputs.make_inputs(self, seed, device, planted=planted)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Uses fp64 on a CPU and for f32; on a GPU for f16 and bf16 fp32 without TF32, with `hostref` fp64 on the
-        CPU."""
+        """Computes 'out', 'k' and 'v' in fp64 on a CPU and for f32, on a GPU for f16 and bf16 in fp32 without TF32;
+        with `hostref` in fp64 on the CPU."""
         return _compute_reference(self, inputs)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the same with the result of every step rounded to the dtype."""
+        """Computes 'out', 'k' and 'v' with the result of every step rounded to the workload's dtype."""
         return _compute_plain(self, inputs)
 
 
@@ -250,7 +250,8 @@ def _compute_plain(block: Block, inputs: Tensors) -> Outputs:
 
 
 def _compute_layer(block: Block, inputs: Tensors, dtype: torch.dtype) -> Outputs:
-    """Computes every step in fp32 or, if `dtype` is fp64, in fp64, with its result in `dtype`."""
+    """Computes 'out', 'k' and 'v': each step in fp32, or in fp64 if `dtype` is fp64, with its result rounded to
+    `dtype`."""
     import torch
 
     parts = block.split_inputs(inputs)

@@ -76,7 +76,7 @@ overflow   all values are about 50000, so an f16 sum of them overflows before it
 
 
 def regime_of(name: str, dtype: str) -> Regime:
-    """Returns one of REGIMES in a dtype; '' is the ordinary one."""
+    """Returns the standard deviations of the regime `name` of REGIMES in a dtype; '' gives ordinary values (all 1)."""
     huge = HUGE[dtype]
     regimes = {
         "": Regime(),
@@ -90,7 +90,7 @@ def regime_of(name: str, dtype: str) -> Regime:
 
 
 def require_regime(name: str, dtype: str) -> None:
-    """Raises WorkloadError for a regime that does not exist, or not in this dtype; '' is always valid."""
+    """Raises WorkloadError for a regime that does not exist, or that is not for this dtype; '' is always valid."""
     if name and name not in REGIMES:
         raise WorkloadError(f"block workload: regime must be one of {', '.join(REGIMES)}, or empty, got {name!r}")
     if name and dtype not in REGIMES[name]:
@@ -101,11 +101,9 @@ def require_regime(name: str, dtype: str) -> None:
 
 
 def make_inputs(block: Block, seed: int, device: str, *, planted: bool) -> Tensors:
-    """Makes the inputs of `block` on `device`; with `hostref` drawn on the CPU, so that they are the same everywhere.
-
-    x and the filled rows of the caches are from N(0, 1) (rotated keys are as normal as others), w_qkv from N(0, 1 / E)
-    and w_out from N(0, 1 / (H D)), so that q, k and v are N(0, 1); b_qkv is from N(0, BIAS_STD^2).
-    """
+    """Makes the inputs of `block` on `device`; with `hostref` drawn on the CPU, so that they are the same everywhere. x
+    and the filled rows of the caches are from N(0, 1) (rotated keys are as normal as others), w_qkv from N(0, 1 / E)
+    and w_out from N(0, 1 / (H D)), so that q, k and v are N(0, 1); b_qkv is from N(0, BIAS_STD^2)."""
     import torch
 
     drawn_on = "cpu" if block.hostref else device
@@ -143,7 +141,8 @@ def _draw_inputs(block: Block, generator: torch.Generator, dtype: torch.dtype) -
 
 
 def _offset_values(block: Block, x: torch.Tensor, w_qkv: torch.Tensor, offset: float) -> None:
-    """Gives every value the mean `offset`, in place: channel 0 of every token is the same, and only v reads it."""
+    """Gives every element of v the mean `offset`, in place: channel 0 of every token becomes one constant, which only
+    the rows of w_qkv for v read."""
     x[..., 0] = _OVERFLOW_CHANNEL
     first = (block.heads + block.kv_heads) * block.head_dim
     w_qkv[:first, 0] = 0.0
@@ -151,7 +150,8 @@ def _offset_values(block: Block, x: torch.Tensor, w_qkv: torch.Tensor, offset: f
 
 
 def _make_cache(block: Block, filled: torch.Tensor) -> torch.Tensor:
-    """Returns (B, room, Hk, D) with `filled` (B, past, Hk, D), and POISON in the rows after it."""
+    """Returns a cache (B, room, Hk, D): first `filled` (B, past, Hk, D), then POISON, a large finite value, in all
+    other rows."""
     shape = (block.batch, block.room, block.kv_heads, block.head_dim)
     cache = filled.new_full(shape, paged_cache.POISON)
     cache[:, : block.past] = filled
@@ -159,7 +159,7 @@ def _make_cache(block: Block, filled: torch.Tensor) -> torch.Tensor:
 
 
 def _make_tables(block: Block, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns cos and sin (room, D / 2) in fp32 of position * THETA^(-2 i / D)."""
+    """Returns the tables of the rotation, cos and sin of position * THETA^(-2 i / D), each (room, D / 2) in fp32."""
     import torch
 
     pair = torch.arange(block.head_dim // 2, dtype=torch.float64, device=device)

@@ -62,7 +62,8 @@ Task = tuple[range, int]
 
 
 def choose_plants(block: Block, seed: int) -> list[BlockPlant]:
-    """Chooses the plants by the seed; no row has two plants in one head, or a plant and another row's key."""
+    """Returns the plants of this seed: which row is aligned with which key, in which head. No row has two in one head,
+    or is both planted and the key of another row."""
     return [
         BlockPlant(batch, row, head, key)
         for batch in range(block.batch)
@@ -71,8 +72,8 @@ def choose_plants(block: Block, seed: int) -> list[BlockPlant]:
 
 
 def plant_block(block: Block, parts: BlockInputs, seed: int) -> None:
-    """Changes rows of `parts.x`, and the length of some filled keys, in place, so that every planted key has the score
-    from `_target_scores`."""
+    """Changes rows of `parts.x`, and the length of some filled keys, in place, so that each planted key gets most of
+    the weight of its row in its head."""
     import torch
 
     plants = choose_plants(block, seed)
@@ -112,7 +113,7 @@ def _stretch_filled(block: Block, parts: BlockInputs, plants: list[BlockPlant]) 
 
 
 def _place_plants(block: Block, batch: int, seed: int) -> list[tuple[int, int, int]]:
-    """Returns (row, head, key) of the plants of one sequence."""
+    """Returns (row, head, key) of each plant of sequence `batch`; depends on the seed."""
     rng = random.Random(f"block plants {seed} {batch}")
     leading, others = _list_tasks(block, rng)
     rng.shuffle(others)
@@ -136,7 +137,7 @@ def _place_plants(block: Block, batch: int, seed: int) -> list[tuple[int, int, i
 
 
 def _list_tasks(block: Block, rng: random.Random) -> tuple[list[Task], list[Task]]:
-    """Returns the tasks that come first, and all others."""
+    """Returns (tasks that come first, all other tasks); a task is (rows that may carry it, key)."""
     past, seq = block.past, block.seq
     keys = {*list_edges(block.length), *(key for key in (past - 1, past) if 0 <= key < block.length)}
     seen = {key: (range(max(0, key - past + 1), seq), key) for key in sorted(keys) if key < block.length - 1}
@@ -165,7 +166,8 @@ class _Rows:
     keys: set[int] = field(default_factory=set)
 
     def take_row(self, task: Task, head: int, rng: random.Random) -> int | None:
-        """Reserves a row for the task in this head, and returns it, or None if there is none."""
+        """Reserves a row of the task for its plant in this head, and returns the row; None if none is free, or if the
+        token of the key is itself planted."""
         rows, key = task
         own = key - self.past
         diagonal = own in rows
@@ -203,8 +205,8 @@ class _HeadPlants:
     target: torch.Tensor
 
     def align(self, tokens: torch.Tensor) -> None:
-        """Changes the planted ones of tokens (R, E), in place, by the shortest step that gives the scores to first
-        order: Newton's step along the gradient of the score."""
+        """Changes the planted rows of `tokens` (R, E) in place, by the shortest step that gives their scores the
+        `target` to first order: Newton's step along the gradient of the score."""
         import torch
 
         chosen = tokens[self.rows]
@@ -219,7 +221,7 @@ class _HeadPlants:
 
 
 def _make_head_plants(block: Block, parts: BlockInputs, plants: list[BlockPlant], rows: torch.Tensor) -> _HeadPlants:
-    """Returns the plants of one head; `rows` are the numbers of their tokens."""
+    """Returns the plants of one head as tensors; `rows` are the positions of their tokens among all planted ones."""
     import torch
 
     past, device = block.past, parts.x.device
@@ -246,10 +248,9 @@ def _of_head(stacked: torch.Tensor, head: int, head_dim: int) -> torch.Tensor:
 
 
 def _target_scores(keys: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """Returns (P,) scores t of keys (P, D), for rows that see `seen` keys: t = ln n + t^2 / 2 |k|^2 + _ABOVE.
-
-    See `planted_keys`. Where the key is too short for a solution, t is |k|^2, where t - t^2 / 2 |k|^2 is largest.
-    """
+    """Returns the scaled scores t (P,) of keys (P, D) in rows that see `seen` keys (P,): t = ln n + t^2 / 2 |k|^2 +
+    _ABOVE. With it a key holds most of the weight. Where it is too short for a solution, t is |k|^2, where t - t^2 / 2
+    |k|^2 is largest."""
     length = keys.square().sum(dim=1)
     above = seen.log() + _ABOVE
     return length - (length.square() - 2.0 * length * above).clamp(min=0.0).sqrt()

@@ -42,17 +42,17 @@ class CausalMask(AttentionStage):
 
     @property
     def non_finite_outputs(self) -> frozenset[str]:
-        """'scores', which must be -inf exactly where a key is hidden."""
+        """{'scores'}: the output must be -inf exactly where a key is hidden."""
         return frozenset({"scores"})
 
     @property
     def in_place(self) -> InPlace:
-        """All scores: a call may change any of them."""
+        """Input 0, the scores: a call may change any of them."""
         return {0: _view_whole}
 
     @property
     def hidden_pairs(self) -> int:
-        """Pairs that the mask hides, of all heads of all sequences."""
+        """Number of (query, key) pairs that the mask hides, over all heads of all sequences."""
         return self.pairs - self.causal_pairs
 
     @property
@@ -69,8 +69,8 @@ class CausalMask(AttentionStage):
         return {"mask_alignment": "bottom-right"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes (scores,) from N(0, 1). Every score is compared, so one hidden or left by mistake shows without
-        planting."""
+        """Makes (scores,) from N(0, 1). `planted` changes nothing: every score is compared, so one hidden or left by
+        mistake shows anyway."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -78,11 +78,11 @@ class CausalMask(AttentionStage):
         return (torch.randn(shape, generator=generator, device=device),)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Returns the same scores, exact, in fp64, and -inf."""
+        """Returns 'scores' in the dtype of references (fp64 for fp32 input), with -inf where a key is hidden."""
         return {"scores": self._mask_hidden(inputs[0].to(reference_dtype(inputs)))}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Applies masked_fill to a copy."""
+        """Returns 'scores', a copy of the input with -inf where a key is hidden, in fp32."""
         return {"scores": self._mask_hidden(inputs[0].clone())}
 
     def _mask_hidden(self, scores: torch.Tensor) -> torch.Tensor:

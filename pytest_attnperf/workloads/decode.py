@@ -140,10 +140,8 @@ class Decode(FamilyWorkload):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Keys of each sequence: Skv, or if ragged uniform over Skv / 4 ... Skv, with one of Skv at a random place.
-
-        Drawn from B and Skv alone, so that the work is the same for every seed and feature.
-        """
+        """Number of keys of each sequence: Skv, or if ragged uniform over Skv / 4 ... Skv, with one of Skv at a random
+        place. Drawn from B and Skv alone, so that the work is the same for every seed and feature."""
         if not self.ragged:
             return (self.seq_kv,) * self.batch
         rng = random.Random(f"decode lengths {self.batch} {self.seq_kv}")
@@ -153,25 +151,25 @@ class Decode(FamilyWorkload):
 
     @property
     def cache_dtype(self) -> str:
-        """One of DTYPE_BYTES: the dtype that stores keys and values."""
+        """Workload dtype, one of DTYPE_BYTES, in which keys and values are stored."""
         return CACHE_DTYPES.get(self.kv_dtype, self.dtype)
 
     @property
     def keys_seen(self) -> int:
-        """Number of keys of the whole batch that at least one token sees."""
+        """Number of keys of the whole batch that at least one new token sees."""
         most = self.window + self.queries - 1 if self.window else self.seq_kv
         return sum(min(length, most) for length in self.lengths)
 
     @property
     def visible_pairs(self) -> int:
-        """(token, key) pairs of one head, over the whole batch."""
+        """Number of (new token, key) pairs of one head that the mask lets through, over the whole batch."""
         last = range(self.queries)
         limit = self.window or self.seq_kv
         return sum(min(length - back, limit) for length in self.lengths for back in last)
 
     @property
     def flops(self) -> float:
-        """4 D per visible pair and head: 2 D for q k^T and 2 D for the product with v; softmax not counted."""
+        """4 head_dim per visible pair and head: half for q k^T, half for the product with v; softmax is not counted."""
         return float(4 * self.head_dim * self.visible_pairs * self.heads)
 
     @property
@@ -194,7 +192,8 @@ class Decode(FamilyWorkload):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
 
     def split_inputs(self, inputs: Tensors) -> DecodeInputs:
-        """Returns the inputs by name."""
+        """Returns `inputs`, in the order of `Decode`, as fields with names; None for those that the problem does not
+        have."""
         left = list(inputs)
         q, k, v = (left.pop(0) for _ in range(3))
         table = left.pop(0) if self.page else None
@@ -204,11 +203,9 @@ class Decode(FamilyWorkload):
         return DecodeInputs(q, k, v, table, seq_lens, sinks, k_scale, v_scale)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes the inputs on `device`: q, keys and values from N(0, 1), sinks from N(ln Skv, 1).
-
-        Such a sink weighs about as much as all keys. Block tables hold the pages in an order drawn from the seed. With
-        `planted`, `planted_keys` changes rows of q and the length of some keys of every sequence.
-        """
+        """Makes the inputs on `device`: q, keys and values from N(0, 1), sinks from N(ln Skv, 1). Such a sink weighs
+        about as much as all keys. Block tables hold the pages in an order drawn from the seed. With `planted`, rows of
+        q and the length of some keys of every sequence change so that single keys dominate."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -239,11 +236,13 @@ class Decode(FamilyWorkload):
         return (q.to(self.stored_as), k, v, *addressed, *((sinks,) if self.sinks else ()), *scales)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Uses fp64 on a CPU and for f32, on a GPU for f16 and bf16 fp32 without TF32; one sequence at a time."""
+        """Computes 'out' (and 'lse') in fp64 on a CPU and for f32, on a GPU for f16 and bf16 in fp32 without TF32; one
+        sequence at a time."""
         return self._compute_attention(self.split_inputs(inputs), reference_dtype(inputs[:3]))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the same in the workload's dtype: dequantised keys, scores and weights are rounded to it."""
+        """Computes 'out' (and 'lse') in the workload's dtype: dequantised keys, scores and weights are rounded to
+        it."""
         return self._compute_attention(self.split_inputs(inputs), inputs[0].dtype)
 
     def _compute_attention(self, parts: DecodeInputs, dtype: torch.dtype) -> Outputs:
@@ -307,7 +306,8 @@ def attend(
 
 
 def visible_keys(queries: int, length: int, window: int, device: torch.device) -> torch.Tensor:
-    """Returns (Q, L), True where a query sees a key."""
+    """Returns a bool mask (Q, L), True where one of the last Q positions sees a key; with `window` only its last
+    `window` keys."""
     import torch
 
     position = torch.arange(length - queries, length, device=device)[:, None]

@@ -19,15 +19,14 @@ LEARNED = (TENSORS, PLANTS)
 
 
 def drop_unrecorded(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns our definition without fields that theirs lacks because an earlier version recorded it."""
+    """Returns our definition without the fields in LEARNED that theirs lacks, because an earlier version recorded it:
+    they must not count as a difference."""
     return {field: value for field, value in ours.items() if field not in LEARNED or field in theirs}
 
 
 def format_tensors(tensors: Tensors) -> str:
-    """Formats shapes, dtypes, and strides if not contiguous: '(64, 32) bfloat16, (64, 32) float32 / (1, 64)'.
-
-    The stride of a dimension of one element has no meaning, and is shown as 0.
-    """
+    """Formats shapes, dtypes, and strides if not contiguous: '(64, 32) bfloat16, (64, 32) float32 / (1, 64)'. The
+    stride of a dimension of one element has no meaning, and is shown as 0."""
     return ", ".join(map(_format_tensor, tensors))
 
 

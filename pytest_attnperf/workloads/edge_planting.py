@@ -59,7 +59,8 @@ Place = tuple[int, ...]
 
 
 def plant_edges(tensors: Tensors, numbers: Sequence[int], seed: int, amplitude: float) -> Tensors:
-    """Copies the tensors, and plants elements in those of these numbers; copies share memory as the tensors do."""
+    """Returns copies of all tensors, which share memory as the originals do; in those of `numbers`, single elements and
+    rows are made large, `amplitude` times the tensor's RMS, at edges where kernels fail."""
     copies = copy_tensors(tensors)
     seen: set[tuple[int, int]] = set()
     for number in numbers:
@@ -71,7 +72,8 @@ def plant_edges(tensors: Tensors, numbers: Sequence[int], seed: int, amplitude: 
 
 
 def is_free(tensor: torch.Tensor) -> bool:
-    """Returns whether a tensor looks like random numbers of both signs, any of which may be large."""
+    """Returns whether a tensor looks like random numbers of both signs, any of which may be large: centred, not
+    bounded, rows not normalised, two bytes or more."""
     import torch
 
     if not tensor.is_floating_point() or tensor.dtype.itemsize < 2 or not tensor.dim() or tensor.numel() < 2:
@@ -90,7 +92,8 @@ def is_free(tensor: torch.Tensor) -> bool:
 
 
 def _rows_are_normalised(tensor: torch.Tensor) -> bool:
-    """Returns whether all rows have one norm. With few elements per row this could be chance, so it returns False."""
+    """Returns whether all rows have nearly one norm, below 1.5. Returns False where rows or their elements are few,
+    because it could be chance."""
     import torch
 
     if tensor.dim() < 2 or tensor.shape[-1] < 4 or tensor.numel() < 4 * tensor.shape[-1]:
@@ -120,7 +123,8 @@ def _plant_in_place(planted: torch.Tensor, draw: random.Random, amplitude: float
 
 
 def _rows_at_edges(shape: Sequence[int], axis: int, draw: random.Random) -> list[Place]:
-    """Returns places in all axes but the last, at edges of `axis` and at random in the others; ends come first."""
+    """Returns rows (an index in all axes but the last), at edges of `axis` and at random in the others; ends of the
+    axis come first."""
     leading = shape[:-1]
     allowed = max(1, min(ROWS_MOST, _multiply_sizes(leading) // PLANTED_SHARE // len(leading)))
     places = list_edges(shape[axis])
@@ -131,7 +135,8 @@ def _rows_at_edges(shape: Sequence[int], axis: int, draw: random.Random) -> list
 
 
 def _scale_rows(planted: torch.Tensor, rows: list[Place], draw: random.Random, amplitude: float) -> None:
-    """Multiplies rows by random factors, the first by the whole amplitude."""
+    """Multiplies the rows in place by random factors between SMALLEST and `amplitude`, the first by `amplitude`
+    itself."""
     import torch
 
     factors = [amplitude, *(SMALLEST * (amplitude / SMALLEST) ** draw.random() for _ in rows[1:])]
@@ -141,10 +146,8 @@ def _scale_rows(planted: torch.Tensor, rows: list[Place], draw: random.Random, a
 
 
 def _plant_columns(planted: torch.Tensor, scaled: set[Place], draw: random.Random, value: float) -> None:
-    """Plants one large element per row at an edge of the last axis, if possible in rows that are not scaled.
-
-    The ends come first, with both signs: a softmax ignores small elements.
-    """
+    """Sets one element per row to `value` or its negative at an edge of the last axis, if possible in rows that are not
+    in `scaled`. The ends come first, with both signs: a softmax ignores small elements."""
     import torch
 
     columns = planted.shape[-1]
@@ -167,7 +170,8 @@ def _plant_columns(planted: torch.Tensor, scaled: set[Place], draw: random.Rando
 
 
 def _plant_shapes(planted: torch.Tensor, draw: random.Random, size: float) -> None:
-    """Plants a constant row, one of alternating signs and a faint one, if rows suffice. Powers of two are exact."""
+    """Makes one random row constant, one of alternating signs, and one very small, if rows suffice; `size` is the RMS
+    of the tensor. The values are powers of two, so they are exact."""
     import torch
 
     if planted.dim() < 2 or _multiply_sizes(planted.shape[:-1]) < 4 * PLANTED_SHARE:
@@ -180,12 +184,12 @@ def _plant_shapes(planted: torch.Tensor, draw: random.Random, size: float) -> No
 
 
 def _draw_place(shape: Sequence[int], draw: random.Random) -> Place:
-    """Draws a row: a place in all axes but the last."""
+    """Draws a random row: an index in all axes but the last."""
     return tuple(draw.randrange(size) for size in shape[:-1])
 
 
 def _index_places(places: list[Place], like: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Converts places to torch's index: one tensor for each axis."""
+    """Converts places, indices of all rows or elements, to torch's advanced index: one tensor for each axis."""
     import torch
 
     return tuple(torch.tensor(axis, device=like.device) for axis in zip(*places, strict=True))

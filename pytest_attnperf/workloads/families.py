@@ -61,7 +61,8 @@ class Family:
 
     @classmethod
     def of(cls, kind: type[FamilyWorkload], description: str) -> Family:
-        """Returns the family of a class. The class may be incomplete: `Families.get` reports that on first use."""
+        """Returns the family of a workload class. The class may lack abstract members: `Families.get` reports that on
+        first use."""
         return cls(kind.grammar.family, kind.parse, kind.parse_line, description, kind)
 
 
@@ -105,12 +106,12 @@ class Families:
         if not family.name or "-" in family.name:
             raise UsageError(f"family name {family.name!r} must be one word without hyphens: ids start with it")
         if family.name in self._families:
-            raise UsageError(f"family {family.name!r} is registered twice")
+            raise UsageError(f"family {family.name!r} is registered twice; give one of them another name")
         self._families[family.name] = family
 
     def get(self, name: str) -> Family:
-        """Returns the family of that name. Raises UnknownNameError listing the existing names, and UsageError for a
-        class with abstract members, with its file and line."""
+        """Returns the family of that name. Raises UnknownNameError listing the existing names, and UsageError, with
+        file and line, if its class lacks abstract members."""
         if name not in self._families:
             raise UnknownNameError("family", name, self._families)
         family = self._families[name]
@@ -122,16 +123,15 @@ class Families:
         return family
 
     def reason_no_triton(self, name: str) -> str:
-        """Returns text for a message about a missing Triton backend; empty unless the family states a reason.
-
-        `name` need not be the name of a family.
-        """
+        """Returns '; family X has no Triton backend yet: <reason>', to append to a message; '' unless the family states
+        a reason. `name` need not be the name of a family."""
         family = self._families.get(name)
         why = family.kind.NO_TRITON_YET if family and family.kind else ""
         return f"; family {name} has no Triton backend yet: {why}" if why else ""
 
     def parse_workload(self, text: str) -> Workload:
-        """Parses an id, whose first word names the family. Raises WorkloadError, and the errors of `get`."""
+        """Returns the workload of an id, whose first word names the family. Raises WorkloadError for a malformed or too
+        long id, and the errors of `get`."""
         if len(text) > TEXT_MAX:
             raise WorkloadError(f"a workload id has at most {TEXT_MAX} characters: {quote_short(text)}")
         return self.get(text.split("-")[0]).parse(text)
@@ -145,17 +145,18 @@ FAMILIES = Families()
 
 
 def parse_workload(text: str) -> Workload:
-    """Parses the id of a workload of a built-in family. Raises UnknownNameError or WorkloadError."""
+    """Returns the workload of an id of a built-in family. Raises UnknownNameError for another family, WorkloadError for
+    a malformed id."""
     return FAMILIES.parse_workload(text)
 
 
 def workloads_from_text(text: str, family: Family) -> list[Workload]:
-    """Reads one line, one id, or a .csv or .jsonl file of them, given its path: the argument of `--attnperf-workload`.
+    """Returns the workloads of `text`: one line, one id, or the path of a .csv or .jsonl file of them
+    (`--attnperf-workload`).
 
     csv     a header of field names (b,s,kv,h,hk,d,w,dtype,causal,lse; empty cells are left out) and one row per
             workload, or no header and one line per workload
     jsonl   on each line an object of the same fields, or a string that is a line or an id
-
     Skips blank lines and lines that start with '#'. Raises WorkloadError naming file and line number.
     """
     extension = os.path.splitext(text)[1].lower()
@@ -170,12 +171,13 @@ def workloads_from_text(text: str, family: Family) -> list[Workload]:
         header, lines = _split_header(lines)
         to_line = partial(_csv_to_line, header)
     if not lines:
-        raise WorkloadError(f"the workload file {text} holds no workload")
+        raise WorkloadError(f"the workload file {text} holds no workload; write one on each line")
     return [_parse_text_at(text, number, line, to_line, family) for number, line in lines]
 
 
 def _read_lines(path: str) -> list[tuple[int, str]]:
-    """Returns (number, text) of each line. Raises WorkloadError if the file is too large or not UTF-8 text."""
+    """Returns (line number from 1, stripped text) of each line. Raises WorkloadError if the file is too large or not
+    UTF-8."""
     content = read_regular(Path(path), FILE_BYTES_MAX, WorkloadError)
     try:
         lines = [line.strip() for line in io.StringIO(content.decode("utf-8-sig"), newline=None)]
@@ -201,7 +203,8 @@ def _parse_text_at(path: str, number: int, line: str, to_line: Callable[[str], s
 
 
 def _split_header(lines: list[tuple[int, str]]) -> tuple[list[str], list[tuple[int, str]]]:
-    """Returns (field names, the other lines); no names if the first line is a workload itself."""
+    """Returns (field names of a CSV header, the lines after it); ([], all lines) if the first line is a workload
+    itself."""
     if not lines or "=" in lines[0][1] or "-" in lines[0][1]:
         return [], lines
     return [cell.strip() for cell in _split_cells(lines[0][1])], lines[1:]
@@ -220,7 +223,8 @@ def _csv_to_line(header: list[str], line: str) -> str:
         return ",".join(cells)
     if len(cells) != len(header):
         raise WorkloadError(
-            f"{len(cells)} cells under a header of {len(header)} ({','.join(header)}): {quote_short(line)}"
+            f"{len(cells)} cells under a header of {len(header)} ({','.join(header)}): {quote_short(line)}; leave "
+            "a cell empty for a field that is not given"
         )
     return _fields_to_line(dict(zip(header, cells, strict=True)))
 

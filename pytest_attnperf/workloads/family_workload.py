@@ -38,7 +38,8 @@ class FamilyWorkload(Workload):
         require_dtype(self.family, self.dtype, self.grammar.dtypes)
 
     def _fill_in(self) -> None:
-        """Replaces fields that were left out by their defaults: equal problems must be equal and hash equal."""
+        """Sets fields that are 0 to the field that gives their default, e.g. kv_heads to heads: equal problems must be
+        equal and hash equal."""
         for name, other in self.grammar.same.items():
             if getattr(self, name) == 0:
                 self._set_field(name, getattr(self, other))
@@ -49,7 +50,8 @@ class FamilyWorkload(Workload):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parses an id. Raises WorkloadError, also for an id whose words are in another order."""
+        """Returns the workload of an id. Raises WorkloadError, also for an id whose words are in another order than
+        `id` gives."""
         workload = cls(**cls._fields_of_id(text))
         if workload.id != text:
             raise WorkloadError(
@@ -63,20 +65,20 @@ class FamilyWorkload(Workload):
 
     @classmethod
     def parse_line(cls, text: str) -> Self:
-        """Parses a line such as `b=1,s=512,h=8,d=64,causal,f16`, fields in any order. Default: b=1, other fields have
-        their own defaults. Raises WorkloadError."""
+        """Returns the workload of a line such as `b=1,s=512,h=8,d=64,causal,f16`, fields in any order; a missing b is
+        1, other fields have their own defaults. Raises WorkloadError."""
         ones = {cls.grammar.numbers[short]: 1 for short in cls.grammar.id_required}
         return cls(**{**ones, **cls.grammar.parse_line(text)})
 
     @property
     def family(self) -> str:
-        """The family's name."""
+        """Name of the op family, the first word of the id."""
         return self.grammar.family
 
     @property
     @abc.abstractmethod
     def dtype(self) -> str:
-        """Dtype of the inputs."""
+        """Dtype of the inputs, one of DTYPE_BYTES, e.g. 'bf16'."""
 
     @property
     def cache_state(self) -> str:
@@ -97,7 +99,7 @@ class FamilyWorkload(Workload):
         return "-".join([self.family, *self._first_words(), *told, self.dtype, *self._option_words()])
 
     def _implied_values(self) -> dict[str, object]:
-        """Returns attribute -> value that an id leaves out, where that is not 0."""
+        """Returns {field: value that an id need not name}, for fields whose implied value is not 0."""
         return {name: getattr(self, other) for name, other in self.grammar.same.items()}
 
     def _first_words(self) -> Sequence[str]:
@@ -124,11 +126,12 @@ class FamilyWorkload(Workload):
         return dtype
 
     def definition(self) -> dict[str, Any]:
-        """Returns every field, except `unsaid` ones that are off, and the conventions, as builtins; baselines store
-        this."""
+        """Returns family, fields (those in `unsaid` only if set) and conventions, as builtins; stored with
+        baselines."""
         fields = {name: value for name, value in asdict(self).items() if value or name not in self.grammar.unsaid}
         return {"family": self.family, **fields, **self._conventions()}
 
     def _conventions(self) -> dict[str, Any]:
-        """Returns conventions that affect a result but are no fields: the scale, the alignment of the mask."""
+        """Returns, as builtins, what affects a result but is no field, e.g. the scale or the alignment of the mask; {}
+        by default."""
         return {}

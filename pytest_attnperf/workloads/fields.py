@@ -55,12 +55,14 @@ class Grammar:
     unsaid: tuple[str, ...] = ()
 
     def parse_line(self, text: str) -> dict[str, Any]:
-        """Parses `b=1, s=512, causal, f16` -> {'batch': 1, 'seq_q': 512, 'causal': True, 'dtype': 'f16'}."""
+        """Parses `b=1, s=512, causal, f16` -> {'batch': 1, 'seq_q': 512, 'causal': True, 'dtype': 'f16'}, fields in any
+        order. Raises WorkloadError for unknown, missing or repeated fields."""
         pairs = (_split_pair(token.strip(), text) for token in text.split(","))
         return self._collect_attributes(pairs, text, self.required)
 
     def parse_id(self, text: str) -> dict[str, Any]:
-        """Parses `prefill-b1-s512-f16-causal` -> the same attributes; the caller checks the order of words."""
+        """Parses an id, `prefill-b1-s512-f16-causal`, into the attributes that `parse_line` returns; words may be in
+        any order. Raises WorkloadError as it does, and for another family."""
         first, *words = text.split("-")
         if first != self.family:
             raise WorkloadError(f"workload id {text!r} starts with {first!r}, not with {self.family!r}")
@@ -70,7 +72,7 @@ class Grammar:
 
     @property
     def usage(self) -> str:
-        """Everything that a line may contain, for messages."""
+        """Everything that a line may contain, as text for messages: 'b=, s=, ..., causal'."""
         texts = (f"{short}=" if short else f"a bare {pattern}" for short, (_, pattern) in self.texts.items())
         words = (word for choice in self.choices.values() for word in choice)
         dtype = f"dtype= (or a bare {', '.join(self.dtypes)})"
@@ -135,14 +137,14 @@ class Grammar:
         return attribute, value
 
     def _find_attribute(self, required: str) -> str:
-        """Returns the attribute of a short name, or of a choice, which has no short name."""
+        """Returns the attribute that a required short name stands for; a choice such as 'kind' is its own attribute."""
         if required in self.choices:
             return required
         return self.texts[required][0] if required in self.texts else self.numbers[required]
 
 
 def quote_short(text: str) -> str:
-    """Quotes a text as Python does, and cuts a long one."""
+    """Returns the repr of a text; of a text above SHOWN characters the repr of its beginning, and its length."""
     return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}... ({len(text)} characters)"
 
 
@@ -161,7 +163,7 @@ def require_positive_or_none(family: str, values: Iterable[tuple[str, object]]) 
 
 
 def require_grouped_heads(family: str, heads: int, kv_heads: int) -> None:
-    """Raises WorkloadError unless query heads share key heads evenly."""
+    """Raises WorkloadError unless `kv_heads` divides `heads`, so that query heads share key heads evenly."""
     if heads % kv_heads:
         raise WorkloadError(
             f"{family} workload: heads must be a multiple of kv_heads, got heads={heads} and kv_heads={kv_heads}"
@@ -169,7 +171,7 @@ def require_grouped_heads(family: str, heads: int, kv_heads: int) -> None:
 
 
 def require_head_dim(family: str, head_dim: int, name: str = "head_dim") -> None:
-    """Raises WorkloadError for a head dimension above HEAD_DIM_MAX."""
+    """Raises WorkloadError, calling the field `name`, for a head dimension above HEAD_DIM_MAX."""
     if head_dim > HEAD_DIM_MAX:
         raise WorkloadError(f"{family} workload: {name} must be at most {HEAD_DIM_MAX}, got {head_dim}")
 

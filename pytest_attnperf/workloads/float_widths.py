@@ -70,7 +70,8 @@ class Noise:
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def perturb(self, tensor: torch.Tensor, step: float, terms: torch.Tensor | None = None) -> torch.Tensor:
-        """Adds to an fp32 or fp64 tensor a random number within +-`step` times itself, or times `terms`."""
+        """Returns an fp32 or fp64 tensor plus, for each element, a random number within +-`step` times itself, or times
+        `terms`."""
         import torch
 
         if tensor.device not in self._generators:
@@ -84,15 +85,17 @@ class Noise:
     def perturb_product(
         self, product: torch.Tensor, left: torch.Tensor, right: torch.Tensor, order: float
     ) -> torch.Tensor:
-        """Perturbs a product of matrices as if its factors were rounded: terms that cancel leave their errors.
+        """Returns a product of two matrices perturbed as if its factors were rounded: terms that cancel leave their
+        errors.
 
-        order   error that the order of its sums may cause
+        order   error that the order of its sums may cause, relative to the product
         """
         moved = self.perturb(product, self.step + order, (left.square() @ right.square()).sqrt())
         return self.perturb(moved, order)
 
     def perturb_result(self, name: str, args: tuple[Any, ...], result: Any) -> Any:
-        """Perturbs the result of an operator of torch, and keeps its structure."""
+        """Returns the perturbed result of the torch operator `name` called with `args`: a tensor, or a tuple or list of
+        them. Values that are not fp32 or fp64 stay."""
         order = _order_step(name, args, result)
         if name in _PRODUCTS and _is_wide(result):
             return self.perturb_product(result, args[-2], args[-1], order)
@@ -105,11 +108,9 @@ class Noise:
         return moved if exponent is None else self.perturb(moved, 1.0, exponent)
 
     def softmax_gradient(self, gradient: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
-        """Computes weights * (gradient - sum(weights * gradient)), with the sum of another draw.
-
+        """Returns weights * (gradient - sum(weights * gradient)) along `dim`, with the sum as another draw computed it.
         Every flash attention takes that sum from its rounded result instead (Dao et al., arXiv 2205.14135, appendix B).
-        The error of that sum differs from that of the gradient, and does not cancel where one weight is nearly 1.
-        """
+        The error of that sum differs from that of the gradient, and does not cancel where one weight is nearly 1."""
         self.sums.append((weights * gradient).sum(dim, keepdim=True))
         place = len(self.sums) - 1
         others = self._earlier.sums if self._earlier is not None else []
@@ -160,13 +161,14 @@ def _attention_in_steps() -> Any:
 
 
 def working_step(tensors: Tensors) -> float:
-    """Returns half a rounding step of the narrowest floating-point input; 0 if none is f16, bf16 or fp32, or one is
-    narrower. For fp32 it is two steps: its fast instructions have errors above half a step."""
+    """Returns half a rounding step (at 1) of the narrowest floating-point tensor, for fp32 two steps, as its fast
+    instructions err by more. Returns 0 if none is f16, bf16 or fp32, or one is 8 bits wide."""
     return max(map(_step_of, find_narrowest(tensor.dtype for tensor in tensors)), default=0.0)
 
 
 def find_narrowest(dtypes: Iterable[torch.dtype]) -> tuple[torch.dtype, ...]:
-    """Returns the floating-point dtype that budgets are made for; empty if one is narrower than 16 bits."""
+    """Returns, as a tuple of one, the least precise floating-point dtype, for which budgets are made; () if there is
+    none, or one is narrower than 16 bits."""
     floats = tuple(dict.fromkeys(dtype for dtype in dtypes if dtype.is_floating_point))
     if not floats or any(dtype.itemsize < 2 for dtype in floats):
         return ()
@@ -188,7 +190,7 @@ def _list_fp8_dtypes() -> list[torch.dtype]:
 
 @contextlib.contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Sets the default dtype, e.g. of `torch.zeros(n)`, inside the block."""
+    """Sets torch's default dtype, e.g. of `torch.zeros(n)`, inside the block, and restores it."""
     import torch
 
     before = torch.get_default_dtype()
@@ -278,13 +280,15 @@ def _noise_mode(noise: Noise) -> Any:
 
 
 def _order_step(name: str, args: tuple[Any, ...], result: Any) -> float:
-    """Returns the error that the order of summation may cause in this operator's result, relative to its size."""
+    """Returns the error that the order of summation may cause in a result of operator `name`, relative to its size; 0
+    without a sum."""
     terms = _count_terms(name, args, result)
     return ORDER_STEP * math.sqrt(terms) if terms > 1 else 0.0
 
 
 def _exponent_error(name: str, args: tuple[Any, ...], result: torch.Tensor) -> torch.Tensor | None:
-    """Returns the error of each result of a softmax whose exponents were rounded; None for other operators."""
+    """Returns, for softmax or log_softmax, the absolute error of each result from rounding x and the maximum before
+    exp; None for other operators."""
     if name not in ("_softmax", "_log_softmax"):
         return None
     scores: torch.Tensor = args[0]
@@ -294,7 +298,8 @@ def _exponent_error(name: str, args: tuple[Any, ...], result: torch.Tensor) -> t
 
 
 def _count_terms(name: str, args: tuple[Any, ...], result: Any) -> int:
-    """Returns the number of terms added for one element of the result; 1 if there is no sum or it is unknown."""
+    """Returns how many terms the operator `name` adds for one element of its result; 1 if it sums nothing or this is
+    unknown."""
     import torch
 
     if not args or not isinstance(args[0], torch.Tensor) or not args[0].dim():

@@ -80,7 +80,7 @@ class Gemm(FamilyWorkload):
 
     @property
     def is_scaled(self) -> bool:
-        """True if a and b come with scales."""
+        """True if a and b are fp8 and come with one scale each."""
         return self.dtype in FP8
 
     @property
@@ -97,11 +97,8 @@ class Gemm(FamilyWorkload):
 
     @property
     def planted_positions(self) -> tuple[int, ...]:
-        """Positions along K that are planted: both sides of each edge where a kernel may cut K.
-
-        Edges are the ends, the last multiple of each tile size from 16 to 256, where the incomplete last tile starts,
-        and the middle, where K is split in two.
-        """
+        """Positions along K that planted inputs make large: both sides of each edge where a kernel may cut K. These are
+        the ends, the start of an incomplete last tile of 16 to 256, and the middle, where K is split in two."""
         edges = {0, self.size_k, self.size_k // 2} | {self.size_k // tile * tile for tile in (16, 32, 64, 128, 256)}
         sides = {position for edge in edges for position in (edge - 1, edge)}
         return tuple(sorted(position for position in sides if 0 <= position < self.size_k))
@@ -137,10 +134,8 @@ class Gemm(FamilyWorkload):
         return a.to(self.stored_as), b.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes in fp64 on a CPU and for f32; on a GPU for narrower floats in fp32 without TF32. i8: int32, exact.
-
-        Rows of a are processed in chunks; b is widened whole.
-        """
+        """Computes 'out' in fp64 on a CPU and for f32; on a GPU for narrower floats in fp32 without TF32. i8: int32,
+        exact. Rows of a are processed in chunks; b is widened whole."""
         import torch
 
         if self.dtype == "i8":
@@ -150,8 +145,7 @@ class Gemm(FamilyWorkload):
         return {"out": self._multiply_matrices(inputs, wide, wide)}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the product summed in fp32 and rounded once to the output's dtype: the least that a kernel
-        rounds."""
+        """Computes 'out' with sums in fp32, rounded once, the least that a kernel rounds; i8 as `reference`."""
         import torch
 
         if self.dtype == "i8":
@@ -161,7 +155,7 @@ class Gemm(FamilyWorkload):
         }
 
     def _multiply_matrices(self, inputs: Tensors, wide: torch.dtype, narrow: torch.dtype) -> torch.Tensor:
-        """Computes a b, times the scales, in `wide` and rounds it to `narrow`."""
+        """Computes a b, times the scales of fp8, in `wide`; returns it (M, N), rounded to `narrow`."""
         import torch
 
         a, b, *scales = inputs

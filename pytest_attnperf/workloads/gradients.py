@@ -48,7 +48,8 @@ class Graph:
 
 
 def run_forward(fn: Callable[..., Any], tensors: Tensors, only: int | None = None) -> tuple[Tensors, Outputs]:
-    """Calls `fn` on leaves that share the memory of `tensors`; returns the leaves, and the outputs with their graph.
+    """Calls `fn` on leaves that share memory with `tensors`; returns (leaves, outputs by name, with their autograd
+    graph).
 
     only   number of the one input that requires a gradient; None for all that can have one
     """
@@ -63,7 +64,7 @@ def run_forward(fn: Callable[..., Any], tensors: Tensors, only: int | None = Non
 
 
 def run_without_gradients(fn: Callable[..., Any], tensors: Tensors) -> Outputs:
-    """Returns the outputs of `fn` as computed without gradients."""
+    """Calls `fn` under no_grad on detached `tensors`, and returns its outputs by name."""
     import torch
 
     with torch.inference_mode(False), torch.no_grad():
@@ -73,10 +74,9 @@ def run_without_gradients(fn: Callable[..., Any], tensors: Tensors) -> Outputs:
 def compute_one_gradient(
     fn: Callable[..., Any], tensors: Tensors, number: int, incoming: Mapping[str, torch.Tensor]
 ) -> torch.Tensor | None:
-    """Computes the gradient of one input where no other requires one; None if no output depends on it.
+    """Returns the gradient of input `number`, where no other requires one; None if no output depends on it.
 
     incoming   incoming gradients, by the name of the output
-
     Raises CaseFailedError for an output of another shape.
     """
     import torch
@@ -91,7 +91,8 @@ def compute_one_gradient(
 
 
 def record_graph(fn: Callable[..., Any], tensors: Tensors, incoming: Sequence[torch.Tensor] | None) -> Graph:
-    """Runs the forward pass on `tensors`. Raises the errors of `make_graph`.
+    """Runs the forward pass of `fn` on `tensors`; returns it ready for `run_backward`. Raises the errors of
+    `make_graph`.
 
     incoming   one tensor for each output that has a gradient, in their order; None makes ones
     """
@@ -99,10 +100,9 @@ def record_graph(fn: Callable[..., Any], tensors: Tensors, incoming: Sequence[to
 
 
 def make_graph(leaves: Tensors, outputs: Outputs, incoming: Sequence[torch.Tensor] | None) -> Graph:
-    """Builds a Graph from a forward pass, ready for its backward pass; `incoming` as in `record_graph`.
-
-    Raises CaseFailedError if no output has a gradient, or if their number differs from that of `incoming`.
-    """
+    """Builds a Graph from what `run_forward` returned; `incoming` has one tensor per output with a gradient, None makes
+    ones. Raises CaseFailedError if no output has a gradient, if their number differs from that of `incoming`, or a
+    shape does."""
     import torch
 
     differentiable = differentiable_outputs(outputs)
@@ -123,10 +123,8 @@ def make_graph(leaves: Tensors, outputs: Outputs, incoming: Sequence[torch.Tenso
 
 
 def run_backward(graph: Graph, names: Sequence[str]) -> Outputs:
-    """Returns the outputs of a forward pass and the gradients of its inputs, as 'grad_' and the input's name; detached.
-
-    An input that no output depends on has no gradient, and is left out.
-    """
+    """Runs the backward pass; returns the detached outputs and, as 'grad_' and the input's name, the gradients. `names`
+    are those of the inputs. An input that no output depends on has no gradient, and is left out."""
     import torch
 
     roots = [graph.outputs[name] for name in differentiable_outputs(graph.outputs)]
@@ -143,13 +141,12 @@ def differentiable_outputs(outputs: Outputs) -> list[str]:
 
 
 def takes_gradient(tensor: torch.Tensor) -> bool:
-    """Returns whether an input can have a gradient: floating point of two bytes or more; fp8 has no arithmetic."""
+    """Returns whether an input can have a gradient: floating point of two bytes or more, as fp8 has no arithmetic."""
     return tensor.is_floating_point() and tensor.dtype.itemsize >= 2
 
 
 def input_names(function: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Returns `count` names of inputs: the positional parameters of `function`, then 'input2', 'input3' ... for
-    *args."""
+    """Returns `count` names of inputs: the positional parameters of `function`, then e.g. 'input2' for *args."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -163,7 +160,7 @@ def _fit_incoming(name: str, output: torch.Tensor, incoming: torch.Tensor) -> to
     if incoming.shape != output.shape:
         raise CaseFailedError(
             f"output {name!r} has shape {tuple(output.shape)}, that of the reference {tuple(incoming.shape)}: no "
-            "gradient can be sent back through it"
+            "gradient can be sent back through it; return the shape of the reference"
         )
     return incoming if incoming.dtype == output.dtype else incoming.to(output.dtype)
 
@@ -179,10 +176,8 @@ class Withheld:
 
     @contextlib.contextmanager
     def hide(self, tensors: Tensors) -> Iterator[None]:
-        """Replaces the values of `tensors` inside the block, and restores every bit afterwards.
-
-        On a GPU all of this is work in the current stream, so that it may be captured.
-        """
+        """Replaces the values of `tensors` inside the block, and restores every bit afterwards. On a GPU all of this is
+        work in the current stream, so that it may be captured."""
         import torch
 
         with torch.no_grad():
@@ -209,7 +204,7 @@ def _put_back(tensors: Tensors, kept: Tensors) -> None:
 
 
 def _draw_like(like: torch.Tensor) -> torch.Tensor:
-    """Draws normal values with the root mean square of `like`, from a generator of its own."""
+    """Draws normal values with shape, dtype and root mean square of `like`, from a newly seeded generator."""
     import torch
 
     generator = torch.Generator(like.device)
@@ -245,7 +240,8 @@ class Apart:
         return tuple(self._said)
 
     def __call__(self, *tensors: Any) -> Outputs:
-        """Returns outputs and gradients by name. Raises the errors of an ordinary call, if one is needed."""
+        """Returns outputs and gradients by name, each computed separately. What cannot be is taken from an ordinary
+        call, whose errors are raised, and listed in `notes`."""
         self._said.clear()
         inputs, incoming = tensors[: self._known.count], tensors[self._known.count :]
         with _prevent_recompiling():
@@ -259,7 +255,8 @@ class Apart:
         return found
 
     def _compute_outputs(self, inputs: Tensors) -> Outputs:
-        """Returns the outputs without gradients; none if that raises or lacks one, as an honest kernel may."""
+        """Returns the outputs computed under no_grad. Returns {} and adds a note if that raises or an output is
+        missing, as may happen with an honest kernel."""
         try:
             outputs = run_without_gradients(self._fn, self._own(*inputs))
         except Exception as error:
@@ -289,7 +286,8 @@ class Apart:
 
 @contextlib.contextmanager
 def _prevent_recompiling() -> Iterator[None]:
-    """Runs uncompiled, inside the block, what torch.compile would recompile: compiling takes seconds."""
+    """Makes torch.compile run uncompiled, inside the block, what it would recompile, because compiling takes seconds.
+    Does nothing if torch's compiler is not loaded."""
     import torch
 
     stance: Any = getattr(torch.compiler, "set_stance", None)
@@ -301,5 +299,5 @@ def _prevent_recompiling() -> Iterator[None]:
 
 
 def _format_error(error: Exception) -> str:
-    """Formats an error in one line."""
+    """Returns 'Type: first line of the message'."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -27,23 +27,20 @@ GUARD_BYTES = 512
 
 
 def copy_tensors(tensors: Iterable[torch.Tensor]) -> Tensors:
-    """Copies to other addresses, in the same layout; tensors that share a storage get copies that share one, too."""
+    """Returns copies at other addresses, with the strides of the originals; tensors that share a storage get copies
+    that share one, too."""
     return _copy_tensors(tuple(tensors), guarded=False)[0]
 
 
 def copy_guarded(tensors: Iterable[torch.Tensor]) -> tuple[Tensors, tuple[Beside, ...]]:
-    """Copies as `copy_tensors` does; also returns the memory before, between and behind them, where no call may write.
-
-    The memory behind them is filled with ones, so that reading it changes a result, and is a valid index.
-    """
+    """Returns (copies as of `copy_tensors`, the memory before, between and behind them, where no call may write). The
+    memory behind them is filled with ones, so that reading it changes a result, and is a valid index."""
     return _copy_tensors(tuple(tensors), guarded=True)
 
 
 def each_once(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a view of the same memory that holds no element twice.
-
-    torch refuses to write to an expanded tensor, and would invert elements shared by several windows once for each.
-    """
+    """Returns a view of all memory that `tensor` shows, in which no element occurs twice; `tensor` itself if none does.
+    torch refuses to write to an expanded tensor, and would invert elements shared by several windows once for each."""
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)
@@ -63,7 +60,7 @@ def as_integers(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def memory_span(tensor: torch.Tensor) -> int:
-    """Returns the number of elements from the first to the last in memory, both included."""
+    """Returns the number of elements from a tensor's first to its last in memory, both and gaps included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
@@ -80,7 +77,7 @@ def count_occupied_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _group_by_storage(tensors: Tensors) -> list[list[int]]:
-    """Groups the numbers of the tensors by storage."""
+    """Returns lists of tensor numbers that share one storage; empty, sparse and quantized tensors are alone."""
     import torch
 
     groups: dict[object, list[int]] = {}
@@ -110,7 +107,8 @@ def _copy_tensors(tensors: Tensors, *, guarded: bool) -> tuple[Tensors, tuple[Be
 
 
 def _copy_region(tensors: Sequence[torch.Tensor], guard: int) -> tuple[Tensors, list[tuple[str, torch.Tensor]]]:
-    """Copies the tensors of one storage into one buffer; also returns the memory next to them if there is a guard."""
+    """Copies tensors of one storage into one buffer; returns (copies, [(where, memory next to them)]). The list is
+    empty if `guard`, the bytes to add behind them, is 0."""
     import torch
 
     first, (low, high) = tensors[0], _find_extent(tensors)
@@ -138,7 +136,8 @@ def _copy_region(tensors: Sequence[torch.Tensor], guard: int) -> tuple[Tensors, 
 
 
 def _has_plain_bytes(tensor: torch.Tensor) -> bool:
-    """Returns whether a tensor consists of nothing but its bytes in memory."""
+    """Returns whether a tensor can be copied bytewise: dense, not empty or quantized, not lazily conjugated or
+    negated."""
     import torch
 
     lazy = tensor.is_conj() or tensor.is_neg()
@@ -146,13 +145,13 @@ def _has_plain_bytes(tensor: torch.Tensor) -> bool:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Returns whether an ordinary copy has the same layout and alignment."""
+    """Returns whether a clone has the same layout: no gaps, no element twice, address a multiple of ALIGNMENT."""
     aligned = tensor.data_ptr() % ALIGNMENT == 0
     return aligned and memory_span(tensor) == tensor.numel() and each_once(tensor) is tensor
 
 
 def _find_extent(tensors: Sequence[torch.Tensor]) -> tuple[int, int]:
-    """Returns where tensors of one storage begin and end in it, in bytes."""
+    """Returns (begin, end) in bytes of the part of their one storage that the tensors occupy."""
     return min(int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors), max(map(_find_end, tensors))
 
 
@@ -162,14 +161,15 @@ def _find_end(tensor: torch.Tensor) -> int:
 
 
 def _view_bytes(tensor: torch.Tensor, first: int, count: int) -> torch.Tensor:
-    """Returns `count` bytes of a tensor's storage, from byte `first` on."""
+    """Returns a uint8 view of `count` bytes of a tensor's storage, from byte `first` on."""
     import torch
 
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage(), first, (count,), (1,))
 
 
 def _view_typed(buffer: torch.Tensor, like: torch.Tensor, shift: int) -> torch.Tensor:
-    """Returns a tensor in the buffer, at the offset of `like` in its storage plus `shift` bytes."""
+    """Returns a view of `buffer` with the dtype, shape and strides of `like`, at the offset of `like` in its storage
+    plus `shift` bytes."""
     import torch
 
     width = like.element_size()

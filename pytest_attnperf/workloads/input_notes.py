@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def notes_on(
     names: Sequence[str], dtypes: Sequence[torch.dtype], constant: Sequence[str], one_signed: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Returns notes in words, one for each kind of undetectable error.
+    """Returns notes, in words, about errors that checks cannot detect for these inputs, one for each kind; () if there
+    are none.
 
     names, dtypes   of the inputs
     constant        names of the inputs that are the same for every seed
@@ -24,7 +25,7 @@ def notes_on(
 
 
 def notes_on_unseen(unseen: Sequence[str]) -> tuple[str, ...]:
-    """Returns a note about inputs whose change alters the result by no more than rounding."""
+    """Returns a note about inputs whose change alters the result by no more than rounding; () if `unseen` is empty."""
     if not unseen:
         return ()
     named = ", ".join(map(repr, unseen))
@@ -35,7 +36,7 @@ def notes_on_unseen(unseen: Sequence[str]) -> tuple[str, ...]:
 
 
 def _notes_on_signs(one_signed: Sequence[str]) -> tuple[str, ...]:
-    """Returns a note about inputs of one sign: torch.rand, for example, makes no negative number."""
+    """Returns a note, in words, about inputs of one sign, as torch.rand makes; () if there are none."""
     if not one_signed:
         return ()
     named, has = ", ".join(map(repr, one_signed)), "have" if len(one_signed) > 1 else "has"
@@ -46,7 +47,7 @@ def _notes_on_signs(one_signed: Sequence[str]) -> tuple[str, ...]:
 
 
 def _notes_on_constant(constant: Sequence[str]) -> tuple[str, ...]:
-    """Returns a note on constant inputs: a kernel may ignore a weight, or values that never occur (label -100)."""
+    """Returns a note about inputs that no seed changes, which a kernel may ignore; () if `constant` is empty."""
     if not constant:
         return ()
     named = ", ".join(map(repr, constant))

@@ -55,11 +55,9 @@ class LayerNorm(RowProblem):
         return {"eps": EPS}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws x, residual and bias from N(0, 1), weight from N(1, 1/5).
-
-        With `planted` one element of every row, at an edge of a tile, holds 0.8 of the variance; every fourth row is so
-        small that eps is as large as its variance; and the other rows are shifted by 30, 0 and -30 in turn.
-        """
+        """Draws x, residual and bias from N(0, 1), weight from N(1, 1/5). With `planted` one element of every row, at
+        an edge of a tile, holds 0.8 of the variance; every fourth row is so small that eps is as large as its variance;
+        and the other rows are shifted by 30, 0 and -30 in turn."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -73,7 +71,7 @@ class LayerNorm(RowProblem):
         return tuple(tensor.to(dtype) for tensor in (x, *residual, weight, bias))
 
     def _plant_rows(self, x: torch.Tensor, residual: list[torch.Tensor], seed: int) -> None:
-        """Plants rows in place, in fp32."""
+        """Changes fp32 x and residual in place: a large element per row, every fourth row small, others shifted."""
         import torch
 
         # A square of 4 C against an expected sum of C for the others, or of 2 C where they are sums.
@@ -86,7 +84,7 @@ class LayerNorm(RowProblem):
             x += torch.where(small, 0.0, (numbers % 3 - 1) * SHIFT)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; in chunks of rows."""
+        """Computes 'out' (and 'residual_out') in fp64 (on a GPU for f16 and bf16: fp32); in chunks of rows."""
         dtype = reference_dtype(inputs)
         x, *residual, weight, bias = inputs
 
@@ -98,7 +96,7 @@ class LayerNorm(RowProblem):
         return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the sum rounded to the dtype, its norm in fp32 with weight and bias, and rounds once."""
+        """Rounds the sum with the residual to the dtype, computes norm, weight and bias in fp32, and rounds once."""
         *_, weight, bias = inputs
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:
@@ -110,7 +108,7 @@ class LayerNorm(RowProblem):
 
 
 def normalise_rows(x: torch.Tensor) -> torch.Tensor:
-    """Returns rows of x (R, C) minus their mean, over the root of their variance plus eps, in the dtype of x."""
+    """Returns each row of x (R, C) minus its mean, divided by the root of its variance plus EPS, in the dtype of x."""
     import torch
 
     centred = x - x.mean(dim=-1, keepdim=True)

@@ -30,23 +30,25 @@ DTYPES = ("f16", "bf16", "f32", "tf32")
 
 
 def can_have_loud_row(dtype: str, *, lse: bool = False) -> bool:
-    """Returns whether a problem may have a loud row. A log-sum-exp of 105 has the rounding of a score of 105, which in
-    16 bits would excuse errors of the other rows."""
+    """Returns whether a problem of this dtype may have a loud row, whose scores overflow exp in fp32. Not with `lse` in
+    f16 and bf16: a log-sum-exp of 105 is rounded coarsely there, which would excuse errors of the other rows."""
     return dtype in DTYPES and not (lse and dtype in ("f16", "bf16"))
 
 
 def has_loud_row(seed: int, rows: int) -> bool:
-    """Returns whether this seed makes one of `rows` rows loud."""
+    """Returns whether this seed makes one of `rows` rows loud (scores beyond exp in fp32): always with FEW_ROWS or
+    more, else every other seed."""
     return rows >= FEW_ROWS or random.Random(f"loud {seed}").random() < 0.5
 
 
 def find_neighbour(key: int, seen: range) -> int | None:
-    """Returns a neighbour of a key among those that a row sees; None if it sees no other."""
+    """Returns the key before `key`, or the one after it, if the row sees it (`seen`); None if it sees neither."""
     return next((other for other in (key - 1, key + 1) if other in seen), None)
 
 
 def make_query(keys: torch.Tensor, pair: Sequence[int], scale: float, above: float = 0.0) -> torch.Tensor | None:
     """Makes a query (D,) that scores LOUD and LOUD - APART with `pair` of keys (S, D); None if a third is too close.
+
     pair    numbers of the loud key and of the second one, or of the loud one alone
     scale   of the scores
     above   added to both scores, because something will be subtracted from the loud one

@@ -104,8 +104,8 @@ class Mixed(FamilyWorkload):
 
     @classmethod
     def parse_line(cls, text: str) -> Self:
-        """Parses a line such as `2q2k,8q1s1k,h=32,hk=8,d=128,bf16`, whose parts of the batch are joined in order.
-        Default: page=16, dtype=f16. Raises WorkloadError."""
+        """Returns the workload of a line such as `2q2k,8q1s1k,h=32,hk=8,d=128,bf16`; parts of the batch are joined in
+        order. Defaults: page=16, dtype=f16. Raises WorkloadError."""
         return super().parse_line(_join_batch_words(text))
 
     def _first_words(self) -> list[str]:
@@ -113,17 +113,17 @@ class Mixed(FamilyWorkload):
 
     @functools.cached_property
     def parts(self) -> tuple[BatchPart, ...]:
-        """The batch, parsed."""
+        """The batch as parts: each is a number of sequences with equal lengths."""
         return parse_batch(self.batch)
 
     @property
     def seqs_q(self) -> tuple[int, ...]:
-        """Query tokens of each sequence."""
+        """Number of query tokens of each sequence, in order."""
         return tuple(part.q for part in self.parts for _ in range(part.count))
 
     @property
     def seqs_kv(self) -> tuple[int, ...]:
-        """Keys of each sequence."""
+        """Number of keys of each sequence, in order."""
         return tuple(part.kv for part in self.parts for _ in range(part.count))
 
     @property
@@ -133,24 +133,26 @@ class Mixed(FamilyWorkload):
 
     @property
     def cache_dtype(self) -> str:
-        """Workload dtype of keys and values."""
+        """Workload dtype, one of DTYPE_BYTES, in which keys and values are stored."""
         return paged_cache.CACHE_DTYPES[self.cache] if self.cache else self.dtype
 
     @property
     def visible_pairs(self) -> int:
-        """(query, key) pairs of one head that the masks let through: a token at position p sees min(p + 1, window)."""
+        """Number of (query, key) pairs of one head, over all sequences, that the masks let through: a token at position
+        p sees min(p + 1, window) keys."""
         return sum(
             part.count * (self._pairs_up_to(part.kv) - self._pairs_up_to(part.kv - part.q)) for part in self.parts
         )
 
     def _pairs_up_to(self, keys: int) -> int:
-        """Returns the sum of min(c, window) over c = 1 ... keys."""
+        """Returns the sum of min(c, window) over c = 1 ... `keys`: the pairs of the first `keys` positions of a
+        sequence."""
         growing = min(keys, self.window or keys)
         return growing * (growing + 1) // 2 + (keys - growing) * self.window
 
     @property
     def flops(self) -> float:
-        """4 D per visible pair and head: 2 D for q k^T and 2 D for the product with v; softmax not counted."""
+        """4 head_dim per visible pair and head: half for q k^T, half for the product with v; softmax is not counted."""
         return float(4 * self.head_dim * self.heads * self.visible_pairs)
 
     @property
@@ -173,12 +175,9 @@ class Mixed(FamilyWorkload):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws q, keys and values from N(0, 1) on `device`, pages in an order drawn from the seed; sinks N(0, 1).
-
-        With `planted`, `planted_keys` changes rows of q and the length of some keys in every sequence. The sinks of
-        every other head are raised by the logarithm of the longest sequence, so that they hold about as much weight as
-        its keys.
-        """
+        """Draws q, keys and values from N(0, 1) on `device`, pages in an order drawn from the seed; sinks N(0, 1). With
+        `planted`, single keys are made to dominate rows of q in every sequence. The sinks of every other head are
+        raised by the logarithm of the longest sequence, so that they hold about as much weight as its keys."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -203,18 +202,16 @@ class Mixed(FamilyWorkload):
         return (q.to(self.stored_as), *caches, table, starts, paged_cache.make_seq_lens(lengths, device), *extras)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Uses fp64 on a CPU, fp32 without TF32 on a GPU; dequantises 8-bit keys and values in that precision.
-
-        Processes one size of sequences after the other, as many at once as CHUNK_BYTES and the scores allow.
-        """
+        """Computes 'out' in fp64 on a CPU, in fp32 without TF32 on a GPU; dequantises 8-bit keys and values in that
+        precision. Processes sequences of one size together, as many at once as CHUNK_BYTES and the scores allow."""
         return self._compute_attention(inputs, reference_dtype(inputs[:1]))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the same with everything stored in the dtype of q, including dequantised keys and values."""
+        """Computes 'out' with everything stored in the dtype of q, including dequantised keys and values."""
         return self._compute_attention(inputs, inputs[0].dtype)
 
     def iterate_slices(self) -> Iterator[tuple[BatchPart, slice, slice]]:
-        """Yields (part, its tokens among T, its sequences among B) in order."""
+        """Yields (part of the batch, slice of its tokens in q, slice of its sequences in the block table), in order."""
         token = sequence = 0
         for part in self.parts:
             tokens, sequences = part.count * part.q, part.count
@@ -283,7 +280,8 @@ def compute_attention(
 
 
 def hidden_keys(position: int, rows: int, keys: int, window: int, device: torch.device) -> torch.Tensor:
-    """Returns bool (rows, keys), True where a row does not see a key; row r is key `position` + r."""
+    """Returns a bool mask (rows, keys), True where a row does not see a key. Row r sees its own key, `position` + r,
+    and those before it; with a `window` above 0 only the last `window` of them."""
     import torch
 
     key = torch.arange(keys, device=device)[None, :]
@@ -299,7 +297,8 @@ def _attention_rows(
     cap: float,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Computes q (b, H, rows, D), k and v (b, Hk, Skv, D), hidden (rows, Skv) -> (b, H, rows, D)."""
+    """Computes q (b, H, rows, D), k and v (b, Hk, Skv, D) -> (b, H, rows, D); True in `hidden` (rows, Skv) masks a
+    pair. `cap` and `sinks` as in `compute_attention`."""
     import torch
 
     batch, heads, rows, head_dim = q.shape

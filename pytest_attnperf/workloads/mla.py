@@ -111,28 +111,29 @@ class Mla(FamilyWorkload):
 
     @property
     def visible_pairs(self) -> int:
-        """(query, key) pairs of one head that the mask lets through; causal row i sees i + 1 + T - S keys."""
+        """(query, key) pairs of one head and sequence that the mask lets through; causal row i sees i + 1 + T - S."""
         if not self.causal:
             return self.seq_q * self.seq_kv
         return self.seq_q * (self.seq_kv - self.seq_q) + self.seq_q * (self.seq_q + 1) // 2
 
     @property
     def flops_naive(self) -> float:
-        """2 C (D + Dv) per key and head for k_nope and v, 2 (D + R + Dv) per visible pair and head."""
+        """FLOPs if every key is projected: 2 C (D + Dv) per key and head, 2 (D + R + Dv) per visible pair and head."""
         keys, pairs = self.batch * self.seq_kv * self.heads, self.batch * self.visible_pairs * self.heads
         wide = self.nope_dim + self.value_dim
         return float(2 * keys * self.latent_dim * wide + 2 * pairs * (wide + self.rope_dim))
 
     @property
     def flops_absorbed(self) -> float:
-        """2 C (D + Dv) per query and head to absorb and to project up, 2 (2 C + R) per visible pair and head."""
+        """FLOPs of the form that projects queries and results instead: 2 C (D + Dv) per query and head, 2 (2 C + R) per
+        visible pair and head."""
         rows, pairs = self.batch * self.seq_q * self.heads, self.batch * self.visible_pairs * self.heads
         wide = self.nope_dim + self.value_dim
         return float(2 * rows * self.latent_dim * wide + 2 * pairs * (2 * self.latent_dim + self.rope_dim))
 
     @property
     def flops(self) -> float:
-        """FLOPs of the cheaper form, whichever a backend uses: naive for long prompts, absorbed for decoding."""
+        """FLOPs of the cheaper form, whichever a backend uses: `flops_naive` for prompts, else `flops_absorbed`."""
         return min(self.flops_naive, self.flops_absorbed)
 
     @property
@@ -152,7 +153,7 @@ class Mla(FamilyWorkload):
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Draws (q_nope, q_pe, kv_latent, k_pe, wkv_b) on `device` from N(0, 1), wkv_b from N(0, 1/C), so that keys and
-        values have elements of about 1. With `planted`, `_plant_queries` changes queries and scales keys."""
+        values have elements of about 1. With `planted`, single keys are made to dominate rows of the queries."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -174,11 +175,11 @@ class Mla(FamilyWorkload):
         return tuple(tensor.to(self.stored_as) for tensor in (q_nope, q_pe, kv_latent, k_pe, wkv_b))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes the absorbed form in fp64 on a CPU and for f32, else in fp32 without TF32. Chunked."""
+        """Computes 'out' (and 'lse') in fp64 on a CPU and for f32, else in fp32 without TF32; in chunks."""
         return _compute_reference(*inputs, causal=self.causal, lse=self.lse)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the absorbed form in the working dtype, rounded where DeepSeek-V3's einsums round."""
+        """Computes 'out' (and 'lse') in the workload's dtype, rounded where DeepSeek-V3's einsums round."""
         return _compute_plain(*inputs, causal=self.causal, lse=self.lse)
 
 
@@ -208,11 +209,9 @@ def _compute_plain(
     causal: bool,
     lse: bool,
 ) -> Outputs:
-    """Computes the same shapes in the inputs' dtype; 'lse' is fp32.
-
+    """Computes 'out' (B, S, H, Dv) [, 'lse' (B, H, S), fp32] as `_compute_reference`, but in the inputs' dtype.
     q_latent, both parts of the scores, their sum, the scaled sum, the weights and the weighted sum of latents are
-    rounded, as by the einsums of DeepSeek-V3's `inference/model.py`. fp32 is multiplied in fp32, never TF32.
-    """
+    rounded, as by the einsums of DeepSeek-V3's `inference/model.py`. fp32 is multiplied in fp32, never TF32."""
     inputs = (q_nope, q_pe, kv_latent, k_pe, wkv_b)
     return _compute_attention(inputs, q_nope.dtype, causal=causal, lse=lse)
 
@@ -249,7 +248,8 @@ def _compute_scores(
     w_uk: torch.Tensor,
     last_key: int | None,
 ) -> torch.Tensor:
-    """Returns scaled scores (b, H, rows, T); row r does not see the keys after last_key + r."""
+    """Returns scaled scores (b, H, rows, T) of the (q_nope, q_pe) in `queries` with the (kv_latent, k_pe) in `keys`;
+    row r does not see the keys after last_key + r, unless `last_key` is None."""
     import torch
 
     q_nope, q_pe = queries
@@ -318,7 +318,8 @@ def _make_loud(
     causal: bool,
     seed: int,
 ) -> None:
-    """Makes a planted row loud (see `loud_rows`) in one of a few (batch, head) pairs."""
+    """Changes one planted row, in place, so that its scores overflow exp in fp32 (see `loud_rows`); tries LOUD_TRIES
+    (batch, head) pairs, and changes none if all fail."""
     import torch
 
     (q_nope, q_pe), (kv_latent, k_pe, wkv_b) = queries, keys

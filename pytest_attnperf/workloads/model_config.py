@@ -110,11 +110,8 @@ class ModelConfig:
 
     @classmethod
     def read(cls, path: str | Path, ignore: Collection[str] = ()) -> ModelConfig:
-        """Reads the model of a `config.json`, without the fields in `ignore`.
-
-        Raises WorkloadError naming file, field, value and what is allowed, also for a field that changes attention in
-        a way that no workload can express.
-        """
+        """Reads the model of a `config.json`, without the fields in `ignore`. Raises WorkloadError naming file, field,
+        value and what is allowed, also for a field that changes attention in a way that no workload can express."""
         read = model_fields.read_fields(path, ignore)
         model_type = read.read_word("model_type")
         model_fields.refuse_what_no_family_says(read)
@@ -141,11 +138,8 @@ class ModelConfig:
         return replace(config, notes=tuple(_list_notes(fields, config, unsaid, ignore)))
 
     def make_rank(self, tp: int) -> Rank:
-        """Returns the share of one of `tp` ranks; with more ranks than K/V heads, several hold the same one, as in
-        vLLM.
-
-        Raises WorkloadError listing the allowed numbers of ranks.
-        """
+        """Returns the number of heads and K/V heads of one of `tp` ranks. With more ranks than K/V heads, several ranks
+        hold the same one, as in vLLM. Raises WorkloadError listing the allowed numbers of ranks."""
         if not self._can_be_shared(tp):
             allowed = [count for count in range(1, self.heads + 1) if self._can_be_shared(count)]
             kv = "" if self.latent else f" and {self.kv_heads} K/V heads"
@@ -161,7 +155,7 @@ class ModelConfig:
         return self.latent is not None or self.kv_heads % tp == 0 or tp % self.kv_heads == 0
 
     def describe(self, tp: int) -> str:
-        """Describes in one line which model and which share of it is measured."""
+        """Returns one line for people: model type, file, `tp`, and the heads, sizes and dtype of one rank."""
         rank = self.make_rank(tp)
         if self.latent:
             dims = f"{self.latent.nope_dim}+{self.latent.rope_dim}, values of {self.latent.value_dim}"
@@ -193,7 +187,8 @@ def _read_latent(fields: Fields) -> Latent | None:
 
 
 def _find_unsaid(fields: Fields, model_type: str) -> dict[str, object]:
-    """Returns defaults of the model type's class for fields missing in the file; null does not count as missing."""
+    """Returns {field: default of the model type} for fields that the file does not have; a null in the file is no
+    missing field (except for the dtype)."""
     unsaid = {name: value for name, value in UNSAID.get(model_type, {}).items() if name not in fields.values}
     if model_type in DTYPE_UNSAID and not fields.has("torch_dtype") and not fields.has("dtype"):
         unsaid["torch_dtype"] = DTYPE_UNSAID[model_type]
@@ -245,7 +240,7 @@ def _read_cap(fields: Fields) -> int:
 
 
 def _read_windows(fields: Fields, model_type: str) -> tuple[int, ...]:
-    """Returns the window of each kind of layer, full attention first."""
+    """Returns the window in keys of each kind of layer, full attention (0) first; (0,) if no layer has a window."""
     window = fields.read_integer("sliding_window", 0, least=0, most=POSITIONS_MAX)
     slides = fields.read_flag("use_sliding_window", default=not model_type.startswith("qwen"))
     kinds = _read_layer_types(fields)
@@ -261,7 +256,7 @@ def _read_windows(fields: Fields, model_type: str) -> tuple[int, ...]:
 
 
 def _unlisted_kinds(fields: Fields, model_type: str) -> tuple[bool, bool]:
-    """Returns whether there are layers of full attention, and layers with a window, if the file does not list them."""
+    """Returns (whether layers of full attention exist, whether layers with a window do), if layer_types is missing."""
     layers = fields.read_integer("num_hidden_layers", UNBOUNDED, most=POSITIONS_MAX)
     if model_type in ("qwen2", "qwen3") and fields.has("max_window_layers"):
         full = fields.read_integer("max_window_layers", least=0, most=POSITIONS_MAX)
@@ -311,7 +306,7 @@ def _list_notes(
 
 
 def _list_score_notes(fields: Fields, config: ModelConfig) -> Iterator[str]:
-    """Yields notes on factors, which change no work, and on layers that differ from those that are measured."""
+    """Yields notes on factors of scores that workloads leave out, and on layers that differ from the measured ones."""
     scalar = fields.values.get("query_pre_attn_scalar")
     if scalar is not None and scalar != config.head_dim:
         yield f"scores are scaled by 1/sqrt({config.head_dim}), not by query_pre_attn_scalar"

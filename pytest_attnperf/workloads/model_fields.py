@@ -116,11 +116,11 @@ class Fields:
         return self.values.get(name) is not None
 
     def refuse(self, name: str, rule: str) -> NoReturn:
-        """Raises WorkloadError that names the field's value and the rule it breaks."""
+        """Raises WorkloadError: '<file>: <name>=<its value> <rule>'; `rule` says what the field breaks."""
         raise WorkloadError(f"{self.file}: {name[:SHOWN]}={_format_value(self.values.get(name))} {rule}")
 
     def refuse_missing(self, name: str, way_out: str = "") -> NoReturn:
-        """Raises WorkloadError that names the missing field, and an existing one with a similar name."""
+        """Raises WorkloadError: the field is missing, an existing one has a similar name, then `way_out`."""
         close = difflib.get_close_matches(name, [held for held in self.values if self.has(held)], n=1)
         hint = f"; it has {close[0][:SHOWN]!r}, is that misspelt?" if close else ""
         raise WorkloadError(
@@ -128,7 +128,8 @@ class Fields:
         )
 
     def read_integer(self, name: str, default: int | None = None, *, least: int = 1, most: int = SIZE_MAX) -> int:
-        """Reads a whole number. Raises WorkloadError for another value, and if it is missing without a default."""
+        """Returns the field as an integer from `least` to `most`, or `default` if it is missing. Raises WorkloadError
+        for another value, and if it is missing without a default."""
         if not self.has(name):
             if default is None:
                 self.refuse_missing(name)
@@ -139,7 +140,7 @@ class Fields:
         return value
 
     def read_flag(self, name: str, *, default: bool) -> bool:
-        """Reads true or false. Raises WorkloadError for another value."""
+        """Returns the field as a bool, `default` if missing. Raises WorkloadError for anything but true and false."""
         value = self.values.get(name)
         if value is None:
             return default
@@ -148,7 +149,7 @@ class Fields:
         return value
 
     def read_word(self, name: str) -> str:
-        """Reads a text that is not empty. Raises WorkloadError for another value, and if it is missing."""
+        """Returns the field as a text without outer spaces. Raises WorkloadError if it is missing, empty or no text."""
         if not self.has(name):
             self.refuse_missing(name)
         value = self.values[name]
@@ -158,11 +159,9 @@ class Fields:
 
 
 def read_fields(path: str | Path, ignore: Collection[str] = ()) -> Fields:
-    """Reads the fields of a file, or of its text model if it has one; sets those in `ignore` to null.
-
+    """Returns the fields of a `config.json`, or of its text model if it has one; those in `ignore` are set to null.
     Raises WorkloadError for a file that cannot be read, is larger than 1 MB or holds no JSON object, for a field given
-    twice, for NaN and infinities, and for a name in `ignore` that the file does not have.
-    """
+    twice, for NaN and infinities, and for a name in `ignore` that the file does not have."""
     outer = _read_object(Path(path))
     values, nested = dict(outer), outer.get(NESTED)
     if "hidden_size" not in outer and isinstance(nested, dict):
@@ -201,7 +200,7 @@ def _refuse_number(word: str) -> NoReturn:
 
 
 def _refuse_repeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Makes an object; raises ValueError for a field given twice, of which JSON readers silently take the later one."""
+    """Returns the pairs as a dict; raises ValueError for a field given twice, which JSON readers silently accept."""
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -210,14 +209,14 @@ def _refuse_repeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _format_value(value: object) -> str:
-    """Formats a value as JSON, shortened."""
+    """Formats a value as JSON, cut to 60 characters."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def refuse_what_no_family_says(fields: Fields) -> None:
     """Raises WorkloadError for a field that changes attention in a way that no workload supports, and for an unknown
-    one whose name suggests that."""
+    one whose name contains a word such as 'attn' or 'rope'."""
     for name, (harmless, meaning) in REFUSED.items():
         for held in (fields, *(Fields(fields.file, table) for table in _list_tables(fields.values))):
             if held.has(name) and not any(_is_same(held.values[name], value) for value in harmless):
@@ -229,7 +228,7 @@ def refuse_what_no_family_says(fields: Fields) -> None:
 
 
 def note_of_unknown(fields: Fields) -> str:
-    """Returns a note that names the unknown fields; empty if there are none."""
+    """Returns a note that names the unknown fields that are left out; '' if there are none."""
     names = sorted(_list_unknown(fields))
     if not names:
         return ""
@@ -243,7 +242,7 @@ def _list_unknown(fields: Fields) -> list[str]:
 
 
 def _list_tables(values: Mapping[str, object]) -> list[dict[str, object]]:
-    """Lists the tables of rotary positions, and those inside them: there may be one for each kind of layer."""
+    """Returns the dicts of rotary positions, and the dicts inside them: there may be one for each kind of layer."""
     tables = [table for name in _ROPE_TABLES if isinstance(table := values.get(name), dict)]
     return [*tables, *(inner for table in tables for inner in table.values() if isinstance(inner, dict))]
 
@@ -253,5 +252,5 @@ def _way_out(name: str) -> str:
 
 
 def _is_same(left: object, right: object) -> bool:
-    """Returns whether two values are equal, where true is not 1."""
+    """Returns whether two values are equal; unlike in Python, true does not equal 1."""
     return isinstance(left, bool) == isinstance(right, bool) and left == right

@@ -58,8 +58,8 @@ class Sizes:
 
     @classmethod
     def from_config(cls, config: ModelConfig, tp: int, batches: Sequence[int], lengths: Sequence[int]) -> Sizes:
-        """Checks and collects the sizes; leaves out lengths above the model's positions. Raises WorkloadError for an
-        impossible number of ranks, batch or length, and if no length is left."""
+        """Checks the sizes and returns them without repetitions; leaves out lengths above the model's positions. Raises
+        WorkloadError for an impossible number of ranks, batch or length, and if no length is left."""
         rank = config.make_rank(tp)
         for what, values, most in (("batch", batches, BATCH_MAX), ("sequence length", lengths, UNBOUNDED)):
             wrong = [value for value in values if not 1 <= value <= most]
@@ -76,7 +76,7 @@ class Sizes:
 
     @property
     def shared_fields(self) -> dict[str, Any]:
-        """Fields that all workloads of attention over heads share."""
+        """Keyword arguments that all workloads of attention over heads take: heads, kv_heads, head_dim and dtype."""
         heads = {"heads": self.rank.heads, "kv_heads": self.rank.kv_heads, "head_dim": self.config.head_dim}
         return {**heads, "dtype": self.config.dtype}
 
@@ -88,12 +88,12 @@ class Sizes:
 
     @property
     def full_lengths(self) -> tuple[int, ...]:
-        """Lengths at which some layer sees all keys."""
+        """Lengths at which at least one kind of layer sees all keys: it has no window, or one that covers them."""
         windows = self.config.windows
         return tuple(length for length in self.lengths if 0 in windows or length <= max(windows))
 
     def list_windows(self, keys: int) -> tuple[int, ...]:
-        """Returns the windows of the kinds of layers over `keys` keys; 0 for a window that covers all of them."""
+        """Returns the different windows of the layers over `keys` keys, in keys; 0 for one that covers all of them."""
         return tuple(dict.fromkeys(window if window < keys else 0 for window in self.config.windows))
 
 
@@ -144,11 +144,9 @@ def _make_gemm(sizes: Sizes) -> Iterator[Workload]:
 
 
 def _list_projections(config: ModelConfig, rank: Rank, *, decoded: bool) -> list[tuple[int, int]]:
-    """Returns (outputs, inputs) of the projections around attention on one rank.
-
-    The latents of queries and of keys come from one product, as in vLLM (fused_qkv_a_proj in its deepseek_v2). A decode
-    step projects from the latent of keys and values within its attention, which family `mla` measures.
-    """
+    """Returns (outputs, inputs) of each projection around attention, as one rank computes it. The latents of queries
+    and of keys come from one product, as in vLLM (fused_qkv_a_proj in its deepseek_v2). With `decoded`, keys and values
+    are not projected from their latent: a decode step does that within its attention, which family `mla` measures."""
     latent = config.latent
     if latent is None:
         out = rank.heads * config.head_dim
@@ -169,7 +167,7 @@ def _make_rmsnorm(sizes: Sizes) -> Iterator[Workload]:
 
 
 def _pack_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
-    """Returns the packed sequences: one of each length, or two if there is one length."""
+    """Returns the lengths of the sequences to pack: one of each length, or two if there is one length only."""
     return tuple(lengths) if len(lengths) > 1 else tuple(lengths) * 2
 
 
@@ -179,7 +177,8 @@ def _make_varlen(sizes: Sizes) -> Iterator[Workload]:
 
 
 def _make_mixed(sizes: Sizes) -> Iterator[Workload]:
-    """Makes one step of the shortest prompt and the largest batch, which is decoded at the greatest length."""
+    """Yields, per window, one step of the shortest prompt and the largest batch, which is decoded at the greatest
+    length; nothing for a dtype that `mixed` lacks."""
     config = sizes.config
     if config.dtype not in MIXED_DTYPES:
         return
@@ -266,16 +265,14 @@ BUILDERS: Mapping[str, Callable[[Sizes], Iterator[Workload]]] = {
 def workloads_of(
     config: ModelConfig, family: str, tp: int, batches: Sequence[int], lengths: Sequence[int]
 ) -> list[Workload]:
-    """Returns the workloads of a family on one of `tp` ranks, each once; empty if `reason_no_workload` gives a reason.
-
-    Raises the errors of `Sizes.from_config`.
-    """
+    """Returns the workloads of a family for the model on one of `tp` ranks, without repetitions; [] if there is none,
+    see `reason_no_workload`. Raises the errors of `Sizes.from_config`."""
     sizes = Sizes.from_config(config, tp, batches, lengths)
     return [] if _reason_impossible(config, family) else list(dict.fromkeys(BUILDERS[family](sizes)))
 
 
 def reason_no_workload(config: ModelConfig, family: str) -> str:
-    """Returns why a family has no workload of this model, for a family for which `workloads_of` returns none."""
+    """Returns, in words, why `workloads_of` returned no workload of the family for this model; call it only then."""
     if reason := _reason_impossible(config, family):
         return reason
     if family == "mla":
@@ -288,7 +285,7 @@ def reason_no_workload(config: ModelConfig, family: str) -> str:
 
 
 def _reason_impossible(config: ModelConfig, family: str) -> str:
-    """Returns why the family does not fit this model, whatever the lengths; empty if it does."""
+    """Returns, in words, why the family cannot measure this model, whatever the lengths; '' if it can."""
     if family not in BUILDERS:
         return f"{family} is none of the families that measure a model's attention layers"
     if config.latent and family in _WHY_NOT_LATENT:

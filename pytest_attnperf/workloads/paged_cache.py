@@ -27,26 +27,24 @@ POISON = 512.0
 
 
 def require_page_size(family: str, page_size: int) -> None:
-    """Raises WorkloadError unless it is a power of two of at least 16, so that it fits the tiles of keys."""
+    """Raises WorkloadError unless `page_size` is a power of two of at least 16, so that pages fit the tiles of keys."""
     if page_size < 16 or page_size & (page_size - 1):
         raise WorkloadError(f"{family} workload: page must be a power of two of at least 16, got {page_size}")
 
 
 def page_counts(lengths: Sequence[int], page_size: int) -> list[int]:
-    """Returns the number of pages of each sequence."""
+    """Returns how many pages each sequence of `lengths` keys needs."""
     return [-(-length // page_size) for length in lengths]
 
 
 def count_pages(lengths: Sequence[int], page_size: int) -> int:
-    """Returns the number of pages of the cache: those that sequences own, and one that none owns."""
+    """Returns the number of pages of the cache: those that sequences own, and one that no sequence owns."""
     return sum(page_counts(lengths, page_size)) + 1
 
 
 def make_block_table(lengths: Sequence[int], page_size: int, seed: int, device: str) -> torch.Tensor:
-    """Makes (B, pages_per_sequence) int32: the pages in an order drawn from the seed.
-
-    Entries past the end of a sequence name the page that no sequence owns.
-    """
+    """Returns the block table (B, pages_per_sequence) int32: the pages of each sequence, in an order drawn from the
+    seed. Entries past the end of a sequence name the page that no sequence owns."""
     import torch
 
     counts = page_counts(lengths, page_size)
@@ -61,14 +59,14 @@ def make_block_table(lengths: Sequence[int], page_size: int, seed: int, device: 
 
 
 def make_seq_lens(lengths: Sequence[int], device: str) -> torch.Tensor:
-    """Makes the lengths as (B,) int32."""
+    """Returns the lengths as a tensor (B,) int32 on `device`."""
     import torch
 
     return torch.tensor(lengths, dtype=torch.int32, device=device)
 
 
 def store(dense: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Returns (stored, scale) of fp32 keys or values: scale fp32 (1,) for an 8-bit workload dtype, else None."""
+    """Returns (fp32 keys or values stored in a workload dtype, scale): fp32 (1,) for an 8-bit dtype, else None."""
     import torch
 
     if dtype in FORMATS:
@@ -77,7 +75,7 @@ def store(dense: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor |
 
 
 def load(stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
-    """Converts the result of `store` to `dtype`: multiplied by its scale in fp32 or wider, then rounded once."""
+    """Returns stored keys or values in `dtype`: times `scale`, if there is one, in fp32 or wider, then rounded once."""
     import torch
 
     if scale is None:
@@ -86,13 +84,13 @@ def load(stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -
 
 
 def poison_value(dtype: torch.dtype) -> float:
-    """Returns the value of unowned slots: POISON, or the largest value of an 8-bit format."""
+    """Returns the value that fills slots without a key: POISON, or the largest value of an 8-bit format."""
     names = [name for name, torch_name in TORCH_DTYPES.items() if str(dtype) == f"torch.{torch_name}"]
     return FORMATS[names[0]].largest_finite if names and names[0] in FORMATS else POISON
 
 
 def poison_past(dense: torch.Tensor, lengths: Sequence[int]) -> None:
-    """Fills the slots of (B, S, Hk, D) that are past the end of their sequence, in place."""
+    """Overwrites, in place, the slots of (B, S, Hk, D) past the end of their sequence with `poison_value`."""
     import torch
 
     slots = torch.arange(dense.shape[1], device=dense.device)
@@ -102,7 +100,8 @@ def poison_past(dense: torch.Tensor, lengths: Sequence[int]) -> None:
 
 
 def scatter(dense: torch.Tensor, lengths: Sequence[int], table: torch.Tensor, page_size: int) -> torch.Tensor:
-    """Copies stored keys or values (B, S, Hk, D), S at least the longest -> a cache of `count_pages` pages."""
+    """Returns a cache of `count_pages` pages (pages, page_size, Hk, D) with stored keys or values (B, S, Hk, D) at the
+    places that `table` gives; all other slots hold `poison_value`."""
     import torch
 
     pages = count_pages(lengths, page_size)
@@ -116,27 +115,26 @@ def scatter(dense: torch.Tensor, lengths: Sequence[int], table: torch.Tensor, pa
 
 
 def gather(cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """Copies (pages, page_size, Hk, D) and (B, P) -> dense (B, P * page_size, Hk, D); slots past the end hold anything.
-
-    One torch operator, and the host does not read the device, so that it can be part of a timed call.
-    """
+    """Returns keys or values (B, P * page_size, Hk, D) of all sequences from a cache (pages, page_size, Hk, D) and a
+    block table (B, P); slots past the end hold anything. One torch operator, and the host does not read the device, so
+    that it can be part of a timed call."""
     batch, per_sequence = table.shape
     taken = _as_bytes(cache)[table.long()].view(batch, per_sequence * cache.shape[1], *cache.shape[2:])
     return taken.view(cache.dtype)
 
 
 def gather_one(cache: torch.Tensor, table: torch.Tensor, b: int, length: int) -> torch.Tensor:
-    """Returns the keys or values (length, Hk, D) of sequence b."""
+    """Returns the first `length` keys or values (length, Hk, D) of sequence b from a cache in pages."""
     count = -(-length // cache.shape[1])
     return gather(cache, table[b : b + 1, :count])[0, :length]
 
 
 def require_block_table(block_table: torch.Tensor, seq_lens: torch.Tensor, pages: int, page_size: int) -> None:
-    """Raises UsageError naming argument, entry and allowed range; entries past the end of a sequence may be anything.
+    """Raises UsageError for a wrong block table or wrong lengths, naming argument, entry and allowed range.
 
-    block_table    (B, pages_per_sequence) int32, entries 0 ... pages - 1
+    block_table    (B, pages_per_sequence) int32, entries 0 ... pages - 1; those past the end of a sequence may be
+                   anything
     seq_lens       (B,) int32, 1 ... pages_per_sequence * page_size
-
     Reads both on the host, so call it during preparation only.
     """
     import torch
@@ -166,7 +164,7 @@ def _format_tensor(tensor: torch.Tensor) -> str:
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the same memory as bytes for 8-bit formats, which torch does not index on every device."""
+    """Returns a uint8 view of 8-bit formats, which torch does not index on every device; other tensors unchanged."""
     import torch
 
     return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor

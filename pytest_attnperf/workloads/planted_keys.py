@@ -64,7 +64,7 @@ Task = tuple[range, int]
 
 
 def list_edges(length: int) -> list[int]:
-    """Returns positions at edges of a sequence, at most 26, ordered: 0, the last, both sides of tile edges."""
+    """Returns, in order, up to 26 positions where kernels fail: first, last, and both sides of some tile edges."""
     found = {0, length - 1}
     for tile in TILES:
         for edge in (tile, (length // 2) // tile * tile, (length - 1) // tile * tile):
@@ -75,7 +75,7 @@ def list_edges(length: int) -> list[int]:
 def make_plans(
     seq_q: int, seq_kv: int, *, causal: bool, seed: int, lanes: int, window: int = 0, reach: int = 0
 ) -> list[list[Plant]]:
-    """Makes sets of plants, each with distinct rows, that `lanes` (batch, head) pairs take in turn; fixed by the seed.
+    """Returns sets of plants (row, key that is to dominate it), which `lanes` (batch, head) pairs take in turn.
 
     The last and the first key that are seen come before all others. If there are too few rows, the others would never
     be planted: then half of the seeds shuffle the order. Every other set holds keys that its rows must not see, one of
@@ -159,7 +159,8 @@ def _make_loud(
     seed: int,
     above: float,
 ) -> None:
-    """Makes one of a few planted rows loud: the first that sees its planted key and has no similar third key."""
+    """Changes one planted row of q, in place, so that its scores overflow exp in fp32: one that sees its planted key
+    and has no similar third key. Tries LOUD_TRIES rows, and changes none if all fail."""
     rng, (heads, head_dim) = random.Random(f"loud row {seed}"), q.shape[2:]
     seen = [
         (lane, item)
@@ -181,10 +182,8 @@ def _make_loud(
 def _group_by_lane(
     seq_q: int, seq_kv: int, batch: int, heads: int, *, causal: bool, seed: int, window: int, slopes: Sequence[float]
 ) -> list[tuple[list[int], list[Plant]]]:
-    """Returns (lanes, their plan), also for plans without a lane; lane = batch index * heads + head.
-
-    With slopes every head has its own plans, from its own seed.
-    """
+    """Returns (lanes, the plants that these take), also for plants that no lane takes; lane = batch index * heads +
+    head. With ALiBi `slopes` every head has its own plants, from its own seed."""
     kinds = [(seed, 0, range(batch * heads))]
     if slopes:
         lanes = range(batch * heads)
@@ -198,7 +197,7 @@ def _group_by_lane(
 
 def plant_strangers(q: torch.Tensor, k: torch.Tensor, slices: Sequence[tuple[slice, slice]], *, seed: int) -> None:
     """Aligns a row of every packed sequence with the first key of the next one, and its first row with the last key of
-    the one before, in place: q (Tq, H, D), k (Tk, Hk, D), `slices` the rows and keys of every sequence.
+    the one before, in place. q is (Tq, H, D), k (Tk, Hk, D); `slices` are (rows, keys) of every sequence.
 
     A row that sees a key of another sequence then shows. These plants use one head each, and replace those of
     `plant_keys` there. With a single head there is none of the second kind; a single row of a single head is not
@@ -221,23 +220,26 @@ def plant_strangers(q: torch.Tensor, k: torch.Tensor, slices: Sequence[tuple[sli
 
 
 def target_score(keys_seen: int, head_dim: int) -> tuple[float, float]:
-    """Returns (t, c) of `plant_keys` without ALiBi or bias: a planted key's score, and its length / sqrt(D)."""
+    """Returns (t, c), without ALiBi or bias, for rows that see `keys_seen` keys: the score that gives a key most of the
+    weight, and the length of such a key / sqrt(D), at least 1."""
     above = math.log(keys_seen) + MARGIN
     return _compute_target(above, above, head_dim), _compute_stretch(above, head_dim)
 
 
 def _effective_dim(highest: float, head_dim: int) -> float:
-    """Returns c^2 D. t - t^2 / 2D = above needs D >= 2 * above; a quarter more keeps away from the double root."""
+    """Returns c^2 D, c being a planted key's length / sqrt(D): D, or more if `highest` is large. t - t^2 / 2D = above
+    needs D >= 2 * above; a quarter more keeps away from the double root."""
     return max(float(head_dim), 2.5 * highest)
 
 
 def _compute_stretch(highest: float, head_dim: int) -> float:
-    """Returns the length of a planted key in units of sqrt(D), for the highest of all scores."""
+    """Returns c, a planted key's length / sqrt(D), at least 1, for `highest`, the largest `above` of all plants."""
     return math.sqrt(_effective_dim(highest, head_dim) / head_dim)
 
 
 def _compute_target(above: float, highest: float, head_dim: int) -> float:
-    """Returns the score t of a planted key that is `above` + t^2 / 2 c^2 D."""
+    """Returns the score t = above + t^2 / (2 c^2 D) of a planted key, c sqrt(D) long; `above` is ln(keys seen) +
+    MARGIN."""
     effective = _effective_dim(highest, head_dim)
     return effective - math.sqrt(effective * effective - 2.0 * effective * above)
 
@@ -259,7 +261,7 @@ class _Mask:
 
     @property
     def rows(self) -> range:
-        """Rows that see a key."""
+        """Rows that see at least one key."""
         return range(max(0, -self.offset) if self.causal else 0, self.seq_q)
 
     @property
@@ -268,7 +270,7 @@ class _Mask:
         return max(0, self.offset - self.window + 1) if self.window else 0
 
     def rows_seeing(self, key: int) -> range:
-        """Returns the rows that see the key and are within the reach."""
+        """Returns the rows that see the key and are within `reach` keys of it."""
         own = key - self.offset
         first = max(0, own if self.causal else own - self.reach)
         return range(first, min(self.seq_q, own + self.reach + 1, own + (self.window or self.seq_kv + self.seq_q)))
@@ -279,8 +281,8 @@ class _Mask:
         return range(max(0, row + self.offset - self.window + 1) if self.window else 0, last + 1)
 
     def alibi_logsum(self, item: Plant, slope: float) -> float:
-        """Returns what ALiBi subtracts from the planted key's score, plus ln n. n is the sum of exp(-slope distance)
-        over the keys that the row sees."""
+        """Returns what ALiBi subtracts from the planted key's score, plus ln n; n is the sum of exp(-slope distance)
+        over the keys that the plant's row sees."""
         position = item.row + self.offset
         return slope * abs(position - item.key) + math.log(alibi_sum(slope, position, self.keys_seen(item.row)))
 
@@ -294,7 +296,7 @@ def _plans_of_side(
     lanes: int,
     rng: random.Random,
 ) -> list[list[Plant]]:
-    """Makes `count` plans that start at evenly spaced tasks: enough of them that every task gets a row.
+    """Returns `count` lists of plants that begin at evenly spaced tasks, so that together every task gets a row.
 
     seen     tasks of any row that sees the key
     side     tasks of one row, by kind
@@ -315,7 +317,7 @@ def _plans_of_side(
 
 
 def _one_of_each(kinds: list[list[Task]], avoid: Task, rng: random.Random) -> list[Task]:
-    """Chooses a task of each kind, on different rows if possible, and then, if possible, not on the row of `avoid`."""
+    """Returns a task of each kind, shuffled; if possible, on different rows and not on the row of `avoid`."""
     chosen: list[Task] = []
     for kind in sorted(filter(None, kinds), key=len):  # the one with the fewest rows has the first choice
         own = [task for task in kind if all(task[0] != other for other, _ in chosen)] or kind
@@ -325,17 +327,15 @@ def _one_of_each(kinds: list[list[Task]], avoid: Task, rng: random.Random) -> li
 
 
 def _list_seen_tasks(mask: _Mask) -> list[Task]:
-    """Returns (rows that see the key, key) for every edge of the keys, in order."""
+    """Returns (rows that see the key, key) for every key at an edge that some row sees, in the order of keys."""
     first = mask.first_key
     keys = set(list_edges(mask.seq_kv)) | {first + key for key in list_edges(mask.seq_kv - first)}
     return [(rows, key) for key in sorted(keys) if (rows := mask.rows_seeing(key))]
 
 
 def _list_pinned_tasks(mask: _Mask, beyond: int) -> list[list[Task]]:
-    """Returns (the one row, key) at edges of rows and keys, by kind: the last key seen and, with a window, the first.
-
-    With `beyond` 1 the keys are their neighbours, which the row does not see.
-    """
+    """Returns tasks (the one row, key) at edges of rows and keys, by kind: the last key that the row sees and, with a
+    window, the first. With `beyond` 1 the keys are the next ones outside, which the row does not see."""
     kinds = []
     limits = [(0, 1), (1 - mask.window, -1)] if mask.window else [(0, 1)]
     for limit, outwards in [(limit, outwards) for limit, outwards in limits if -limit < mask.reach]:
@@ -346,9 +346,10 @@ def _list_pinned_tasks(mask: _Mask, beyond: int) -> list[list[Task]]:
 
 
 def _place_tasks(tasks: list[Task], room: int, reserved: set[int], rng: random.Random) -> list[Plant]:
-    """Gives each task a free row of its range, in order, until the rows are used up; leaves out tasks without one.
+    """Gives each task (rows, key) a free one of its rows, in order; returns these plants. Tasks without a free row are
+    left out.
 
-    room       number of rows
+    room       number of rows; it stops when all are used
     reserved   rows that some task needs: others take them only if nothing else is free
     """
     used: set[int] = set()

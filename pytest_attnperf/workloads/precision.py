@@ -13,11 +13,9 @@ if TYPE_CHECKING:
 
 
 def reference_dtype(tensors: Tensors) -> torch.dtype:
-    """Returns fp64 on a CPU, and if an input already has 24 bits of mantissa; fp32 on a GPU for f16 and bf16.
-
-    fp32 has 13 bits more than f16, so its error is far below one rounding step of the output, and it takes a fraction
-    of the time of fp64 on a GPU.
-    """
+    """Returns the dtype in which to compute a reference for `tensors`: fp64 on a CPU, and if one is fp32 or fp64; else
+    fp32. fp32 has 13 bits more than f16, so its error is far below one rounding step of the output, and it takes a
+    fraction of the time of fp64 on a GPU."""
     import torch
 
     on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
@@ -27,8 +25,8 @@ def reference_dtype(tensors: Tensors) -> torch.dtype:
 
 @contextlib.contextmanager
 def without_autocast() -> Iterator[None]:
-    """Disables autocast that a fixture or a test has left on, except what is entered inside the block: it would round
-    the plain computation as it rounds the kernel."""
+    """Disables torch's autocast inside the block, which a fixture or a test may have left on: it would round the plain
+    computation as it rounds the kernel. Autocast that is entered inside the block works."""
     import torch
 
     with contextlib.ExitStack() as stack:
@@ -38,7 +36,7 @@ def without_autocast() -> Iterator[None]:
 
 
 def autocast_devices() -> list[str]:
-    """Returns device types for which autocast is on; empty if this torch cannot report it (before 2.4)."""
+    """Returns those of 'cpu' and 'cuda' for which autocast is on; [] if this torch cannot report it (before 2.4)."""
     import torch
 
     with contextlib.suppress(TypeError):
@@ -48,11 +46,9 @@ def autocast_devices() -> list[str]:
 
 @contextlib.contextmanager
 def full_fp32_matmul() -> Iterator[None]:
-    """Multiplies fp32 matrices in fp32, not TF32, inside the block, and then restores the process's setting.
-
-    torch 2.9 and later name the setting `torch.backends.cuda.matmul.fp32_precision` and refuse to mix it with the older
-    one, so the name depends on the torch version.
-    """
+    """Multiplies fp32 matrices in fp32, not TF32, inside the block, and then restores the process's setting. torch 2.9
+    and later name the setting `torch.backends.cuda.matmul.fp32_precision` and refuse to mix it with the older one, so
+    the name depends on the torch version."""
     import torch
 
     matmul = torch.backends.cuda.matmul

@@ -58,7 +58,7 @@ class SplitInputs:
 
     @property
     def added_terms(self) -> attention_math.Added:
-        """Terms added to the scaled scores."""
+        """ALiBi slopes and bias, the terms that are added to the scaled scores."""
         return attention_math.Added(self.slopes, self.bias)
 
 
@@ -169,7 +169,7 @@ class Prefill(FamilyWorkload):
 
     @property
     def non_finite_outputs(self) -> frozenset[str]:
-        """'lse' if some rows see no key."""
+        """{'lse'} if it is returned and some rows see no key, whose lse is -inf; else empty."""
         return frozenset({"lse"}) if self.lse and self.rows_without_keys else frozenset()
 
     @property
@@ -184,32 +184,28 @@ class Prefill(FamilyWorkload):
 
     @property
     def visible_pairs(self) -> int:
-        """(query, key) pairs of one head that the mask lets through.
-
-        Causal row i sees min(c, window) keys, c = i + 1 + Skv - Sq, or none where c is not positive. The sum over the
-        rows is the sum of min(c, window) over c = 1 ... Skv minus that over c = 1 ... Skv - Sq.
-        """
+        """Number of (query, key) pairs of one head and sequence that the mask lets through. Causal row i sees min(c,
+        window) keys, c = i + 1 + Skv - Sq, or none where c is not positive. The sum over the rows is the sum of min(c,
+        window) over c = 1 ... Skv minus that over c = 1 ... Skv - Sq."""
         if not self.causal:
             return self.seq_q * self.seq_kv
         return self._pairs_up_to(self.seq_kv) - self._pairs_up_to(max(0, self.seq_kv - self.seq_q))
 
     def _pairs_up_to(self, keys: int) -> int:
-        """Returns the sum of min(c, window) over c = 1 ... keys."""
+        """Returns the sum of min(c, window) over c = 1 ... `keys`: the pairs of the first `keys` positions."""
         growing = min(keys, self.window or keys)
         return growing * (growing + 1) // 2 + (keys - growing) * self.window
 
     @property
     def flops(self) -> float:
-        """2 D for q k^T and 2 Dv for the product with v per visible pair, head and batch; softmax not counted."""
+        """2 (head_dim + head_dim_v) per visible pair, head and batch, for q k^T and the product with v; softmax is not
+        counted."""
         return float(2 * (self.head_dim + self.head_dim_v) * self.visible_pairs * self.heads * self.batch)
 
     @property
     def bytes_min(self) -> float:
-        """q, k, v (and fp32 scales, slopes, bias) read once and out (and lse, fp32) written once.
-
-        Keys and values that no row sees, queries that see no key, and the bias of pairs that the mask hides need not
-        be read.
-        """
+        """q, k, v (and fp32 scales, slopes, bias) read once and out (and lse, fp32) written once. Keys and values that
+        no row sees, queries that see no key, and the bias of pairs that the mask hides need not be read."""
         out_rows = self.batch * self.seq_q * self.heads
         q_rows = self.batch * (self.seq_q - self.rows_without_keys) * self.heads
         keys = self.batch * self.keys_seen * self.kv_heads
@@ -228,7 +224,7 @@ class Prefill(FamilyWorkload):
         return ("k", "v") if self.int8 == "kv8" else ("q", "k", "v")
 
     def definition(self) -> dict[str, Any]:
-        """Returns the definition without `head_dim_v` where that equals `head_dim`."""
+        """Returns the fields and conventions that baselines store, without `head_dim_v` where it equals `head_dim`."""
         said = super().definition()
         if self.head_dim_v == self.head_dim:
             del said["head_dim_v"]
@@ -246,11 +242,9 @@ class Prefill(FamilyWorkload):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws (q, k, v) from N(0, 1) on `device`, quantised with their scales for an 8-bit dtype.
-
-        The ALiBi slopes, or a bias drawn from N(0, 1), follow. With `planted`, `planted_keys` changes rows of q, the
-        length of some keys, and some of the bias.
-        """
+        """Draws (q, k, v) from N(0, 1) on `device`, quantised with their scales for an 8-bit dtype. The ALiBi slopes,
+        or a bias drawn from N(0, 1), follow. With `planted`, rows of q, the length of some keys, and some of the bias
+        change so that single keys dominate."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -277,7 +271,7 @@ class Prefill(FamilyWorkload):
         return (*_store_inputs(q, k, v, self.dtype, self.scaled_names), *further)
 
     def split_inputs(self, inputs: Tensors) -> SplitInputs:
-        """Returns the same tensors by kind."""
+        """Returns `inputs`, in the order of `Prefill`, grouped: q, k and v, their scales, slopes, bias."""
         count = 3 + len(self.scaled_names)
         further = inputs[count:]
         return SplitInputs(
@@ -288,10 +282,8 @@ class Prefill(FamilyWorkload):
         )
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes in fp64 on a CPU and for f32 and tf32; else on a GPU in fp32 without TF32, see `attention_math`.
-
-        Chunked, so memory is bounded. 8-bit inputs are dequantised in that precision.
-        """
+        """Computes 'out' (and 'lse') in fp64 on a CPU and for f32 and tf32; else on a GPU in fp32 without TF32.
+        Chunked, so memory is bounded. 8-bit inputs are dequantised in that precision."""
         split = self.split_inputs(inputs)
         return attention_math.compute_reference(
             *split.qkv,
@@ -303,7 +295,7 @@ class Prefill(FamilyWorkload):
         )
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the same in the working dtype, with the roundings of `attention_math.plain_arithmetic`."""
+        """Computes 'out' (and 'lse') in the workload's dtype, rounded as `attention_math.plain_arithmetic` says."""
         split = self.split_inputs(inputs)
         how = attention_math.plain_arithmetic(self.dtype, self.int8)
         return attention_math.compute_plain(
@@ -318,10 +310,8 @@ class Prefill(FamilyWorkload):
 
 
 def _store_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scaled: Collection[str]) -> Tensors:
-    """Stores q, k and v in a workload's dtype, followed by the scales (1,) of those named in `scaled`, in this order.
-
-    For an 8-bit dtype, tensors that are not scaled are stored in OUT_DTYPES[dtype].
-    """
+    """Returns q, k and v stored in a workload's dtype, then the fp32 scales (1,) of those named in `scaled`, in this
+    order. For an 8-bit dtype, tensors that are not scaled are stored in OUT_DTYPES[dtype]."""
     import torch
 
     found, scales = [], []

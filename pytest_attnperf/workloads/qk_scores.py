@@ -50,7 +50,7 @@ class QkScores(ProductStage):
 
     @property
     def flops(self) -> float:
-        """2 D per pair; the scale is not counted."""
+        """2 head_dim per (query, key) pair of every head; the scale is not counted."""
         return float(2 * self.head_dim * self.pairs)
 
     @property
@@ -64,8 +64,8 @@ class QkScores(ProductStage):
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Draws (q, k) from N(0, 1). With `planted` every query and every key has one large dimension, at an edge of a
-        tile. Tokens take the edges in turn, in an order that the seed decides, so that each edge is large on both sides
-        of some pair."""
+        tile. Tokens take the edges in turn, in an order that the seed decides, so that each edge is large in both
+        tokens of some pair."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -79,11 +79,11 @@ class QkScores(ProductStage):
         return q.to(self.stored_as), k.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Uses fp64 on a CPU and for f32, fp32 without TF32 on a GPU for f16 and bf16; some heads at a time."""
+        """Computes 'scores' in fp64 (on a GPU for f16 and bf16: fp32 without TF32); some heads at a time."""
         return self._compute_scores(inputs, reference_dtype(inputs), reference_dtype(inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Multiplies and scales in the dtype, f32 without TF32, then converts to fp32."""
+        """Computes 'scores': multiplies and scales in the workload's dtype, f32 without TF32, then converts to fp32."""
         import torch
 
         return self._compute_scores(inputs, self.stored_as, torch.float32)
@@ -102,7 +102,8 @@ class QkScores(ProductStage):
 
 
 def _plant_dimensions(x: torch.Tensor, seed: int) -> None:
-    """Sets one dimension of every row of x (B, S, heads, D), in place; a pair with both set adds PLANTED_SCORE."""
+    """Sets one dimension, at an edge of a tile, in every row of x (B, S, heads, D), in place. A query and a key in
+    which the same one is set score PLANTED_SCORE by it."""
     import torch
 
     seq, head_dim = x.shape[1], x.shape[3]

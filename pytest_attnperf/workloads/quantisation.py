@@ -49,10 +49,8 @@ have no -0, whose byte is their only NaN. `torch.finfo(torch.float8_e5m2fnuz).ep
 
 def quantise(tensor: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns (stored, scale) of a finite floating-point tensor: `stored` in the format, scale fp32 of shape (1,).
-
     scale = largest magnitude / largest finite value of the format, or 1 for a tensor of zeros. The quotient is rounded
-    to nearest, ties to even. `dtype` is one of FORMATS. Raises WorkloadError for another one, and for NaN or Inf.
-    """
+    to nearest, ties to even. `dtype` is one of FORMATS. Raises WorkloadError for another one, and for NaN or Inf."""
     import torch
 
     if dtype not in FORMATS:
@@ -79,11 +77,9 @@ def dequantise(stored: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) ->
 
 
 def round_weights(weights: torch.Tensor, dtype: str) -> torch.Tensor:
-    """Rounds softmax weights exp(score - row max), fp32 in [0, 1], to the format; returns fp32.
-
-    fp8: a plain cast. FlashAttention-3 shifts them by 2^8 first, to lose fewer small ones (Max_offset in
-    hopper/softmax.h). int8: in steps of 1 / 127.
-    """
+    """Returns softmax weights exp(score - row max), fp32 in [0, 1], rounded to an 8-bit workload dtype or bf16, as fp32
+    again. fp8: a plain cast. FlashAttention-3 shifts them by 2^8 first, to lose fewer small ones (Max_offset in
+    hopper/softmax.h). int8: in steps of 1 / 127."""
     import torch
 
     if dtype == "i8":
@@ -93,11 +89,9 @@ def round_weights(weights: torch.Tensor, dtype: str) -> torch.Tensor:
 
 
 def round_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
-    """Rounds fp32 to 10 of its 23 mantissa bits, to nearest, ties to even; NaN and Inf are kept.
-
-    TF32 has the exponent of fp32 and the mantissa of fp16 (NVIDIA A100 whitepaper, 2020). Half of the last kept bit,
-    minus one where that bit is 0, is added to the bits as an integer: a carry correctly increases the exponent.
-    """
+    """Rounds fp32 to 10 of its 23 mantissa bits, to nearest, ties to even; NaN and Inf are kept. TF32 has the exponent
+    of fp32 and the mantissa of fp16 (NVIDIA A100 whitepaper, 2020). Half of the last kept bit, minus one where that bit
+    is 0, is added to the bits as an integer: a carry correctly increases the exponent."""
     import torch
 
     bits = tensor.view(torch.int32)

@@ -17,11 +17,10 @@ OUT = "out"
 
 
 def name_outputs(returned: Any, device: torch.device | str | None = None, *, keep_graph: bool = False) -> Outputs:
-    """Names the results of a call; leaves out None at any depth.
+    """Returns the results of a call by name; leaves out None at any depth.
 
     A tensor is 'out'; those of a tuple or list are 'out0', 'out1' ... by position; those of a dict, dataclass or named
     tuple have its keys or fields. Nested names are joined: 'state.k', 'state0'.
-
     Tensors are detached unless `keep_graph`: the same memory without the autograd graph. Python numbers become new
     tensors on `device`: float in torch's default dtype, int in int64, bool in bool. Anything else is returned
     unchanged, for the caller to reject.
@@ -31,11 +30,9 @@ def name_outputs(returned: Any, device: torch.device | str | None = None, *, kee
 
 
 def detach_tensor(value: Any) -> Any:
-    """Returns a tensor or parameter without its autograd graph, in the same memory; anything else unchanged.
-
-    A view returned by a custom autograd function cannot even be read once other code has written to its memory: torch
-    then fails to determine its gradient function. A detached tensor can.
-    """
+    """Returns a tensor or parameter without its autograd graph, in the same memory; anything else unchanged. A view
+    returned by a custom autograd function cannot even be read once other code has written to its memory: torch then
+    fails to determine its gradient function. A detached tensor can."""
     import torch
 
     if type(value) is torch.nn.Parameter or (type(value) is torch.Tensor and value.requires_grad):
@@ -44,11 +41,9 @@ def detach_tensor(value: Any) -> Any:
 
 
 def fields_of(value: Any) -> Mapping[str, Any] | None:
-    """Returns the parts of a dict, dataclass or named tuple by name; None if it has no named parts.
-
-    Stored values are read directly: a subclass could compute during access, which is not timed. Mappings of other kinds
-    return None for the same reason.
-    """
+    """Returns the parts of a dict, dataclass or named tuple by name; None if it has no named parts. Stored values are
+    read directly: a subclass could compute during access, which is not timed. Mappings of other kinds return None for
+    the same reason."""
     if isinstance(value, UserDict):
         value = value.data
     if isinstance(value, dict):
@@ -61,12 +56,17 @@ def fields_of(value: Any) -> Mapping[str, Any] | None:
 
 
 def elements_of(value: tuple[Any, ...] | list[Any]) -> Iterator[Any]:
-    """Iterates over the stored elements of a tuple or list, whatever a subclass does."""
+    """Iterates over the elements that a tuple or list stores, even if its class overrides iteration."""
     return tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value)
 
 
 def _name_tensors(name: str, within: str, value: Any, device: torch.device | str | None) -> Iterator[tuple[str, Any]]:
-    """Yields pairs of name and tensor. `within` is the name of the container of `value`, '' at the top."""
+    """Yields (name, tensor) for `value`, or for each of its parts at any depth; numbers become tensors, other objects
+    stay.
+
+    name     name of `value` if it is a tensor
+    within   name of the container that holds it, '' at the top
+    """
     import torch
 
     if value is None:

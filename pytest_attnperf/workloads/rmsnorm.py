@@ -47,11 +47,9 @@ class RmsNorm(RowProblem):
         return {"eps": EPS}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws x and residual from N(0, 1), weight from N(1, 1/5).
-
-        With `planted` one element of every row, at an edge of a tile, holds 0.8 of the sum of squares; and every fourth
-        row is so small that eps is as large as its mean square.
-        """
+        """Draws x and residual from N(0, 1), weight from N(1, 1/5). With `planted` one element of every row, at an edge
+        of a tile, holds 0.8 of the sum of squares; and every fourth row is so small that eps is as large as its mean
+        square."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -68,7 +66,7 @@ class RmsNorm(RowProblem):
         return tuple(tensor.to(dtype) for tensor in (x, *residual, weight))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; in chunks of rows."""
+        """Computes 'out' (and 'residual_out') in fp64 (on a GPU for f16 and bf16: fp32); in chunks of rows."""
         dtype = reference_dtype(inputs)
         x, *residual, weight = inputs
 
@@ -80,7 +78,7 @@ class RmsNorm(RowProblem):
         return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes as models do: the sum rounded to the dtype, its norm in fp32, rounded, times weight."""
+        """Computes the sum rounded to the dtype, its norm in fp32, rounded, times weight, as models do."""
         *_, weight = inputs
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:
@@ -92,7 +90,7 @@ class RmsNorm(RowProblem):
 
 
 def normalise_rows(x: torch.Tensor) -> torch.Tensor:
-    """Returns rows of x (R, C) over the root of their mean square plus eps, in the dtype of x."""
+    """Returns each row of x (R, C) divided by the root of (its mean square + EPS), in the dtype of x."""
     import torch
 
     return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + EPS)

@@ -67,7 +67,7 @@ class Rope(FamilyWorkload):
 
     @property
     def elements(self) -> int:
-        """Elements of q and k together."""
+        """Number of elements of q and k together."""
         return self.batch * self.seq * (self.heads + self.kv_heads) * self.head_dim
 
     @property
@@ -84,10 +84,8 @@ class Rope(FamilyWorkload):
         return {"pairs": "(2 i, 2 i + 1)" if self.interleaved else "(i, i + head_dim / 2)", "theta": THETA}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws q and k from N(0, 1), and makes tables of position * 10000^(-2 i / D).
-
-        Every element of an output depends on two elements of an input, so that a lost one shows without planting.
-        """
+        """Draws q and k from N(0, 1), and makes the tables cos and sin of position * 10000^(-2 i / D). `planted`
+        changes nothing: every element of an output depends on two of an input, so that a lost one shows anyway."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -103,7 +101,7 @@ class Rope(FamilyWorkload):
         return q, k, angle.cos().float(), angle.sin().float()
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; one sequence at a time."""
+        """Computes 'q' and 'k' in fp64 (on a GPU for f16 and bf16: fp32); one sequence at a time."""
         import torch
 
         q, k, cos, sin = inputs
@@ -116,7 +114,7 @@ class Rope(FamilyWorkload):
         return {"q": rotate_all(q), "k": rotate_all(k)}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes with the fp32 tables, so that products and sums are fp32, and rounds once."""
+        """Computes 'q' and 'k' with products and sums in fp32, as the tables are, and rounds once to the dtype."""
         import torch
 
         q, k, cos, sin = inputs
@@ -128,7 +126,7 @@ class Rope(FamilyWorkload):
 
 
 def require_pairs(family: str, head_dim: int) -> None:
-    """Raises WorkloadError for a head dimension that is odd or too large."""
+    """Raises WorkloadError for a head dimension that is odd (elements are rotated in pairs) or above HEAD_DIM_MAX."""
     if head_dim % 2 or head_dim > HEAD_DIM_MAX:
         raise WorkloadError(
             f"{family} workload: head_dim must be even, because elements are rotated in pairs, and at most "
@@ -137,7 +135,8 @@ def require_pairs(family: str, head_dim: int) -> None:
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    """Rotates x (..., S, H, D) by cos and sin (S, D / 2), in torch's common dtype of the three."""
+    """Returns x (..., S, H, D) with each pair of elements rotated by cos and sin (S, D / 2), in torch's common dtype of
+    the three. Pairs are (2 i, 2 i + 1) if `interleaved`, else (i, i + D / 2)."""
     import torch
 
     cos, sin = cos[:, None, :], sin[:, None, :]  # (S, 1, D / 2)

@@ -29,7 +29,7 @@ SMALLEST_TILE = 16
 
 
 def make_grammar(family: str, flags: tuple[str, ...] = ()) -> Grammar:
-    """Returns the grammar of a family over rows: r rows, c columns, a dtype and flags."""
+    """Returns the fields of ids of a family over rows: r (rows), c (columns), a dtype and `flags`."""
     return Grammar(
         family=family,
         numbers={"r": "rows", "c": "columns"},
@@ -71,7 +71,7 @@ class RowProblem(FamilyWorkload):
 
     @property
     def elements(self) -> int:
-        """R * C."""
+        """R C, the number of elements of x."""
         return self.rows * self.columns
 
 
@@ -87,7 +87,8 @@ def list_edges(columns: int) -> list[int]:
 
 
 def planted_columns(rows: int, columns: int, seed: int) -> list[int]:
-    """Returns the planted column of each row: the last one and the other edges, in an order that the seed decides."""
+    """Returns for each row the column that gets a large element: the last one and other tile edges in turn, in an order
+    that the seed decides."""
     *others, last = list_edges(columns)
     random.Random(seed).shuffle(others)
     order = [last, *others]
@@ -96,7 +97,7 @@ def planted_columns(rows: int, columns: int, seed: int) -> list[int]:
 
 
 def plant_columns(x: torch.Tensor, value: float, seed: int) -> None:
-    """Sets the planted column of every row of x (R, C) to `value`, in place."""
+    """Sets one element of every row of x (R, C), at the column from `planted_columns`, to `value`, in place."""
     import torch
 
     rows, columns = x.shape
@@ -105,14 +106,16 @@ def plant_columns(x: torch.Tensor, value: float, seed: int) -> None:
 
 
 def row_numbers(x: torch.Tensor, seed: int) -> torch.Tensor:
-    """Returns (R, 1) int64 on the device of x (R, C): row plus seed, by which kinds of rows alternate."""
+    """Returns (R, 1) int64 on the device of x (R, C): row number plus seed, so that rows of different kinds alternate
+    and differ by seed."""
     import torch
 
     return torch.arange(x.shape[0], device=x.device)[:, None] + seed
 
 
 def compute_in_chunks(compute: Callable[..., Outputs], x: torch.Tensor, others: Tensors) -> Outputs:
-    """Calls `compute(rows of x, rows of each of others)` for chunks of rows, to bound memory, and joins the outputs."""
+    """Calls `compute(rows of x, rows of each of others)` for chunks of rows, to bound memory; returns its outputs,
+    joined along rows, by name."""
     import torch
 
     parts = [compute(*held) for held in _iterate_chunks((x, *others))]

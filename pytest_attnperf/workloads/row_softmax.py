@@ -45,7 +45,7 @@ class RowSoftmax(AttentionStage):
 
     @property
     def visible_pairs(self) -> int:
-        """Pairs whose score is not -inf, of all heads of all sequences."""
+        """Number of pairs whose score is not -inf, over all heads of all sequences."""
         return self.causal_pairs if self.causal else self.pairs
 
     @property
@@ -63,15 +63,15 @@ class RowSoftmax(AttentionStage):
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Draws (scores,) from N(0, 1). With `planted` one key of every row that sees any holds 0.8 of the weight: the
-        last one it sees, or one at an edge of a tile. Rows are also shifted by 100, 0 and -100 in turn, see
-        `softmax.SHIFT`."""
+        last one it sees, or one at an edge of a tile. Rows are also shifted by 100, 0 and -100 in turn, beyond what exp
+        holds in fp32."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
         return (draw_scores(self, generator, seed, causal=self.causal, planted=planted),)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes in fp64 on a CPU and for f32, on a GPU in fp32 for 16-bit weights; one sequence at a time."""
+        """Computes 'weights' in fp64 (on a GPU for 16-bit weights: fp32); one sequence at a time."""
         import torch
 
         wide = inputs[0].device.type == "cpu" or self.dtype == "f32"
@@ -82,14 +82,15 @@ class RowSoftmax(AttentionStage):
         return {"weights": weights}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes torch.softmax in fp32, the dtype of scores, and rounds once."""
+        """Computes 'weights' by torch.softmax in fp32, the dtype of scores, and rounds once to the workload's dtype."""
         return {"weights": compute_plain_weights(self, inputs[0], causal=self.causal)}
 
 
 def draw_scores(
     stage: AttentionStage, generator: torch.Generator, seed: int, *, causal: bool, planted: bool
 ) -> torch.Tensor:
-    """Draws scores (B, H, Sq, Skv) in fp32, as `RowSoftmax.make_inputs` describes, for any stage of that shape."""
+    """Draws scores (B, H, Sq, Skv) in fp32 from N(0, 1) for any stage of that shape; with `causal`, hidden ones are
+    -inf. With `planted`, one key holds 0.8 of each row's weight."""
     import torch
 
     shape = (stage.batch, stage.heads, stage.seq_q, stage.seq_kv)
@@ -102,7 +103,7 @@ def draw_scores(
 
 
 def compute_plain_weights(stage: AttentionStage, scores: torch.Tensor, *, causal: bool) -> torch.Tensor:
-    """Computes torch.softmax of fp32 scores (B, H, Sq, Skv), rounded to the stage's dtype; rows without keys get 0."""
+    """Returns softmax of fp32 scores (B, H, Sq, Skv) in the stage's dtype; causal rows that see no key are 0."""
     import torch
 
     return _compute_by_sequence(stage, scores, stage.stored_as, causal, lambda part: torch.softmax(part, dim=-1))
@@ -126,10 +127,9 @@ def _compute_by_sequence(
 
 
 def _plant_scores(stage: AttentionStage, scores: torch.Tensor, seed: int, causal: bool) -> None:
-    """Plants in place: rows take the last key they see and the edges before it in turn; the seed decides the first.
-
-    Under a causal mask every other row takes the last key it sees, because few rows see the last keys of all.
-    """
+    """Raises one score of each row, in place, to 0.8 of the weight: of the last key it sees, or of an edge before it,
+    in turn. Under a causal mask every other row takes the last key it sees, because few rows see the last keys of all.
+    Rows are then shifted by SHIFT, 0 and -SHIFT in turn."""
     import torch
 
     rows = torch.arange(stage.batch * stage.heads * stage.seq_q, device=scores.device)

@@ -29,10 +29,8 @@ _LENGTHS = {"q": "seqs_q", "kv": "seqs_kv"}
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
-    """Parses `8x512_63` -> eight times 512, then 63, in that order.
-
-    Raises WorkloadError for another form, for a length or a count of zero, and for more than SEQUENCES_MAX sequences.
-    """
+    """Returns the lengths in a text: `8x512_63` is eight times 512, then 63, in that order. Raises WorkloadError for
+    another form, for a length or a count of zero, and for more than SEQUENCES_MAX sequences."""
     if not re.fullmatch(PATTERN, text):
         raise WorkloadError(
             f"sequence lengths {text!r} are malformed; write positive lengths joined by '_', each with an optional "
@@ -63,7 +61,7 @@ def make_grammar(
     further: Mapping[str, str] | None = None,
     unsaid: tuple[str, ...] = (),
 ) -> Grammar:
-    """Returns the grammar for packed sequences: q, kv, h, hk, d, further numbers that may be 0, a dtype and flags."""
+    """Returns the fields of ids of packed sequences: q, kv, h, hk, d, `further` ones that may be 0, dtype, `flags`."""
     numbers = {"h": "heads", "hk": "kv_heads", "d": "head_dim"}
     return Grammar(
         family=family,
@@ -127,27 +125,28 @@ class PackedSequences(FamilyWorkload):
 
     @property
     def max_q(self) -> int:
-        """Queries of the longest sequence."""
+        """Number of queries of the longest sequence."""
         return max(self.seqs_q)
 
     @property
     def max_kv(self) -> int:
-        """Keys of the longest sequence."""
+        """Number of keys of the longest sequence."""
         return max(self.seqs_kv)
 
     def definition(self) -> dict[str, Any]:
-        """Returns the definition of `FamilyWorkload`, with lengths as text."""
+        """Returns the fields and conventions that baselines store, with sequence lengths as text, e.g. '8x512_63'."""
         texts = {name: format_lengths(getattr(self, name)) for name in _LENGTHS.values()}
         return super().definition() | texts
 
     def iterate_slices(self) -> Iterator[tuple[slice, slice]]:
-        """Yields (rows of q, rows of k) of every sequence."""
+        """Yields (its rows of the packed q, its rows of the packed k) as slices for every sequence, in order."""
         ends = (itertools.pairwise(list_offsets(lengths)) for lengths in (self.seqs_q, self.seqs_kv))
         for rows, keys in zip(*ends, strict=True):
             yield slice(*rows), slice(*keys)
 
     def _make_offsets(self, device: str) -> Iterator[torch.Tensor]:
-        """Makes cu_seqlens_q and cu_seqlens_k."""
+        """Yields cu_seqlens_q, then cu_seqlens_k: where each sequence begins in the packed rows and where the last
+        ends, (B + 1,) int32."""
         import torch
 
         for lengths in (self.seqs_q, self.seqs_kv):
@@ -155,5 +154,5 @@ class PackedSequences(FamilyWorkload):
 
 
 def list_offsets(lengths: Sequence[int]) -> list[int]:
-    """Returns where every sequence begins, and where the last one ends."""
+    """Returns where every packed sequence begins, from 0, and, as the last number, where the last one ends."""
     return [0, *itertools.accumulate(lengths)]

@@ -56,14 +56,14 @@ class Softmax(RowProblem):
         return (x.to(self.stored_as),)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; in chunks of rows."""
+        """Computes 'out' in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; in chunks of rows."""
         import torch
 
         dtype = reference_dtype(inputs)
         return row_shape.compute_in_chunks(lambda x: {"out": torch.softmax(x.to(dtype), dim=-1)}, inputs[0], ())
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes torch.softmax in the working dtype, which sums in fp32 and rounds once."""
+        """Computes 'out' by torch.softmax in the workload's dtype, which sums in fp32 and rounds once."""
         import torch
 
         return {"out": torch.softmax(inputs[0], dim=-1)}

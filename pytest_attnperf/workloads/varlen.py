@@ -61,11 +61,11 @@ class Varlen(PackedSequences):
 
     @property
     def non_finite_outputs(self) -> frozenset[str]:
-        """'lse' if some rows see no key."""
+        """{'lse'} if it is returned and some rows see no key, whose lse is -inf; else empty."""
         return frozenset({"lse"}) if self.lse and self.rows_without_keys else frozenset()
 
     def make_sequence(self, number: int) -> Prefill:
-        """Returns one sequence as a dense problem of batch 1."""
+        """Returns sequence `number` alone, as a dense problem of batch 1."""
         names = ("heads", "head_dim", "kv_heads", "dtype", "causal", "lse", "window", "alibi")
         fields = {name: getattr(self, name) for name in names}
         return Prefill(batch=1, seq_q=self.seqs_q[number], seq_kv=self.seqs_kv[number], **fields)
@@ -82,17 +82,17 @@ class Varlen(PackedSequences):
 
     @property
     def visible_pairs(self) -> int:
-        """(query, key) pairs of one head, of all sequences, that the mask lets through."""
+        """Number of (query, key) pairs of one head that the masks let through, over all sequences."""
         return sum(one.visible_pairs for one in self.sequences)
 
     @property
     def flops(self) -> float:
-        """4 D per visible pair and head, as in `Prefill`."""
+        """4 head_dim per visible (query, key) pair and head, over all sequences, as in `Prefill`."""
         return float(4 * self.head_dim * self.visible_pairs * self.heads)
 
     @property
     def bytes_min(self) -> float:
-        """The sum over sequences, see `Prefill`, plus both offsets (int32); the slopes count once."""
+        """The sum of `Prefill.bytes_min` over the sequences, plus both offsets (int32); the slopes count once."""
         slopes = (self.batch - 1) * self.heads * _SLOPE_BYTES if self.alibi else 0
         return sum(one.bytes_min for one in self.sequences) - slopes + 2 * (self.batch + 1) * OFFSET_BYTES
 
@@ -104,11 +104,9 @@ class Varlen(PackedSequences):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes (q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) on `device`, the first three drawn from N(0, 1).
-
-        With `planted`, `planted_keys` plants keys in every sequence, each with its own seed, and aligns rows with keys
-        of neighbouring sequences.
-        """
+        """Makes (q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) on `device`, the first three drawn from N(0, 1). With
+        `planted`, single keys are made to dominate rows in every sequence, each with its own seed, and some rows are
+        aligned with keys of neighbouring sequences, which they must not see."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -129,11 +127,11 @@ class Varlen(PackedSequences):
         return (*(tensor.to(self.stored_as) for tensor in (q, k, v)), *self._make_offsets(device), *further)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes every sequence alone by `Prefill.reference`: fp64 on a CPU and for f32 and tf32, else fp32."""
+        """Computes 'out' (and 'lse') of each sequence alone: in fp64 on a CPU and for f32 and tf32, else fp32."""
         return self._compute_by_sequence(inputs, Prefill.reference)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes every sequence alone by `Prefill.plain`, in the working dtype."""
+        """Computes 'out' (and 'lse') of every sequence alone by `Prefill.plain`, in the workload's dtype."""
         return self._compute_by_sequence(inputs, Prefill.plain)
 
     def _compute_by_sequence(self, inputs: Tensors, compute: Callable[[Prefill, Tensors], Outputs]) -> Outputs:

@@ -58,7 +58,7 @@ class VarlenBackward(PackedSequences):
 
     @property
     def sequences(self) -> tuple[Backward | None, ...]:
-        """Every sequence as a dense problem of batch 1; None for a single key, which `Backward` does not allow."""
+        """Every sequence alone, with batch 1; None for one with a single key, which `Backward` does not allow."""
         fields = {name: getattr(self, name) for name in ("heads", "head_dim", "kv_heads", "dtype", "causal")}
         return tuple(
             Backward(batch=1, seq_q=seq_q, seq_kv=seq_kv, **fields) if seq_kv > 1 else None
@@ -67,14 +67,14 @@ class VarlenBackward(PackedSequences):
 
     @property
     def visible_pairs(self) -> int:
-        """(query, key) pairs of one head, of all sequences, that the mask lets through."""
+        """Number of (query, key) pairs of one head that the masks let through, over all sequences."""
         # The last row of a sequence sees its single key, and where there is no mask the others do too.
         alone = (1 if self.causal else seq_q for seq_q in self.seqs_q)
         return sum(one.visible_pairs if one else pairs for one, pairs in zip(self.sequences, alone, strict=True))
 
     @property
     def flops(self) -> float:
-        """10 D per visible pair and head, as in `Backward`."""
+        """10 head_dim per visible (query, key) pair and head, over all sequences, as in `Backward`."""
         return float(10 * self.head_dim * self.visible_pairs * self.heads)
 
     @property
@@ -88,11 +88,9 @@ class VarlenBackward(PackedSequences):
         return {"scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes (q, k, v, dout, out, lse, cu_seqlens_q, cu_seqlens_k) on `device`: the first four from N(0, 1).
-
-        out and lse come from the exact forward pass. With `planted`, `planted_keys` plants keys in every sequence, each
-        with its own seed.
-        """
+        """Makes (q, k, v, dout, out, lse, cu_seqlens_q, cu_seqlens_k) on `device`: the first four from N(0, 1). out and
+        lse come from the exact forward pass. With `planted`, single keys are made to dominate rows in every sequence,
+        each with its own seed."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -120,7 +118,7 @@ class VarlenBackward(PackedSequences):
         return q, k, v, dout, out, lse
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Uses q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
+        """Computes dq, dk and dv from q, k, v and dout alone: in fp64 (on a GPU for f16 and bf16: fp32)."""
         q, k, v, dout, *_ = inputs
         return self._join_gradients(
             attention_gradients.compute_reference(
@@ -130,11 +128,11 @@ class VarlenBackward(PackedSequences):
         )
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the same in the working dtype, rounded where autograd of eager attention rounds."""
+        """Computes dq, dk and dv in the workload's dtype, rounded where autograd of eager attention rounds."""
         return self._compute_plain(inputs, wide_dp=False)
 
     def plain_otherwise(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """Computes the same, rounded where kernels round; empty for f32, where nothing is rounded in between."""
+        """Computes dq, dk and dv with dP left unrounded, as kernels do; () for f32, where nothing is rounded."""
         return () if self.dtype == "f32" else (self._compute_plain(inputs, wide_dp=True),)
 
     def _compute_plain(self, inputs: Tensors, *, wide_dp: bool) -> Outputs:
@@ -150,7 +148,7 @@ class VarlenBackward(PackedSequences):
 
     @staticmethod
     def _join_gradients(of_sequences: Iterator[Outputs]) -> Outputs:
-        """Joins the gradients of batches of one, end to end."""
+        """Joins the gradients of the sequences, each of batch 1, end to end along the rows; returns them by name."""
         import torch
 
         found = list(of_sequences)

@@ -31,12 +31,12 @@ class WeightedValues(ProductStage):
 
     @property
     def visible_pairs(self) -> int:
-        """Pairs whose weight may differ from 0, of all heads of all sequences."""
+        """Number of (query, key) pairs whose weight may differ from 0, over all heads of all sequences."""
         return self.causal_pairs if self.causal else self.pairs
 
     @property
     def flops(self) -> float:
-        """2 D per visible pair."""
+        """2 head_dim per visible (query, key) pair of every head."""
         return float(2 * self.head_dim * self.visible_pairs)
 
     @property
@@ -60,11 +60,11 @@ class WeightedValues(ProductStage):
         return weights, v.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Uses fp64 on a CPU and for f32, fp32 without TF32 on a GPU for f16 and bf16; some heads at a time."""
+        """Computes 'out' in fp64 (on a GPU for f16 and bf16: fp32 without TF32); some heads at a time."""
         return self._compute_out(inputs, reference_dtype(inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Multiplies in the dtype, f32 without TF32."""
+        """Computes 'out' by products in the workload's dtype, f32 without TF32."""
         return self._compute_out(inputs, self.stored_as)
 
     def _compute_out(self, inputs: Tensors, dtype: torch.dtype) -> Outputs:

@@ -115,4 +115,6 @@ def test_a_budget_of_zero_is_said() -> None:
 
 def test_comparing_nothing_is_a_problem() -> None:
     """Figures over no elements prove nothing."""
-    assert list_problems([replace(RIGHT, elements=0)]) == ("timed inputs: 'out' has no elements: nothing was compared",)
+    assert list_problems([replace(RIGHT, elements=0)]) == (
+        "timed inputs: 'out' has no elements: nothing was compared; use inputs that give some",
+    )

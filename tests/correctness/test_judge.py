@@ -110,7 +110,10 @@ def test_the_judges_own_memory_is_no_result(make_judge: MakeJudge, references: R
     judge, prepared = make_judge(workload, thief)
     for _ in range(2):
         problems = judge.check_call("check", prepared.run, seed=1, planted=False).problems
-        assert "check: output 'out' is the judge's own memory, not a result" in problems
+        assert (
+            "check: output 'out' is the judge's own memory, not a result; return memory that the call has written"
+            in problems
+        )
     inputs = workload.make_inputs(1, "cpu", planted=False)
     assert not torch.allclose(prepared.run(), workload.reference(inputs)["out"], rtol=0.5)
     kept = references.compute_expected(workload, inputs, seed=1, planted=False).reference["out"]

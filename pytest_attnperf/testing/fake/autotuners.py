@@ -16,7 +16,7 @@ import pytest
 
 
 def tuned(x: Any, size: int) -> None:
-    """Stands for a kernel; never runs."""
+    """Stands for the function of a compiled kernel; tests never call it."""
 
 
 class NotedFunction:
@@ -27,17 +27,15 @@ class NotedFunction:
         self.runs: list[dict[str, Any]] = []
 
     def run(self, *args: Any, **kwargs: Any) -> None:
-        """Records the options and launches nothing."""
+        """Appends the keyword arguments to `runs`; launches nothing."""
         self.runs.append(kwargs)
 
 
 @pytest.fixture
 def triton_tuner() -> Callable[..., Any]:
-    """Makes one of the installed Triton's autotuners, which finds the smaller block faster unless given another
-    `faster`.
-
-    It has two configurations of BLOCK and num_warps, 16 and 4, or 32 and 8; `run(x, size)` tunes again for each size.
-    """
+    """Returns a function that makes an autotuner of the installed Triton; it times the configuration with BLOCK =
+    `faster` (16 by default) as the faster one. It has two configurations of BLOCK and num_warps, 16 and 4, or 32 and 8;
+    `run(x, size)` tunes again for each size."""
     pytest.importorskip("triton")
     from triton.runtime.autotuner import Autotuner, Config
 
@@ -67,7 +65,7 @@ class FakeCachingAutotuner:
         self._cached_launcher: Any = None
 
     def precompile(self) -> None:
-        """Compiles every configuration."""
+        """Adds a launcher for every configuration (XBLOCK in `blocks`) to `launchers`."""
         for block in self.blocks:
             config = SimpleNamespace(kwargs={"XBLOCK": block}, num_warps=4, num_stages=1)
             self.launchers.append(self._precompile_config(config).make_launcher())
@@ -80,11 +78,12 @@ class FakeCachingAutotuner:
         return SimpleNamespace(make_launcher=lambda: launcher)
 
     def bench(self, launcher: Any, *args: Any) -> float:
-        """Returns a time by which the first configuration is the fastest."""
+        """Returns the launcher's position in `launchers` as its time, so that the first configuration is the
+        fastest."""
         return float(self.launchers.index(launcher))
 
     def run(self, *args: Any, stream: int = 0) -> None:
-        """Tunes where more than one configuration is left, then launches."""
+        """Keeps the fastest launcher only, if there are several, and appends its configuration to `launched`."""
         if not self.launchers:
             self.precompile()
         if len(self.launchers) > 1:
@@ -94,7 +93,7 @@ class FakeCachingAutotuner:
 
 @pytest.fixture
 def inductor_tuner(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
-    """Replaces Inductor's CachingAutotuner by a fake class and returns that."""
+    """Replaces torch's module of Inductor autotuners for the test, and returns its fake CachingAutotuner."""
     own = type("CachingAutotuner", (), dict(vars(FakeCachingAutotuner)))
     module: Any = ModuleType("torch._inductor.runtime.triton_heuristics")
     module.CachingAutotuner = own
@@ -104,7 +103,8 @@ def inductor_tuner(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
 
 @pytest.fixture
 def padding(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Replaces Inductor's pad_mm: its `_should_pad` returns False; `ask(left sizes, right sizes)` calls it."""
+    """Replaces Inductor's module pad_mm for the test and returns it: `_should_pad` returns False; `ask(left sizes,
+    right sizes)` calls it."""
     module: Any = ModuleType("torch._inductor.fx_passes.pad_mm")
     module._should_pad = lambda match, left, right, operator, further=None: False
 

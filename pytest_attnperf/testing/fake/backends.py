@@ -39,13 +39,14 @@ class FakeBackend(Backend[Workload]):
     pin: tuple[tuple[str, str], ...] = ()
 
     def replay_config(self, config: Mapping[str, str]) -> FakeBackend:
-        """Returns the same backend with a configuration. Raises UsageError for one with {'refuse': why}."""
+        """Returns this backend with `config` as its `pin`, sorted by key. Raises UsageError if it holds 'refuse', with
+        that text as the reason."""
         if "refuse" in config:
             raise UsageError(f"{self.name} cannot replay the stored configuration: {config['refuse']}")
         return replace(self, pin=tuple(sorted(config.items())))
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Raises AssertionError: the fake subject never prepares a backend."""
+        """Raises AssertionError: the fake device runs a script and never prepares a backend."""
         raise AssertionError("a fake backend is never prepared")
 
 
@@ -59,7 +60,8 @@ class FakeTunableBackend(FakeBackend):
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """Returns the scripted space."""
+        """Returns the values and the default of the scripted `space`. Raises UsageError with the text of its 'refuse',
+        if any."""
         if "refuse" in self.space:
             raise UsageError(str(self.space["refuse"]))
         values = {name: tuple(tried) for name, tried in self.space["values"].items()}
@@ -68,17 +70,17 @@ class FakeTunableBackend(FakeBackend):
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns whether the script lets the rule serve this workload."""
+        """Returns whether the script's 'serves' lists this workload; True if it has no such list."""
         return workload.id in self.space.get("serves", [workload.id])
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Returns the candidate's values as text."""
+        """Returns the candidate's parameters with their values as text, e.g. {'BLOCK_M': '64'}."""
         return {name: str(value) for name, value in candidate.values.items()}
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns no builds: nothing is compiled."""
+        """Returns (), because a fake candidate compiles no kernel."""
         return ()
 
     def tuned_files(
@@ -91,7 +93,8 @@ class FakeTunableBackend(FakeBackend):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """Returns one file with the winner."""
+        """Returns one file, configs/<kernel>/<arch>.json, with the winner's values, `source` and `when` as JSON;
+        nothing is written."""
         text = json.dumps({"config": dict(winner.values), "source": source, "when": dict(when or {})})
         return (TunedFile(f"configs/{space.kernel}/{arch}.json", text, "the only rule changed"),)
 
@@ -122,7 +125,8 @@ FOLDER = Path(".attnperf") / "measuring"
 
 
 def break_process(fault: str) -> None:
-    """Breaks this process by `fault`, inside a launch of `KERNEL`. Does nothing for a name that is not in `FAULTS`."""
+    """Breaks this process by `fault`: exits, hangs, or raises, mostly inside a launch of `KERNEL`. Does nothing for a
+    name that is not in `FAULTS`."""
     if fault == "oom":
         raise CaseFailedError("out of memory: tried to allocate 8.00 GiB", out_of_memory=True)
     if fault == "unsupported":
@@ -153,18 +157,17 @@ def _raise_fault(fault: str) -> None:
 
 
 def hang_in_c() -> None:
-    """Waits in C with the interpreter's lock held and signals ignored, like a driver call that does not return."""
+    """Sleeps for an hour in C with the interpreter's lock held and signals ignored, like a driver call that does not
+    return."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     ctypes.PyDLL(None).sleep(LONG_SECONDS)
 
 
 def take_block_time(script: Mapping[str, Any], folder: Path = FOLDER) -> float:
-    """Sleeps for the script's `block_s` seconds and returns the factor by which a block is slower.
-
-    1 + `interference` where another process of this folder measured meanwhile, else 1. A script with neither takes no
-    time and touches no file.
-    """
+    """Sleeps for the script's `block_s` seconds and returns the factor by which a timed block is slower. The factor is
+    1 + `interference` where another process measured with this folder meanwhile, else 1. A script with neither takes no
+    time and touches no file."""
     seconds, cost = float(script.get("block_s", 0.0)), float(script.get("interference", 0.0))
     if not cost:
         time.sleep(seconds)

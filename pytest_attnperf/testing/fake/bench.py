@@ -27,7 +27,7 @@ class FakeClock:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Returns the seconds since it was made."""
+        """Returns `now`, in seconds, which only tests and trials advance."""
         return self.now
 
 
@@ -68,7 +68,8 @@ class FakeBench:
         self._in_process: dict[int, int] = {}
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """Returns one scripted trial."""
+        """Records a call and returns the trial: a scripted time in microseconds, or the scripted failure as text.
+        Raises WorkerError after `dies_after` trials."""
         with self._guard:
             if self.interrupt is not None:
                 self.interrupt(len(self.calls))

@@ -97,34 +97,36 @@ class FakeSubject:
 
     @property
     def fault(self) -> str:
-        """The scripted fault; '' when there is none."""
+        """The name of the scripted fault; '' if the script has none for this case."""
         return str(self.script.get("fault", ""))
 
     def unsupported_reasons(self) -> list[str]:
-        """Returns the scripted reasons."""
+        """Returns the script's list 'supported', the reasons why the case cannot run; [] by default."""
         return list(self.script.get("supported", []))
 
     def prepare(self) -> None:
-        """Raises the scripted fault of building, if any."""
+        """Stands for building the backend: does nothing, or raises or breaks the process by the scripted fault."""
         if self.fault == "prepare":
             raise RuntimeError("scripted compile error in kernel fake_kernel.cu:7")
         self._break_on("open")
 
     def _break_on(self, operation: str) -> None:
-        """Breaks in the scripted operation; by default faults of building occur in 'open', others in 'check'."""
+        """Breaks this process by the scripted fault if it is due in `operation`: the script's 'fault_at', or by default
+        'open' for faults of building and 'check' for others."""
         if operation == self.script.get("fault_at", "open" if self.fault in fake_faults.IN_BUILDING else "check"):
             fake_faults.break_process(self.fault)
 
     def list_kernel_objects(self) -> tuple[KernelObject, ...]:
-        """Returns the scripted kernels."""
+        """Returns the script's 'loaded' as kernels; () by default."""
         return tuple(KernelObject(**kernel) for kernel in self.script.get("loaded", ()))
 
     def not_timed_reason(self) -> str:
-        """Returns the scripted reason."""
+        """Returns the script's 'not_timed', why this case is checked but not timed; '' by default."""
         return str(self.script.get("not_timed", ""))
 
     def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
-        """Returns a report with the scripted errors, or raises the scripted fault."""
+        """Returns a report with the scripted error, which decides whether the case may be timed, or breaks by the
+        scripted fault. With `repeats`, it says whether results are bit-equal."""
         self._break_on("check")
         wrong = {"wrong": self.script.get("error_ratio", 40.0), "nan": 0.0, "nothing": 0.0}.get(self.fault)
         report = _make_report("check", self.fault, 0.4 if wrong is None else float(wrong))
@@ -138,7 +140,8 @@ class FakeSubject:
         return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)))
 
     def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
-        """Returns scripted times with the process's bias and a small spread between blocks."""
+        """Returns at most 9 block times in microseconds per call: the scripted time with this process's bias and a
+        small spread. Raises NotProvenRightError if no check has passed."""
         self._require_proven("blocks")
         self._break_on("block")
         if self.fault == "replay":
@@ -153,7 +156,8 @@ class FakeSubject:
         return Samples(times, calls, self.timer, settings=settings)
 
     def _require_proven(self, what: str) -> None:
-        """Raises NotProvenRightError before a passing check, and once a profiler has run; `what` is asked for."""
+        """Raises NotProvenRightError if no check has passed in this process, or a profiler was used; `what` names what
+        was to be measured."""
         if self.profiled:
             raise NotProvenRightError(f"{what} may not be measured: a profiler has been used in this process")
         if not self.checked:
@@ -163,11 +167,12 @@ class FakeSubject:
 
     @property
     def timer(self) -> str:
-        """The scripted timer."""
+        """Name of the timer that the case uses: the script's 'timer', 'host' by default."""
         return str(self.script.get("timer", "host"))
 
     def prepare_turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
-        """Returns the scripted plan, with 2 `places` of inputs by default."""
+        """Returns the plan for timing the case in turns with another side: timer, call time, calls per block, and
+        places of inputs (2 by default). Raises NotProvenRightError if no check has passed."""
         self._require_proven("turns")
         if self.fault == "replay":
             raise FakeTimedWrongError("eager right, replay wrong", _make_report("replay", "wrong", 40.0))
@@ -176,7 +181,8 @@ class FakeSubject:
         return TurnPlan(self.timer, "hot", places, call_us, max(1, int(block_us / call_us)), settings=settings)
 
     def measure_turn(self, place: int) -> Turn:
-        """Returns one scripted block with the process's bias and a small spread."""
+        """Returns one block time in microseconds per call: the scripted time with this process's bias, a small spread,
+        and interference."""
         self.taken += 1
         self._break_on("turn")
         spread = random.Random(f"{self.seeds[0]}-{place}-{self.taken}-{self.bias}")
@@ -184,13 +190,15 @@ class FakeSubject:
         return Turn(centre * (1 + spread.gauss(0, float(self.script.get("block_sd", 0.001)))))
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Returns times with the scripted slowdown when inputs change."""
+        """Returns the time with unchanged inputs, and the time with changing ones: longer by the factor 'remembers' of
+        the script."""
         same_us = float(self.script["time_us"]) * self.bias
         rotating_us = same_us * float(self.script.get("remembers", 1.0))
         return Rotation(same_us, rotating_us, 1.0, float(self.script.get("turn_noise_us", 0.0)))
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Returns one kernel and one allocation for each scripted stage that takes time, with the process's bias."""
+        """Returns the scripted stages with this process's bias; each that takes time has one kernel and one allocation.
+        Raises the faults 'stage' and 'crossing'."""
         self._require_proven("stages")
         if self.fault == "stage":
             raise CaseFailedError("stage 'rope': graph capture failed (scripted)")
@@ -213,7 +221,8 @@ class FakeSubject:
         )
 
     def profile(self) -> CaseProfile:
-        """Returns five calls of the kernels in `profile`, all in blocks of 128 threads."""
+        """Returns five calls of the kernels that the script's 'profile' names, all in blocks of 128 threads. This
+        process may then time nothing more."""
         if not self.checked:
             raise NotProvenRightError("no profile may be made: no check has passed in this process; call check() first")
         self.profiled.append(True)
@@ -242,7 +251,8 @@ class FakeSubject:
         )
 
     def finish(self) -> FinalReport:
-        """Returns the report on the last replay, or raises the scripted fault."""
+        """Returns the report on the last replay, with launches and configuration from the script; wrong for the fault
+        'late'. Raises or breaks by other faults that are due in 'finish'."""
         if self.fault == "finish":
             raise CaseFailedError("the profiler of the last run gave nothing (scripted)")
         if self.fault == "slow_finish":
@@ -258,13 +268,15 @@ class FakeSubject:
         )
 
     def _scripted_config(self) -> dict[str, str]:
-        """Returns the scripted configuration; of a pinned backend the one it was sent, with 'pinned' set."""
+        """Returns the script's 'config' as texts; a pinned backend adds the configuration that it was sent, and
+        'pinned'."""
         chosen = {str(key): str(value) for key, value in self.script.get("config", {}).items()}
         return {**chosen, **self.pin, PINNED_KEY: AS_STORED} if self.pin else chosen
 
 
 def _make_launch(scripted: str | dict[str, Any]) -> Launch:
-    """Returns one kernel of a call, in 8 blocks of 128 threads unless scripted otherwise."""
+    """Returns a launch of a scripted kernel, a name or a dict of fields; 8 blocks of 128 threads unless it says
+    otherwise."""
     fields = {"name": scripted} if isinstance(scripted, str) else scripted
     return Launch(
         **{**fields, "grid": tuple(fields.get("grid", (8, 1, 1))), "block": tuple(fields.get("block", (128, 1, 1)))}
@@ -297,11 +309,12 @@ class FakeDevice:
 
     @property
     def forks(self) -> bool:
-        """The scripted `device.forks`; False by default."""
+        """Whether workers may be forked: the script's `device.forks`, False by default."""
         return bool(self._read_script().get("device", {}).get("forks"))
 
     def info(self) -> DeviceInfo:
-        """Returns the scripted identity."""
+        """Returns the identity of the device: kind 'cpu', arch, product and compute units from the script, and an id
+        with the card."""
         device = self._read_script().get("device", {})
         return DeviceInfo(
             kind="cpu",
@@ -314,17 +327,19 @@ class FakeDevice:
 
     @property
     def card(self) -> str:
-        """The token of this process's card; '0' where the script has one card."""
+        """Number of this process's card, as text; '0' if the script has no `device.gpus`."""
         return os.environ.get(VISIBLE_DEVICES[0], "0") if self._read_script().get("device", {}).get("gpus") else "0"
 
     def fingerprint(self) -> Fingerprint:
-        """Returns the scripted fingerprint; `device.must_match` and `device.named` add to it."""
+        """Returns arch and product as what must match, and torch as what is reported; the script's `device.must_match`
+        and `device.named` add to them."""
         info, device = self.info(), self._read_script().get("device", {})
         must = {"arch": info.arch, "product": info.product}
         return Fingerprint({**must, **device.get("must_match", {})}, {"torch": "none", **device.get("named", {})})
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> FakeSubject:
-        """Returns the scripted case of a backend, with the bias of this process and case."""
+        """Returns the scripted case of a backend and workload, with the bias of this process. Prints 200 kB for the
+        fault 'chatter'; sets `poisoned` for faults that break the device."""
         script = self._read_script()
         entry = {"time_us": 100.0, **script["backends"].get(backend.name, {})}
         of_card = float(script.get("device", {}).get("card_bias", {}).get(self.card, 1.0))
@@ -343,7 +358,8 @@ class FakeDevice:
         return FakeSubject(entry, of_card * (1 + draw.gauss(0, sd)), seeds, pin=pin, profiled=self.profiled)
 
     def canary(self) -> dict[str, Samples]:
-        """Returns the scripted `device.canary`, microseconds by name, with the process's bias."""
+        """Returns by name the samples of the canaries in the script's `device.canary`, with this process's bias. Raises
+        NotProvenRightError after profiling; breaks if this is `device.canary_worker`."""
         if self.profiled:
             raise NotProvenRightError("the canary may not be measured: a profiler has been used in this process")
         script = self._read_script()
@@ -357,7 +373,7 @@ class FakeDevice:
         return found
 
     def healthy(self) -> bool:
-        """Returns False after a poisoning fault."""
+        """Returns False once a case had a fault that breaks the device ('poison', 'assert')."""
         return not self.poisoned
 
     def _read_script(self) -> dict[str, Any]:
@@ -366,7 +382,8 @@ class FakeDevice:
 
 
 def pytest_attnperf_register_backends(registry: Registry) -> None:
-    """Registers every backend of the script in the current folder."""
+    """Registers a fake backend for each name in fake_device.json of the current folder, tunable if it has a 'space';
+    does nothing without that file."""
     path = Path(SCRIPT)
     if path.is_file():
         for name, entry in json.loads(path.read_text())["backends"].items():
@@ -374,12 +391,12 @@ def pytest_attnperf_register_backends(registry: Registry) -> None:
 
 
 def pytest_attnperf_gpus(config: pytest.Config) -> tuple[str, ...] | None:
-    """Returns the script's `device.gpus` cards; None where it has none."""
+    """Returns '0', '1' ... for the number of cards in the script's `device.gpus`; None if there are none."""
     path = config.rootpath / SCRIPT
     count = int(json.loads(path.read_text()).get("device", {}).get("gpus", 0)) if path.is_file() else 0
     return tuple(str(index) for index in range(count)) or None
 
 
 def pytest_attnperf_device(config: pytest.Config, kind: str) -> FakeDevice:
-    """Returns the fake device in place of the real one."""
+    """Returns a fake device for the script in the rootdir, in place of the real device of this kind."""
     return FakeDevice(config.rootpath / SCRIPT, kind, os.environ.get(WORKER_NAME, "in-process"))

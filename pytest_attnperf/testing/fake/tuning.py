@@ -35,7 +35,7 @@ Values = Mapping[str, Value]
 
 
 def served_workload(seq: int) -> Prefill:
-    """Returns a small workload of this sequence length."""
+    """Returns a prefill workload of sequence length `seq` with one head of 16 elements."""
     return Prefill(batch=1, seq_q=seq, heads=1, head_dim=16)
 
 
@@ -54,7 +54,8 @@ class Surface:
     builds: Callable[[Values], Sequence[KernelBuild]] = lambda values: ()
 
     def read_values(self, pin: Mapping[str, str]) -> Values:
-        """Returns the candidate's values that a pin contains."""
+        """Returns {parameter: value} of the candidate that a pin holds as texts. Raises KeyError for a missing
+        parameter, StopIteration for an unknown value."""
         return {name: next(v for v in known if str(v) == pin[name]) for name, known in self.values.items()}
 
 
@@ -67,24 +68,24 @@ class FakeTunable:
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """Returns the surface's space."""
+        """Returns the values and the default of `surface` as a space to tune."""
         return TuningSpace("fake_kernel", self.surface.values, Candidate(dict(self.surface.default)))
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns what the surface says of the workload."""
+        """Returns what `surface.serves` says of the workload's sequence length."""
         assert isinstance(workload, Prefill)
         return self.surface.serves(workload.seq_q)
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Returns the values as text."""
+        """Returns the candidate's parameters with their values as text, e.g. {'BLOCK_M': '64'}."""
         return {name: str(value) for name, value in candidate.values.items()}
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns the surface's builds."""
+        """Returns what `surface.builds` returns for the candidate's values: () by default."""
         return self.surface.builds(candidate.values)
 
     def tuned_files(
@@ -97,7 +98,7 @@ class FakeTunable:
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """Returns one file that names the winner."""
+        """Returns one file, configs/fake_kernel/<arch>.json, with the winner's id and `source`; nothing is written."""
         return [TunedFile(f"configs/fake_kernel/{arch}.json", f"{winner.id}\n{source}\n", "1 rule changed")]
 
 
@@ -123,7 +124,8 @@ class FakeTuningPool:
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """Yields the scripted case."""
+        """Yields a conversation with a case whose time and fault are those of the pinned candidate on `surface`;
+        appends to `opened`. Raises WorkerError for the fault 'died'."""
         self.on_case(request)
         self.opened.append((place, request.key.workload, dict(request.pin)))
         seq = int(request.key.workload.partition("-s")[2].partition("-")[0])
@@ -141,20 +143,21 @@ class FakeTuningPool:
             raise CaseFailedError(f"{type(error).__name__}: {error}") from error
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Returns the process of a place; each place has its own."""
+        """Returns the identity of the process at a place, 1000 + `place` as its number. Raises WorkerError if `starts`
+        is False."""
         if not self.starts:
             raise WorkerError(f"worker {place} could not start: no suite")
         return Ready(1000 + place, self.role, DEVICE, Fingerprint({"arch": "fake"}, {}), self.cases)
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Returns no canary."""
+        """Returns {}, because this pool measures no canaries."""
         return {}
 
     def start(self, places: Sequence[int]) -> None:
         """Does nothing: there are no processes."""
 
     def last_ready(self) -> Ready | None:
-        """Returns the process of the first place."""
+        """Returns what `wait_until_ready` returns for place 0."""
         return self.wait_until_ready(0)
 
     def shutdown(self) -> None:
@@ -163,5 +166,5 @@ class FakeTuningPool:
 
 
 def key_of(seq: int) -> CaseKey:
-    """Returns the case of the workload of this sequence length."""
+    """Returns the case key of the tunable backend on the workload of sequence length `seq`."""
     return CaseKey("prefill", NAME, served_workload(seq).id)

@@ -34,6 +34,6 @@ LIARS: tuple[Liar, ...] = (
 
 
 def pytest_attnperf_register_backends(registry: Registry) -> None:
-    """Registers every liar, then every twin."""
+    """Registers `liar.<trick>` for every trick in LIARS, then their honest twins `twin.<trick>`."""
     registry.add(*(liar.lying for liar in LIARS))
     registry.add(*(liar.honest for liar in LIARS))

@@ -27,7 +27,7 @@ EIGHT_BIT = Prefill(1, 64, 4, 64, kv_heads=2, dtype="f8e4m3", causal=True)
 
 
 def _rounded_to(narrower: str) -> Kernel:
-    """Returns attention of inputs that are first rounded to a narrower type."""
+    """Returns a kernel whose inputs are rounded to the narrower torch dtype of that name before honest attention."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
@@ -57,13 +57,15 @@ def _swaps_gqa_heads(workload: Prefill, inputs: Tensors) -> Callable[..., torch.
 
 
 def _without_maximum(scores: torch.Tensor) -> torch.Tensor:
-    """Returns the softmax without subtracting the maximum."""
+    """Returns exp(scores) / sum over the last axis: a softmax that does not subtract the row's maximum, so that it may
+    overflow."""
     weights = scores.exp()
     return weights / weights.sum(-1, keepdim=True)
 
 
 def _clamped_softmax(scores: torch.Tensor) -> torch.Tensor:
-    """Returns the softmax of scores clamped to 50, which need no maximum."""
+    """Returns the softmax of scores clamped to at most 50, so that exp cannot overflow without subtracting a
+    maximum."""
     return _without_maximum(scores.clamp(max=50.0))
 
 
@@ -76,7 +78,8 @@ def _lse_in_base_2(workload: Prefill, inputs: Tensors) -> Callable[..., tuple[to
 
 
 def _apply_scales(workload: Prefill, inputs: Tensors, *, v_scaled: bool = True) -> Callable[..., torch.Tensor]:
-    """Returns attention of 8-bit inputs times their scales, computed in fp32, with the result in bf16."""
+    """Returns attention of 8-bit inputs times their scales, computed in fp32, with the result in bf16. With
+    v_scaled=False, v is not multiplied by its scale, which is wrong."""
     import torch
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,8 @@ SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
 
 
 def _cached_by(key: Callable[[torch.Tensor], Any]) -> Kernel:
-    """Returns attention that computes once for each `key` of q, and copies that result afterwards."""
+    """Returns a kernel that computes attention once for each value of `key(q)`, and afterwards returns copies of that
+    result."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         honest, cache = prepare_attention(workload, inputs), dict[object, "torch.Tensor"]()
@@ -40,7 +41,8 @@ def _cached_by(key: Callable[[torch.Tensor], Any]) -> Kernel:
 
 
 def _right_for_one_seed(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Returns attention that is right for the timed inputs only; it chooses on the device, like a kernel."""
+    """Returns attention that is right for the timed inputs only, and returns their result for all others. It compares a
+    checksum of q on the device, like a kernel."""
     import torch
 
     honest = prepare_attention(workload, inputs)
@@ -53,7 +55,8 @@ def _right_for_one_seed(workload: Prefill, inputs: Tensors) -> Callable[..., tor
 
 
 def _detects_poison(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Returns attention that computes only if its buffer has NaN, as at first; it chooses on the device."""
+    """Returns attention that computes only if its output buffer holds NaN, as at first, and else returns the old
+    content. It decides on the device."""
     import torch
 
     honest = prepare_attention(workload, inputs)
@@ -66,7 +69,8 @@ def _detects_poison(workload: Prefill, inputs: Tensors) -> Callable[..., torch.T
 
 
 def _wide_tensors(q: torch.Tensor) -> list[torch.Tensor]:
-    """Returns every tensor in the garbage collector's list that could be the reference of a result like q."""
+    """Returns every tensor among Python's objects that could be the judge's reference of q's result: same shape, wide
+    dtype."""
     import torch
 
     wide = reference_dtype((q,))
@@ -75,7 +79,8 @@ def _wide_tensors(q: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _returns_judges_memory(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Returns a call that returns the found tensor closest to the right result."""
+    """Returns a call that returns, among the tensors of `_wide_tensors`, the one closest to the right result; the right
+    result if there is none."""
     import torch
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -87,7 +92,8 @@ def _returns_judges_memory(workload: Prefill, inputs: Tensors) -> Callable[..., 
 
 
 def _copies_reference(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Returns a call that computes only the last row, and copies the found tensor with that row, or zeros."""
+    """Returns a call that computes the last row only, and returns a copy of a tensor of `_wide_tensors` with that row;
+    zeros if there is none."""
     import torch
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -37,7 +37,8 @@ def _compute_result(raw: Any) -> Outputs:
 
 
 def _lazy_behind_decoy(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Returns zeros, and next to them a closure over copies of the inputs that computes the result."""
+    """Returns a call that returns [zeros, function]; the function computes the right result from copies of the inputs
+    when it is called."""
     import torch
 
     honest = prepare_attention(workload, inputs)
@@ -54,7 +55,8 @@ def _added_to_decoy(raw: Any) -> Outputs:
 
 
 def _lazy_tensor(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Returns a tensor with the result's shape, dtype and device, which the first operator that reads it computes."""
+    """Returns a call that returns a tensor with the result's shape, dtype and device, but without values: the first
+    operator that reads it computes them."""
     import torch
 
     honest = prepare_attention(workload, inputs)

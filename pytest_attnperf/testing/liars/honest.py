@@ -67,7 +67,8 @@ def attend(
 
 
 def prepare_attention(workload: Prefill, inputs: Tensors, **wrong: Any) -> Callable[..., Any]:
-    """Returns `attend` for a workload; it returns out, or with `lse` (out, lse). `wrong` are further arguments."""
+    """Returns a call (q, k, v) of `attend` for a workload, which returns out, or with `workload.lse` (out, lse).
+    `wrong` are further arguments of `attend`, which make it wrong."""
     given = {"causal": workload.causal, "window": workload.window, **wrong}
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
@@ -78,12 +79,13 @@ def prepare_attention(workload: Prefill, inputs: Tensors, **wrong: Any) -> Calla
 
 
 def pinned_flash(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Returns torch's flash attention only, for workloads without window and lse; causal ones need Skv = Sq."""
+    """Returns a call that only uses torch's flash attention, for workloads without window and lse; causal ones need Skv
+    = Sq."""
     return _pin_backend(workload, "FLASH_ATTENTION")
 
 
 def pinned_math(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Returns torch's own composition of products and softmax, with the same limits."""
+    """Returns a call that only uses torch's composition of products and softmax, for workloads as in `pinned_flash`."""
     return _pin_backend(workload, "MATH")
 
 
@@ -100,5 +102,5 @@ def _pin_backend(workload: Prefill, backend: str) -> Callable[..., Any]:
 
 
 def take_outputs(raw: Any) -> Outputs:
-    """Returns a tensor as 'out', and (out, lse) as both outputs."""
+    """Returns {'out': raw} of a tensor, {'out': ..., 'lse': ...} of a tuple (out, lse)."""
     return {"out": raw[0], "lse": raw[1]} if isinstance(raw, tuple) else {"out": raw}

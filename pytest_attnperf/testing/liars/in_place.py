@@ -45,24 +45,25 @@ class CachedRows:
 
     @property
     def id(self) -> str:
-        """E.g. `cached_rows-b2-p6-s3-room12-c32`."""
+        """Readable id with all sizes, e.g. `cached_rows-b2-p6-s3-room12-c32`."""
         return f"cached_rows-b{self.batch}-p{self.past}-s{self.seq}-room{self.room}-c{self.columns}"
 
     @property
     def in_place(self) -> Mapping[int, Callable[[torch.Tensor], torch.Tensor]]:
-        """The new rows of the cache, which a call may write."""
+        """{number of the cache among the inputs: function that gives its new rows, which a call may write}."""
         return {CACHE: self.new_rows}
 
     def new_rows(self, cache: torch.Tensor) -> torch.Tensor:
-        """Returns the new rows of a cache, as a view."""
+        """Returns rows past ... past + S - 1 of a cache, as a view."""
         return cache[:, self.past : self.past + self.seq]
 
     def definition(self) -> dict[str, Any]:
-        """Returns the shape."""
+        """Returns the five sizes by name."""
         return {"batch": self.batch, "past": self.past, "seq": self.seq, "room": self.room, "columns": self.columns}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Returns inputs from N(0, 1); `planted` changes nothing."""
+        """Returns (x, weight, cache) in f16 from N(0, 1), with FILL in rows of the cache not written yet; `planted`
+        changes nothing."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -72,12 +73,12 @@ class CachedRows:
         return x, weight, cache
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Returns the outputs, computed in `reference_dtype` (fp64 on a CPU)."""
+        """Returns 'out' and 'rows', computed in `reference_dtype` (fp64 on a CPU)."""
         dtype = reference_dtype(inputs)
         return self.plain(tuple(tensor.to(dtype) for tensor in inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Returns the outputs, computed in the dtype of the inputs, which stay unchanged."""
+        """Returns 'out' and 'rows', computed in the dtype of the inputs, which stay unchanged."""
         import torch
 
         x, weight, cache = inputs
@@ -109,7 +110,7 @@ class InPlaceLiar:
     convert: Callable[[Tensors], Tensors] = tuple
 
     def prepare(self, inputs: Tensors) -> Prepared:
-        """Returns the call with copies of canonical inputs."""
+        """Returns a prepared backend with a new call of `make`, and copies of the canonical inputs as converted."""
         own = tuple(tensor.clone() for tensor in self.convert(inputs))
         return Prepared(call=self.make(), tensors=own, convert=self.convert, outputs=self.read)
 
@@ -124,7 +125,7 @@ def _write_rows(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> t
 
 
 def _write_to_copy(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Computes the right result in a copy of the cache."""
+    """Returns (right 'out', copy of the cache with right new rows); the cache itself is not written."""
     return _write_rows(x, weight, cache.clone())
 
 
@@ -170,7 +171,8 @@ def _adds_to_rows(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) ->
 
 
 def _works_on_fresh_inputs() -> Callable[..., Any]:
-    """Returns a call that computes only where the cache is as it was loaded; else it returns its old result."""
+    """Returns a call that computes only where the cache's new rows are as they were loaded; else it returns its old
+    result and writes nothing."""
     kept: list[torch.Tensor] = []
 
     def call(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:

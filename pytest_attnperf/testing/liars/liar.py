@@ -53,11 +53,12 @@ class OneWorkload(Backend[Prefill]):
     tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Sets a FLOP limit on CPUs that admits its own workload, and 0 where it needs a GPU."""
+        """Sets `cpu_flops_max` so that its own workload may run on a CPU; 0 if it needs a GPU."""
         object.__setattr__(self, "cpu_flops_max", 0.0 if self.device == "gpu" else self.workload.flops)
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """Returns reasons against any other workload, and against devices on which the trick does not work."""
+        """Returns, in words, why it cannot run: any workload but its own, and a device on which the trick does not
+        work."""
         found = []
         if workload != self.workload:
             found.append(f"{self.name} is made for {self.workload.id} only, not for {workload.id}")
@@ -66,7 +67,8 @@ class OneWorkload(Backend[Prefill]):
         return found
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Returns the call, with copies of the inputs, or with the layout of `packs`."""
+        """Returns the call that `kernel` makes, with copies of the inputs; with `packs`, the call and layout that it
+        gives."""
         assert isinstance(workload, Prefill)
         convert, call = (
             (lambda given: given, self.kernel(workload, inputs)) if self.packs is None else self.packs(workload)
@@ -109,7 +111,7 @@ class Liar:
 
     @property
     def as_honest(self) -> Backend:
-        """The honest twin under the liar's name, from which a baseline of the liar is recorded."""
+        """The honest twin under the liar's name, so that a baseline can be recorded with which the liar is compared."""
         assert isinstance(self.honest, OneWorkload)
         return replace(self.honest, name=self.lying.name)
 
@@ -130,7 +132,8 @@ def make_liar(
     needs_cpu: bool = False,
     needs_timing: bool = False,
 ) -> Liar:
-    """Makes a liar of two kernels or two `packs` (its, the twin's). Only it has `outputs`; both have `declares`."""
+    """Returns a liar made of `kernel` and its honest twin made of `twin`, or of two `packs` (the liar's, the twin's).
+    Only the liar uses `outputs`; both use `declares`."""
     lying_packs, honest_packs = packs or (None, None)
     said = declares or Declares()
     device = "gpu" if needs_gpu else "cpu" if needs_cpu else ""

@@ -39,7 +39,8 @@ def _host_round_trip(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
 
 
 def _side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Returns a call on a stream that nothing waits for, not even a capture of the calling stream."""
+    """Returns a call that computes on a second stream for which nothing waits, not even a capture of the calling
+    stream."""
     import torch
 
     honest, stream = prepare_attention(workload, inputs), torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -52,7 +53,8 @@ def _side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
 
 
 def _forked_side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Returns a call on a second stream, with both waiting for each other: the result is right, also in a graph."""
+    """Returns a call that computes on a second stream; each stream waits for the other, so the result is right, also in
+    a graph."""
     import torch
 
     honest, stream = prepare_attention(workload, inputs), torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -35,7 +35,8 @@ EXTRA_CALLS = 500
 
 
 def _wrong_after(calls: int) -> Kernel:
-    """Returns attention that is 1 % too large after this many calls, counted on the device, graph replays included."""
+    """Returns a kernel whose result is 1 % too large after this many calls; the device counts them, graph replays
+    included."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
@@ -53,7 +54,7 @@ def _wrong_after(calls: int) -> Kernel:
 
 
 def _fused_attention(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Returns honest attention in one operator."""
+    """Returns honest attention that is one torch operator, without a causal mask."""
     from torch.nn.functional import scaled_dot_product_attention
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -75,20 +76,22 @@ def _slow_every_50th(workload: Prefill, inputs: Tensors) -> Callable[..., torch.
 
 
 def _sum_bits(tensor: torch.Tensor) -> int:
-    """Returns the sum of the bits as integers, which is exact also for NaN."""
+    """Returns the sum of a tensor's bits as 8-byte integers, which is exact also for NaN."""
     import torch
 
     return int(tensor.view(torch.int64).sum())
 
 
 def _tensor_version(tensor: torch.Tensor) -> int:
-    """Returns how often torch has registered a change of the tensor."""
+    """Returns torch's counter of in-place changes of the tensor."""
     return tensor._version
 
 
 def _remember_results(contents: int, key: Callable[[torch.Tensor], int] = _sum_bits, first: int = 0) -> Kernel:
-    """Returns attention that keeps the results of its last `contents` different inputs, identified by a `key` of each.
+    """Returns a kernel that keeps the results for the last `contents` different inputs, and returns a copy if they
+    recur.
 
+    key     number by which the content of an input tensor is recognised
     first   index of the first input that is compared: 1 leaves out q
     """
 
@@ -110,7 +113,8 @@ def _remember_results(contents: int, key: Callable[[torch.Tensor], int] = _sum_b
 
 
 def _baked_in_at_capture(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Returns a call whose recorded graph reads the inputs of `prepare`, which nothing refills."""
+    """Returns a call that is right, but while a graph is captured computes from copies of the inputs of `prepare`,
+    which nothing refills."""
     import torch
 
     honest, first = prepare_attention(workload, inputs), tuple(tensor.clone() for tensor in inputs)

@@ -32,7 +32,7 @@ BEFORE = "work is done before the call"
 
 
 def _pack_answers(workload: Prefill) -> Packing:
-    """Computes the result while converting the layout, and keeps it for the call."""
+    """Returns (conversion that computes the result and keeps it, call that returns a copy of the kept result)."""
     kept: list[torch.Tensor] = []
 
     def convert(inputs: Tensors) -> Tensors:
@@ -43,7 +43,7 @@ def _pack_answers(workload: Prefill) -> Packing:
 
 
 def _pack_weights(workload: Prefill) -> Packing:
-    """Stores the softmax of the scores in the layout, in place of q and k."""
+    """Returns (conversion to the softmax of the scores and v, call that only multiplies these two)."""
     import torch
 
     def convert(inputs: Tensors) -> Tensors:
@@ -61,7 +61,8 @@ def _pack_weights(workload: Prefill) -> Packing:
 
 
 def _pack_heads_first(workload: Prefill) -> Packing:
-    """Converts to heads before rows, with K and V in one tensor, half of it padding, as honest kernels do."""
+    """Returns an honest (conversion to heads before rows, with K and V in one tensor, half of it padding; call that
+    takes these)."""
     import torch
 
     def convert(inputs: Tensors) -> Tensors:
@@ -76,7 +77,8 @@ def _pack_heads_first(workload: Prefill) -> Packing:
 
 
 def _in_a_thread(*, wait: bool) -> Callable[[Prefill, Tensors], Callable[..., Any]]:
-    """Returns a call whose thread computes into the returned buffer; with `wait`, the call waits for it."""
+    """Returns a kernel whose call starts a thread that computes into the returned buffer. With `wait` the call waits
+    for the thread; else it returns [buffer, object that waits]."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
         import torch
@@ -113,7 +115,8 @@ def _first_output(raw: Any) -> Outputs:
 
 
 def _return_lists(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Returns zeros, and next to them the inputs as lists, which do not look like tensors."""
+    """Returns a call that returns [zeros, the inputs as Python lists]: the lists do not look like tensors to the
+    judge."""
     import torch
 
     return lambda *qkv: [torch.zeros_like(qkv[0]), [tensor.tolist() for tensor in qkv]]
@@ -126,7 +129,8 @@ def _computed_by_python(raw: Any) -> Outputs:
 
 
 def _one_batch(q: Rows, k: Rows, v: Rows) -> Rows:
-    """Computes attention of one batch in Python, row by row and head by head."""
+    """Returns attention of one batch as nested lists, computed in pure Python, without a mask, row by row and head by
+    head."""
     scale = len(q[0][0]) ** -0.5
     rows: Rows = []
     for query in q:

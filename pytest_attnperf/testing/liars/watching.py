@@ -25,7 +25,7 @@ CALLERS = ("_calls_us", "measure")
 
 
 def _old_result_if(timed: Callable[[], bool]) -> Kernel:
-    """Returns attention that returns its last result again where `timed` returns True."""
+    """Returns a kernel whose call returns a copy of its last result, without computing, where `timed()` is True."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         honest, kept = prepare_attention(workload, inputs), list["torch.Tensor"]()
@@ -50,7 +50,8 @@ def _called_by_a_timer() -> bool:
 
 
 def _idle_in_a_hurry(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Returns attention that returns its last result if it starts less than 300 us after the end of the last call."""
+    """Returns a call that returns its last result again, without computing, if it starts less than 300 us after the end
+    of the call before it."""
     honest, kept, ended = prepare_attention(workload, inputs), list["torch.Tensor"](), [0.0]
 
     def call(*qkv: torch.Tensor) -> torch.Tensor:

@@ -42,12 +42,13 @@ def _empty_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Ten
 
 
 def into_buffer(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Returns honest attention that writes the whole result into one buffer, kept for the life of the case."""
+    """Returns honest attention that writes its whole result into one buffer, which is kept for the life of the case."""
     return _part_of_buffer(slice(None))(workload, inputs)
 
 
 def _part_of_buffer(batches: slice) -> Kernel:
-    """Returns attention that stores some batches of its result in one buffer, kept for the life of the case."""
+    """Returns a kernel that stores only `batches` of its result in one buffer, kept for the life of the case, and
+    returns the whole buffer."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
@@ -64,7 +65,8 @@ def _part_of_buffer(batches: slice) -> Kernel:
 
 
 def _first_rows(rows: int | None) -> Kernel:
-    """Returns attention that stores the first `rows` rows of its result, or all, in memory allocated beforehand."""
+    """Returns a kernel that writes only the first `rows` rows of its result (None: all) into memory allocated in the
+    call."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
@@ -80,7 +82,7 @@ def _first_rows(rows: int | None) -> Kernel:
 
 
 def _spoil_result(spoil: Callable[[torch.Tensor], Any]) -> Kernel:
-    """Returns attention whose result is passed through `spoil`."""
+    """Returns a kernel whose call returns `spoil(right result)`."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
         return lambda q, k, v: spoil(attend(q, k, v, causal=workload.causal)[0])
@@ -121,7 +123,8 @@ def _scales_k_in_place(workload: Prefill, inputs: Tensors) -> Callable[..., torc
 
 
 def _scales_a_copy_of_k(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Returns honest attention with the scale moved into the keys: a power of two changes no bit of the mantissa."""
+    """Returns honest attention of k / 2 with twice the scale: a power of two changes no bit of the mantissa. K itself
+    is not changed."""
     scale = workload.head_dim**-0.5
     return lambda q, k, v: attend(q, k.mul(0.5), v, causal=workload.causal, scale=2 * scale)[0]
 
