@@ -98,7 +98,7 @@ class GpuKernel:
                 raise UsageError(f"{self.kernel.function}: {named} {wrong}")
 
     def _argument_problem(self, argument: object, place: int) -> str | None:
-        """Returns why the argument cannot be passed; None if it can."""
+        """Returns why the argument at index `place` cannot be passed; None if it can."""
         declared = None if self.parameters is None else self.parameters[place]
         if isinstance(argument, torch.Tensor):
             if declared is not None and not declared.pointer:
@@ -138,7 +138,7 @@ class GpuKernel:
 
 
 def check_threads(kernel: HipKernel) -> None:
-    """Raises UsageError for a workgroup that no GPU runs."""
+    """Raises UsageError for a workgroup size that no GPU runs: below 1 or above 1,024 threads."""
     if not 1 <= kernel.threads <= THREADS_MOST:
         raise UsageError(
             f"{kernel.function} in {format_path(kernel.path)} has workgroups of {kernel.threads} threads; 1 to "
@@ -147,7 +147,8 @@ def check_threads(kernel: HipKernel) -> None:
 
 
 def check_lds(kernel: HipKernel, static_bytes: int, limit: int, arch: str) -> None:
-    """Raises UsageError where a workgroup asks for more LDS than the device allows."""
+    """Raises UsageError where the LDS of a workgroup, `static_bytes` plus that of the launch, exceeds `limit`; all in
+    bytes."""
     wanted = kernel.lds_bytes + static_bytes
     if kernel.lds_bytes < 0 or wanted > limit:
         raise UsageError(

@@ -42,7 +42,8 @@ def missing_hip(device: DeviceInfo) -> list[str]:
 
 
 def _missing_compiler(kind: str) -> list[str]:
-    """Returns what is missing to build an extension, if that is the only way: requested, or torch is too old."""
+    """Returns why no extension can be built (no nvcc or hipcc), if that is the only way: requested, or torch is too
+    old. Empty otherwise."""
     program, variables, usual = TOOLKITS[kind]
     since = RTC_SINCE[kind]
     if os.environ.get(COMPILER) != "extension" and _torch_version() >= since:

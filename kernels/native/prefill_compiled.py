@@ -57,7 +57,8 @@ class CompiledPrefill(Backend["Prefill"]):
     families = ("prefill",)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Refuses CPUs, and workloads that `native.eager` does not compute in their own dtype."""
+        """Returns reasons against CPUs, and against dtypes that `native.eager` does not compute in their own
+        precision."""
         found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS))
 
@@ -91,11 +92,12 @@ class Flex(Backend["Prefill"]):
     kernel_options: tuple[tuple[str, int], ...] = ()
 
     def replay_config(self, config: Mapping[str, str]) -> Flex:
-        """Returns a copy with the stored block sizes, warps and stages. Raises UsageError where they are missing."""
+        """Returns a copy that passes the stored block sizes, warps and stages to FlexAttention. Raises UsageError where
+        they are missing."""
         return replace(self, kernel_options=template_options(config))
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Refuses CPUs and log-sum-exp, beside FlexAttention's limits."""
+        """Returns reasons against CPUs, log-sum-exp, and dtypes other than f16, bf16, f32 and tf32."""
         found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
         no_lse = f"{self.name} gives no log-sum-exp: FlexAttention's argument for it differs between releases"
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS, no_lse=no_lse))
@@ -170,7 +172,8 @@ def compile_for_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_settings() -> str:
-    """Returns how it is compiled: our arguments, and every setting in DECISIVE that is not torch's default."""
+    """Returns as text how functions are compiled: our arguments, and every setting in DECISIVE that is not torch's
+    default."""
     import torch._inductor.config
 
     settings: Any = torch._inductor.config
@@ -183,7 +186,8 @@ def compile_settings() -> str:
 
 
 def template_options(config: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """Returns FlexAttention's `kernel_options` from a stored configuration. Raises UsageError where it has none."""
+    """Returns (name, value) pairs for FlexAttention's `kernel_options` from a stored configuration. Raises UsageError
+    where it has none."""
     for name, text in config.items():
         parts = dict(part.split(": ", 1) for part in text.split(", ") if ": " in part)
         found = tuple((option, int(parts[option])) for option in TEMPLATE_OPTIONS if parts.get(option, "").isdecimal())
@@ -209,7 +213,8 @@ def _prepare_compiled(call: Callable[..., Any], tensors: Tensors, config: dict[s
 
 
 def views_compiled_for(call: Callable[..., Any], known: set[Any], inputs: Tensors) -> Tensors:
-    """Returns canonical inputs, heads first, as views. Compiles `call` again for strides that are not in `known`.
+    """Returns the canonical inputs as (B, H, S, D) views. For strides not in `known` it first compiles `call` and adds
+    them.
 
     As in `CompiledPrefill.prepare`, no graph is taken from AOTAutograd's cache.
     """

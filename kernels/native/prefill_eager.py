@@ -77,7 +77,7 @@ class Eager(Backend["Prefill"]):
 
 
 def heads_first_views(inputs: Tensors) -> Tensors:
-    """Returns (B, S, H, D) inputs as (B, H, S, D) views; slopes and a bias unchanged."""
+    """Returns inputs (B, S, H, D) as (B, H, S, D) views; scales, slopes and a bias unchanged."""
     return tuple(tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in inputs)
 
 
@@ -138,7 +138,8 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
 
 
 def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
-    """Does the same as `eager_attention` for 8-bit inputs, with q, k and v heads first; out is bf16."""
+    """Returns a function of 8-bit q, k and v in (B, H, S, D), their scales, and slopes or a bias. It computes as
+    `eager_attention` in fp32, and returns bf16 out (B, H, Sq, Dv) [, fp32 lse (B, H, Sq)]."""
     import torch
 
     attention = eager_attention(workload, device)
@@ -179,7 +180,8 @@ def visible_keys(workload: Prefill, device: torch.device) -> torch.Tensor:
 
 
 def canonical_outputs(result: Any) -> Outputs:
-    """Names out (B, H, Sq, D) [, lse (B, H, Sq)]; out becomes a (B, Sq, H, D) view."""
+    """Returns 'out' as a (B, Sq, H, D) view of the result (B, H, Sq, D), and 'lse' (B, H, Sq) if the result is a
+    pair."""
     if isinstance(result, tuple):
         return {"out": heads_last(result[0]), "lse": result[1]}
     return {"out": heads_last(result)}

@@ -48,7 +48,8 @@ class PinnedSdpa(Backend["Prefill"]):
     head_dim_max: int | None = None
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns limits from torch's dispatch rules (sdp_utils), tested on torch 2.11 (CUDA) and 2.13 (CPU)."""
+        """Returns why the pinned backend cannot run the workload, by torch's dispatch rules (sdp_utils), tested on
+        torch 2.11 (CUDA) and 2.13 (CPU)."""
         found = refusal_reasons(workload, self._make_limits(device))
         if device.kind not in self.kinds:
             found.append(f"torch's {self.backend} attention exists on {join_names(self.kinds)}, not on {device.kind}")
@@ -118,7 +119,8 @@ class PinnedSdpa(Backend["Prefill"]):
         )
 
     def _bottom_right(self, workload: Prefill, device: torch.device) -> tuple[Any, str]:
-        """Returns the attn_mask to pass, and its name: on GPUs, flash and efficient have their own form of it."""
+        """Returns (attn_mask, its name to record): None with 'none' or 'is_causal' if torch needs no mask, else a bool
+        mask or, for flash and efficient on GPUs, their 'causal_lower_right'."""
         if not workload.causal:
             return None, "none"
         if workload.seq_q == workload.seq_kv and not workload.window:
