@@ -32,21 +32,22 @@ class ByFamily(Backend[Any]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The op families that have a part."""
+        """The op families that `parts` implements."""
         return tuple(self.parts)
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """Returns why the part for the workload's family cannot run it; empty if it can."""
+        """Returns why the implementation for the workload's family cannot run it; empty if it can."""
         return self.get_part(workload.family).unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Prepares the part for the workload's family. Raises UsageError if it cannot run the pinned configuration."""
+        """Prepares the workload with the implementation for its family. Raises UsageError if that cannot run the pinned
+        configuration."""
         if workload.family in self.refused:
             raise UsageError(self.refused[workload.family])
         return self.get_part(workload.family).prepare(workload, inputs)
 
     def get_part(self, family: str) -> Backend:
-        """Returns the part that implements a family. Raises UsageError for a family without a part."""
+        """Returns the backend that implements a family. Raises UsageError for a family without one."""
         if family not in self.parts:
             known = ", ".join(sorted(self.parts))
             raise UsageError(f"backend {self.name!r} has nothing for family {family!r}; it has {known}")
@@ -75,24 +76,27 @@ class TunableByFamily(PinnableByFamily):
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """Returns the tuning space of the part for the workloads' family. Raises UsageError if they have several."""
+        """Returns the tuning space that the implementation for the workloads' family has. Raises UsageError if they
+        have several families, or that cannot be tuned."""
         return self._require_tunable(workloads).tuning_space(workloads, arch, kernel=kernel, when=when)
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns whether the rule that a winner would change serves the workload; False if its part has no tuning."""
+        """Returns whether the rule that a winner would change serves the workload; False if its family cannot be
+        tuned."""
         part: object = self.parts.get(workload.family)
         return isinstance(part, Tunable) and part.tuning_serves(workload, space, arch, when)
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Returns the entries that pin the kernel to this candidate."""
+        """Returns the entries of a stored configuration with which `replay_config` runs this candidate."""
         return self._first_tunable(space).tuning_pin(candidate, space)
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns the builds that the part for the workload's family compiles to run the candidate."""
+        """Returns what the implementation for the workload's family compiles to run the candidate; empty if not
+        known."""
         return self._require_tunable([workload]).tuning_builds(candidate, space, workload, arch)
 
     def tuned_files(
@@ -105,7 +109,8 @@ class TunableByFamily(PinnableByFamily):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """Returns the configuration files into which the part for the workloads' family writes the winner."""
+        """Returns the complete configuration files with the winner, from the implementation for the workloads' family.
+        Writes nothing."""
         return self._require_tunable(workloads).tuned_files(winner, space, workloads, arch, source=source, when=when)
 
     def _require_tunable(self, workloads: Sequence[Workload]) -> Tunable:
@@ -119,12 +124,14 @@ class TunableByFamily(PinnableByFamily):
         return part
 
     def _first_tunable(self, space: TuningSpace) -> Tunable:
-        """Returns the first part that can be tuned: the entries that pin a kernel are the same for every family."""
+        """Returns the first implementation that can be tuned: the entries that pin a kernel are the same for every
+        family."""
         return next(cast("Tunable", part) for part in self.parts.values() if isinstance(part, Tunable))
 
 
 def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
-    """Returns one backend of these parts. It is Pinnable if one of them is, and Tunable likewise.
+    """Returns one backend of `parts`, op family -> implementation. It is Pinnable if one of them is, and Tunable
+    likewise.
 
     Raises UsageError for no parts, and for a part that does not implement its family.
     """
@@ -150,7 +157,8 @@ def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
 
 
 def _try_pin(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:
-    """Returns (the pinned part, ''), or (the unchanged part, why it cannot replay the configuration)."""
+    """Returns (`part` with the stored configuration pinned, ''), or (the unchanged `part`, why it cannot replay
+    that)."""
     try:
         return replay_choice(part, config), ""
     except UsageError as error:
@@ -158,7 +166,8 @@ def _try_pin(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:
 
 
 def merge_tolerances(tolerances: Iterable[Tolerance]) -> Tolerance:
-    """Returns one tolerance with the smallest multiplier for each named output and for all others, and all sources."""
+    """Returns the strictest tolerance: the smallest multiplier for each named output and for all others, with all
+    sources joined."""
     found = list(tolerances)
     named: dict[str, float] = {}
     for tolerance in found:

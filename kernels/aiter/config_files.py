@@ -73,7 +73,8 @@ def aiter_root() -> Path:
 
 
 def aiter_file(arch: str) -> AiterFile:
-    """Reads the file of an architecture. Raises UsageError where it is missing or malformed; the message names it."""
+    """Reads aiter's attention configuration of an architecture. Raises UsageError naming the file where it is missing
+    or malformed."""
     root = aiter_root()
     path = config_file(root, arch)
     if path is None:
@@ -89,7 +90,8 @@ def aiter_file(arch: str) -> AiterFile:
 
 
 def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> str:
-    """Returns the name of the bucket that aiter takes for a workload. Raises UsageError where the file lacks it."""
+    """Returns the name of the bucket in the file that aiter takes for a workload. Raises UsageError where the file
+    lacks it."""
     name = bucket_of(workload, arch, file.buckets)
     if name not in file.buckets:
         known = ", ".join(file.buckets)
@@ -98,13 +100,14 @@ def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> st
 
 
 def to_bucket_values(values: Mapping[str, Value], bucket: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns a candidate's values for a bucket. An option at Triton's default is kept only if the bucket has it."""
+    """Returns those of a candidate's values to write into a bucket: all but options at Triton's default that the bucket
+    has not."""
     return {name: value for name, value in values.items() if name in bucket or NEUTRAL.get(name) != value}
 
 
 def replace_bucket(text: str, bucket: str, values: Mapping[str, Value]) -> str:
-    """Returns the file's text with these values in 'fwd.<bucket>'. Its keys keep their order, new keys follow, and all
-    other text stays the same."""
+    """Returns the file's text with these values in 'fwd.<bucket>'. Present keys keep their order, new keys follow, and
+    all other text stays the same."""
     forward, _ = json_text.find_members(text, json_text.find_start(text))["fwd"]
     start, _ = json_text.find_members(text, forward)[bucket]
     held = json_text.find_members(text, start)

@@ -148,7 +148,7 @@ class _Watch:
 
     @contextmanager
     def _track_call(self, path: str) -> Iterator[None]:
-        """Records the path of one call, unless another watched function runs inside it."""
+        """Records `path` when the block ends, unless another watched function ran inside it."""
         stack = self._stacks.__dict__.setdefault("calls", [])
         for index in range(len(stack)):
             stack[index] = False
