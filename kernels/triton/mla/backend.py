@@ -36,7 +36,7 @@ class TritonMla(Configured, Backend[Mla]):
     spaces = (PREFILL, DECODE)
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """Refuses too large dimensions, RDNA (too few registers), and missing Triton or interpreter."""
+        """Returns reasons against too large dimensions, RDNA (too few registers), and missing Triton or interpreter."""
         found = missing_triton(device) + too_few_registers(device.arch)
         if workload.latent_dim > LATENT_DIM_MAX:
             found.append(f"latent_dim {workload.latent_dim} is above {LATENT_DIM_MAX}, the largest this kernel takes")
@@ -46,7 +46,8 @@ class TritonMla(Configured, Backend[Mla]):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
+        """Copies the inputs, picks this architecture's configuration from the data files, or the pinned one, and
+        compiles."""
         from kernels.triton.mla.decode import mla_decode
         from kernels.triton.mla.kernel import mla_prefill
 

@@ -197,7 +197,7 @@ def check_tensors(
     *,
     causal: bool,
 ) -> None:
-    """Raises UsageError naming the argument, its value and what is allowed, unless the five fit each other.
+    """Raises UsageError naming the argument, its value and what is allowed, unless the five tensors fit each other.
 
     Shapes are those of `mla_prefill`; all contiguous, on one device, of one dtype of fp16, bf16, fp32; at most 2^31 - 1
     rows and, with causal, as many keys as queries at least.

@@ -27,11 +27,12 @@ class TritonRope(Configured, Backend[Rope]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
-        """Returns why Triton or, without a GPU, its interpreter is missing."""
+        """Returns why Triton or, without a GPU, its interpreter is missing; empty if it can run."""
         return missing_triton(device)
 
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
-        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
+        """Copies the inputs, picks this architecture's configuration from the data files, or the pinned one, and
+        compiles."""
         from kernels.triton.rope.kernel import rope
 
         tensors = own_copies(inputs)

@@ -166,7 +166,7 @@ def trans_v(
 
 
 def _check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> None:
-    """Raises UsageError naming the argument, what it is and what it must be."""
+    """Raises UsageError naming the argument, what it is and what it must be, unless `trans_v` takes q, k and v."""
     for name, tensor in (("q", q), ("k", k)):
         _require_argument(tensor.dim() == 4, name, f"{tensor.dim()} dimensions", "4")
     (batch, seq_q, heads, head_dim), (_, seq_kv, kv_heads, _) = q.shape, k.shape
