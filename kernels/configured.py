@@ -85,15 +85,13 @@ class Configured(abc.ABC):
         return tuning.has_same_rule(self._get_declared(space.kernel), workload, space, arch, when)
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Returns the entries of a stored configuration with which `replay_config` makes a backend that runs this
-        candidate."""
+        """Returns the entries of a stored configuration with which `replay_config` runs this candidate."""
         return tuning.pin_candidate(candidate, self._name_prefix(self._get_declared(space.kernel).space))
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns what is compiled for the workload with the candidate's constants and options; empty if that needs a
-        GPU."""
+        """Returns what is compiled for the workload under the candidate; empty if that needs a GPU."""
         return tuning.make_builds(self._get_declared(space.kernel), candidate, workload, arch)
 
     def tuned_files(
@@ -115,6 +113,5 @@ class Configured(abc.ABC):
         return tuning.declared_of(str(getattr(self, "name", type(self).__name__)), self.spaces, kernel)
 
     def _name_prefix(self, space: Space) -> str:
-        """Returns the prefix of a kernel's names in `Prepared.config`: '' if the backend has one kernel, else
-        'kernel.'."""
+        """Returns the prefix of a kernel's names in `Prepared.config`: '' for a backend with one, else 'kernel.'."""
         return "" if len(self.spaces) == 1 else f"{space.kernel}."

@@ -63,8 +63,7 @@ def refusal_reasons(workload: Prefill, limits: AttentionLimits) -> list[str]:
 
 
 def _refused_scores(workload: Prefill, limits: AttentionLimits) -> list[str]:
-    """Returns why the limits exclude what changes the scores: a window, rows without keys, ALiBi slopes, a bias; empty
-    if nothing."""
+    """Returns why the limits exclude what changes the scores: a window, rows without keys, ALiBi slopes, a bias."""
     found = []
     if workload.window and not limits.window:
         found.append(f"{limits.who} takes no sliding window, this workload has one of {workload.window} keys")
@@ -81,8 +80,7 @@ def _refused_scores(workload: Prefill, limits: AttentionLimits) -> list[str]:
 
 
 def _format_modes(modes: Iterable[str]) -> str:
-    """Returns names of i8 modes for messages, e.g. 'kv8, qkv8'; the mode '', which has q, k and v in 8 bits, is written
-    'qkv8'."""
+    """Returns names of i8 modes for messages, e.g. 'kv8, qkv8'; '' (q, k and v in 8 bits) is written 'qkv8'."""
     return join_names(mode or "qkv8" for mode in modes)
 
 

@@ -104,23 +104,21 @@ class StagedBackend(Backend[StagedWorkload]):
         return False
 
     def missing_reasons(self, device: DeviceInfo) -> list[str]:
-        """Returns why no stage can run on this device, such as a missing compiler. Empty unless a subclass overrides
-        it. Imports nothing."""
+        """Returns why no stage can run on this device, such as a missing compiler. By default empty. Imports
+        nothing."""
         return []
 
     def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
-        """Returns why `stage` cannot run on this device, apart from its dtype. Empty unless a subclass overrides it.
-        Imports nothing."""
+        """Returns why `stage` cannot run on this device, apart from its dtype. By default empty. Imports nothing."""
         return []
 
     @abc.abstractmethod
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """Returns a stage as a function for one problem, compiled and configured. `first_call` is the first to run
-        it."""
+        """Returns a stage as a function for one problem, compiled and configured. `first_call` runs it first."""
 
     def first_call(self, call: Callable[..., Any], tensors: Tensors) -> None:
-        """Runs `call` once if the tensors are on a GPU, so that nothing is compiled or loaded while timing. Does
-        nothing on a CPU."""
+        """Runs `call` once if the tensors are on a GPU, so that nothing is compiled or loaded while timing. Else does
+        nothing."""
         if tensors[0].is_cuda:
             call(*tensors)
 
@@ -146,8 +144,7 @@ class StagedBackend(Backend[StagedWorkload]):
         return found
 
     def prepare(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
-        """Binds every stage of the workload in order, copies the inputs to the kernels' layout, and calls once on a
-        GPU."""
+        """Binds all stages in order, copies the inputs to the kernels' layout, and calls once on a GPU."""
         device = inputs[0].device
         kernels = {
             stage: self.stage_kernel(stage, problem_of(workload, stage), device) for stage in stages_of(workload)
@@ -184,8 +181,7 @@ def stages_of(workload: StagedWorkload) -> tuple[str, ...]:
 
 
 def problem_of(workload: StagedWorkload, stage: str) -> StageProblem:
-    """Returns the sizes, dtype and mask of one stage, from a workload that is this stage or, as a prefill, contains
-    it."""
+    """Returns the sizes, dtype and mask of one stage, from a workload of this stage or a prefill."""
     head_dim = 0
     if stage in ("qk_scores", "weighted_values"):
         head_dim = workload.head_dim  # type: ignore[union-attr]
@@ -267,8 +263,8 @@ def _make_namer(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors]
 
 
 def _merge_configs(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Returns the settings of all stages, name -> value. Different values of one name are joined by spaces in the order
-    of the stages."""
+    """Returns the settings of all stages, name -> value. Different values of one name are joined by spaces in stage
+    order."""
     found: dict[str, list[str]] = {}
     for config in configs:
         for name, value in config.items():
@@ -278,7 +274,7 @@ def _merge_configs(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _merge_declares(parts: list[Declares]) -> Declares:
-    """Returns one declaration of what all stages run, each name once, with matrix instructions if any stage uses
+    """Returns in one what all stages declare to run, each name once, with matrix instructions if any stage uses
     them."""
 
     def merge_names(of: Callable[[Declares], tuple[str, ...]]) -> tuple[str, ...]:

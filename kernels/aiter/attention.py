@@ -72,8 +72,7 @@ AUTO = Route("", _CK_ARCHS | {"gfx1250"}, "")
 
 
 def route_reasons(route: Route, who: str, device: DeviceInfo) -> list[str]:
-    """Returns why a route cannot run on this device, for any workload; empty if it can. `who` names the function. Does
-    not import aiter."""
+    """Returns why a route cannot run on this device, for any workload; empty if it can. `who` names the function. """
     found = []
     if device.kind != "rocm":
         found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")
@@ -86,8 +85,7 @@ def route_reasons(route: Route, who: str, device: DeviceInfo) -> list[str]:
 
 
 def head_dim_reasons(who: str, head_dims: Sequence[int], *, padded: bool) -> list[str]:
-    """Returns why aiter's C++ refuses these head dimensions; empty if it takes them. `padded`: aiter itself rounds them
-    up."""
+    """Returns why aiter's C++ refuses these head dimensions, or nothing. `padded`: aiter itself rounds them up."""
     found = []
     if max(head_dims) > HEAD_DIM_MAX:
         found.append(f"{who} takes head_dim up to {HEAD_DIM_MAX}, not {max(head_dims)}")
@@ -98,8 +96,7 @@ def head_dim_reasons(who: str, head_dims: Sequence[int], *, padded: bool) -> lis
 
 
 def window_sizes(causal: bool, window: int) -> tuple[int, int]:
-    """Returns (left, right), the keys visible before and after a row's own, as FlashAttention counts them; -1 means
-    all."""
+    """Returns (left, right), visible keys before and after a row's own, as FlashAttention counts them; -1 means all."""
     return (window - 1, 0) if causal and window else (-1, -1)
 
 
@@ -148,8 +145,7 @@ def without_lse(result: Any) -> Outputs:
 
 
 def with_lse(result: Any) -> Outputs:
-    """Returns 'out' and 'lse' of a result that begins with them, as public functions return it when the log-sum-exp is
-    requested."""
+    """Returns 'out' and 'lse' of a result (out, lse, ...), as of public functions when lse is requested."""
     return {"out": result[0], "lse": result[1]}
 
 
@@ -193,8 +189,7 @@ class Binding:
 
 
 def prepare_binding(route: Route, binding: Binding, inputs: Tensors) -> Prepared:
-    """Runs the call once on converted copies of the inputs, so that aiter builds what it needs, and records which path
-    ran.
+    """Runs the call once on copies of the inputs, so that aiter builds all it needs, and records which path ran.
 
     No tensor requires a gradient, so aiter keeps nothing for a backward pass. Raises UnsupportedError where aiter has
     no kernel for the shape, and AttnperfError where another path ran than the route names.

@@ -255,8 +255,8 @@ def _reorder_inputs(inputs: Tensors) -> Tensors:
 
 
 def _into_new(call: Callable[..., Any], *tensors: torch.Tensor) -> Tensors:
-    """Allocates dq, dk and dv as the autograd of aiter's public functions does, lets `call` write into them, and
-    returns them."""
+    """Allocates dq, dk and dv as the autograd of aiter's public functions does, and returns what `call` writes into
+    them."""
     import torch
 
     gradients = tuple(torch.empty_like(tensor) for tensor in tensors[1:4])

@@ -40,8 +40,7 @@ class ByFamily(Backend[Any]):
         return self.get_part(workload.family).unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Prepares the workload with the implementation for its family. Raises UsageError if that cannot run the pinned
-        configuration."""
+        """Prepares the workload with the implementation for its family. Raises UsageError if that is in `refused`."""
         if workload.family in self.refused:
             raise UsageError(self.refused[workload.family])
         return self.get_part(workload.family).prepare(workload, inputs)
@@ -83,8 +82,7 @@ class TunableByFamily(PinnableByFamily):
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns whether the rule that a winner would change serves the workload; False if its family cannot be
-        tuned."""
+        """Returns whether the rule that a winner changes serves `workload`; False if its family cannot be tuned."""
         part: object = self.parts.get(workload.family)
         return isinstance(part, Tunable) and part.tuning_serves(workload, space, arch, when)
 
@@ -95,8 +93,7 @@ class TunableByFamily(PinnableByFamily):
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns what the implementation for the workload's family compiles to run the candidate; empty if not
-        known."""
+        """Returns what the implementation for the workload's family compiles to run the candidate, if known."""
         return self._require_tunable([workload]).tuning_builds(candidate, space, workload, arch)
 
     def tuned_files(
@@ -109,8 +106,7 @@ class TunableByFamily(PinnableByFamily):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """Returns the complete configuration files with the winner, from the implementation for the workloads' family.
-        Writes nothing."""
+        """Returns complete files with the winner, from the implementation for the workloads' family. Writes nothing."""
         return self._require_tunable(workloads).tuned_files(winner, space, workloads, arch, source=source, when=when)
 
     def _require_tunable(self, workloads: Sequence[Workload]) -> Tunable:
@@ -124,8 +120,8 @@ class TunableByFamily(PinnableByFamily):
         return part
 
     def _first_tunable(self, space: TuningSpace) -> Tunable:
-        """Returns the first implementation that can be tuned: the entries that pin a kernel are the same for every
-        family."""
+        """Returns the first implementation that can be tuned: entries that pin a kernel are the same for all
+        families."""
         return next(cast("Tunable", part) for part in self.parts.values() if isinstance(part, Tunable))
 
 
@@ -157,8 +153,7 @@ def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
 
 
 def _try_pin(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:
-    """Returns (`part` with the stored configuration pinned, ''), or (the unchanged `part`, why it cannot replay
-    that)."""
+    """Returns (`part` with the stored configuration pinned, ''), or (the unchanged `part`, why that fails)."""
     try:
         return replay_choice(part, config), ""
     except UsageError as error:
@@ -166,8 +161,7 @@ def _try_pin(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:
 
 
 def merge_tolerances(tolerances: Iterable[Tolerance]) -> Tolerance:
-    """Returns the strictest tolerance: the smallest multiplier for each named output and for all others, with all
-    sources joined."""
+    """Returns the strictest tolerance: the smallest multiplier for each named output and for others, sources joined."""
     found = list(tolerances)
     named: dict[str, float] = {}
     for tolerance in found:

@@ -73,8 +73,7 @@ def aiter_root() -> Path:
 
 
 def aiter_file(arch: str) -> AiterFile:
-    """Reads aiter's attention configuration of an architecture. Raises UsageError naming the file where it is missing
-    or malformed."""
+    """Reads aiter's attention configuration of an architecture. Raises UsageError if missing or malformed."""
     root = aiter_root()
     path = config_file(root, arch)
     if path is None:
@@ -90,8 +89,7 @@ def aiter_file(arch: str) -> AiterFile:
 
 
 def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> str:
-    """Returns the name of the bucket in the file that aiter takes for a workload. Raises UsageError where the file
-    lacks it."""
+    """Returns the name of the bucket in the file that aiter takes for a workload. Raises UsageError if missing."""
     name = bucket_of(workload, arch, file.buckets)
     if name not in file.buckets:
         known = ", ".join(file.buckets)

@@ -106,8 +106,8 @@ class CkDecode(AiterDecode):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Converts the block table to lists of pages, untimed, and runs once. Raises UsageError for a table or lengths
-        out of range."""
+        """Makes lists of pages of the block table, and runs once. Raises UsageError for a table or lengths out of
+        range."""
         _require_table(workload, inputs)
         batch, queries, heads, head_dim = inputs[0].shape
         problem = BatchPrefill(
@@ -144,8 +144,7 @@ class AiterHipDecode(AiterDecode):
     """One token per sequence; pages of 16 bits, or of 8 in the architecture's f8e4m3."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Returns the limits of paged_attention_rocm that the workload exceeds; the constants above name the source of
-        each."""
+        """Returns the limits of paged_attention_rocm that the workload exceeds; constants above name their sources."""
         found = route_reasons(HIP, ROCM, device) + plain_reasons(ROCM, workload)
         caches = ["", paged_binding.FP8_CACHES.get(device.arch, "")]
         if workload.kv_dtype not in caches:
@@ -283,8 +282,8 @@ class TritonDecode(AiterDecode):
     """
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Returns what aiter's paged_attention_decode refuses. It takes any head dimension and grouping, because it
-        pads its tiles."""
+        """Returns what aiter's paged_attention_decode refuses. It pads its tiles, so it takes any head dimension and
+        grouping."""
         found = paged_binding.device_reasons(device) + plain_reasons(PA_TRITON, workload)
         if workload.kv_dtype:
             found.append(
@@ -332,8 +331,7 @@ class TritonDecode(AiterDecode):
 
 
 def plain_reasons(who: str, workload: Decode) -> list[str]:
-    """Returns what none of aiter's HIP, assembly and Triton kernels for paged decoding computes; `who` names the kernel
-    in messages."""
+    """Returns what none of aiter's HIP, assembly and Triton kernels for paged decoding computes; `who` names one."""
     found = [] if workload.dtype in ("f16", "bf16") else [f"{who} takes bf16, f16, not {workload.dtype}"]
     if not workload.page:
         found.append(f"{who} reads its cache in pages, this workload's is contiguous")

@@ -89,8 +89,7 @@ class AiterPrefill(Backend["Prefill"]):
         return self.route.format_function(self.function)
 
     def make_limits(self, device: DeviceInfo) -> AttentionLimits:
-        """Returns what the function accepts: fp16, bf16 and the architecture's fp8. `unsupported_reasons` checks a
-        bias."""
+        """Returns what the function accepts: fp16, bf16 and the architecture's fp8. It does not limit a bias."""
         return AttentionLimits(self.display_name, dtypes=HALVES | {FP8[arch] for arch in (device.arch,) if arch in FP8})
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
@@ -138,8 +137,7 @@ class ForcedPrefill(AiterPrefill):
     """A route that calls a low-level function with positional arguments."""
 
     def bind_call(self, workload: Prefill) -> Binding:
-        """Returns the call of the low-level function. Nothing is padded: these functions refuse what would need
-        padding."""
+        """Returns the call of the low-level function. Nothing is padded: it refuses what would need padding."""
         left, right = window_sizes(workload.causal, workload.window)
         values = {
             "dropout_p": 0.0,
@@ -170,8 +168,7 @@ class CkPrefill(ForcedPrefill):
     function = "mha_fwd"
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns what all routes refuse, and two head dimensions where one query meets grouped heads; see
-        `folded_reasons`."""
+        """Returns what all routes refuse, and two head dimensions where one query meets grouped heads."""
         return super().unsupported_reasons(workload, device) + folded_reasons(self.display_name, workload)
 
 
@@ -183,8 +180,8 @@ class AsmPrefill(ForcedPrefill):
     function = "fmha_v3_fwd"
 
     def make_limits(self, device: DeviceInfo) -> AttentionLimits:
-        """Returns what the function accepts: bf16 and the architecture's fp8, and no change of the scores except a
-        causal mask."""
+        """Returns what the function accepts: bf16 and the architecture's fp8, and of score changes only a causal
+        mask."""
         dtypes = {"bf16"} | {FP8[arch] for arch in (device.arch,) if arch in FP8}
         return AttentionLimits(self.display_name, dtypes=frozenset(dtypes), window=False, alibi=False, bias=False)
 
@@ -245,8 +242,8 @@ class AutoPrefill(AiterPrefill):
         return found
 
     def bind_call(self, workload: Prefill) -> Binding:
-        """Returns the call of the public function, with arguments that every version has since v0.1.5, and a window if
-        there is one."""
+        """Returns the call of the public function, with arguments that every version has since v0.1.5, and any
+        window."""
         quantised = workload.dtype in QUANTISED
         function = FP8_FUNCTION if quantised else self.function
         values: dict[str, object] = {

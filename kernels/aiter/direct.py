@@ -111,8 +111,7 @@ def prepare_direct(bound: Direct, inputs: Tensors) -> Prepared:
 
 
 def device_reasons(device: DeviceInfo) -> list[str]:
-    """Returns why aiter cannot run on this device: no ROCm, or not installed. Empty if it can. Does not import
-    aiter."""
+    """Returns why aiter cannot run on this device: no ROCm, or not installed. Else empty. Does not import aiter."""
     found = []
     if device.kind != "rocm":
         found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")

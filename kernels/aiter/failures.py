@@ -107,8 +107,7 @@ CALL_ROWS: tuple[KnownFailure, ...] = (
 
 
 def import_reason(error: Exception, what: str) -> str:
-    """Returns in one line why aiter cannot be used after the import of `what` raised `error`; quotes the error's type
-    and text."""
+    """Returns in one line why aiter cannot be used after the import of `what` raised `error`; quotes the error."""
     return _find_reason(IMPORT_ROWS, error, f"import of {what}") or f"import of {what} failed ({_quote_error(error)})"
 
 

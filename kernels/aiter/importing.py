@@ -120,14 +120,12 @@ def restored_environment() -> Iterator[Changes]:
 
 
 def import_changes() -> Changes:
-    """Returns what importing aiter changed in this process so far: variables that were restored, and variables left as
-    set."""
+    """Returns what importing aiter changed in this process so far: variables restored, and variables left as set."""
     return _changes
 
 
 def without_ck() -> list[str]:
-    """Returns a reason if ENABLE_CK=0 is set, with which aiter silently takes Triton in place of Composable Kernel;
-    else an empty list."""
+    """Returns a reason if ENABLE_CK=0, with which aiter silently takes Triton for Composable Kernel; else empty."""
     value = os.environ.get("ENABLE_CK", "1").strip()
     off = value.lstrip("+-").isdecimal() and int(value) == 0
     return [f"ENABLE_CK={value} makes aiter take Triton in place of Composable Kernel; unset it"] if off else []
@@ -180,8 +178,7 @@ def _new_or_old(module: str, old: str) -> ModuleType:
 
 
 def _is_absent(error: Exception, module: str) -> bool:
-    """Returns whether the error says that this module or a package around it does not exist, not one that it
-    imports."""
+    """Returns whether the error says that this module or its package is missing, not one that it imports."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     return name is not None and (module == name or module.startswith(f"{name}."))
 
@@ -200,8 +197,7 @@ def _put_back(name: str, value: str | None) -> None:
 
 
 def _hash_contents(value: str) -> str:
-    """Returns 'set, contents <hash>' for paths of files; 'set, a folder' or 'set, not readable' where one of them is no
-    file."""
+    """Returns 'set, contents <hash>' for paths of files; 'set, a folder' or 'set, not readable' if one is no file."""
     digest = hashlib.sha256()
     for part in value.split(os.pathsep):
         path = Path(part)

@@ -80,8 +80,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
 
 
 def kernel_arguments(path: Path) -> tuple[str, ...]:
-    """Returns the argument names of `_attn_fwd` in order, by parsing the file; () where the file has no such
-    function."""
+    """Returns the argument names of `_attn_fwd` in order, by parsing the file; () without `_attn_fwd`."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == "_attn_fwd":
             return tuple(each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
@@ -89,8 +88,8 @@ def kernel_arguments(path: Path) -> tuple[str, ...]:
 
 
 def constant_arguments(path: Path) -> frozenset[str]:
-    """Returns the names of the arguments of `_attn_fwd` that are annotated `tl.constexpr`; empty where the file has no
-    such function."""
+    """Returns the names of the arguments of `_attn_fwd` that are annotated `tl.constexpr`; empty without
+    `_attn_fwd`."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == "_attn_fwd":
             return frozenset(

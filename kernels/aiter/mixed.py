@@ -82,8 +82,7 @@ class BatchPrefill:
     sinks: bool
 
     def keys_per_page(self, function: Callable[..., Any]) -> int:
-        """Returns the keys per page to pass to `function` of this version of aiter. Smaller pages only need a longer
-        table.
+        """Returns the keys per page that this version's `function` gets. Smaller pages only need a longer table.
 
         Without `kv_last_page_lens` (before v0.1.12) aiter takes pages of one key only.
         """
@@ -136,8 +135,7 @@ class BatchPrefill:
 
 
 def batch_prefill_reasons(dtype: str, head_dim: int, cache: str, device: DeviceInfo) -> list[str]:
-    """Returns what `mha_batch_prefill_func` refuses, empty if nothing; `cache` is the dtype word of an 8-bit cache, or
-    ''."""
+    """Returns what `mha_batch_prefill_func` refusesor nothing; `cache` is the dtype word of an 8-bit cache, or ''."""
     found = route_reasons(CK, BATCH_PREFILL, device)
     if dtype not in ("f16", "bf16"):
         found.append(f"{BATCH_PREFILL} takes bf16, f16, not {dtype}")
@@ -201,8 +199,8 @@ class CkMixed(Backend[Mixed]):
         return batch_prefill_reasons(workload.dtype, workload.head_dim, workload.cache, device)
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Converts the block table to lists of pages, untimed, and runs once. Raises UsageError for a table or lengths
-        out of range."""
+        """Makes lists of pages of the block table, and runs once. Raises UsageError for a table or lengths out of
+        range."""
         require_block_table(inputs[3], inputs[5], inputs[1].shape[0], workload.page)
         problem = BatchPrefill(
             seqs_q=workload.seqs_q,
@@ -228,8 +226,7 @@ class TritonMixed(Backend[Mixed]):
     families = ("mixed",)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """Returns what `unified_attention` refuses: 8-bit caches in another format than the architecture's own, or in
-        small pages."""
+        """Returns what `unified_attention` refuses: 8-bit caches in a foreign format or in small pages."""
         found = paged_binding.device_reasons(device)
         has = paged_binding.FP8_CACHES.get(device.arch, "")
         if workload.cache and workload.cache != has:
@@ -268,8 +265,7 @@ class TritonMixed(Backend[Mixed]):
 
 
 def unified_values(workload: Mixed, tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
-    """Returns the arguments of `unified_attention`, name -> value, from canonical tensors and the result's memory
-    `out`."""
+    """Returns the arguments of `unified_attention`, name -> value, from canonical tensors and the result `out`."""
     q, k, v, table, starts, seq_lens, *extras = tensors
     k_scale, v_scale = extras[-2:] if workload.cache else (None, None)
     return {

@@ -138,8 +138,7 @@ class AsmMla(AiterMla):
     """bf16, latent rows of 512 + 64, 16 or 128 heads, up to 4 tokens per sequence."""
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """Returns the limits of mla_decode_fwd that the workload exceeds; the constants above name the source of
-        each."""
+        """Returns the limits of mla_decode_fwd that the workload exceeds; the constants above name their sources."""
         found = route_reasons(ASM, MLA_ASM, device)
         if workload.dtype != "bf16":
             found.append(f"{MLA_ASM} takes bf16, not {workload.dtype}")
@@ -275,8 +274,8 @@ def triton_values(absorbed: Absorbed) -> dict[str, Any]:
 
 
 def _cache_views(workload: Mla, kv: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Returns views of the cache by argument name: 'k_buffer' (keys, 1, C + R), and 'v_buffer', the first C elements of
-    each row."""
+    """Returns views of the cache by argument name: 'k_buffer' (keys, 1, C + R), and 'v_buffer', the first C of each
+    row."""
     k_buffer = kv[:, 0]
     return {"k_buffer": k_buffer, "v_buffer": k_buffer[..., : workload.latent_dim]}
 

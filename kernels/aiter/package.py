@@ -68,7 +68,7 @@ def find_installed() -> Installed | None:
 
 
 def version_entries() -> dict[str, str]:
-    """Returns the entries of `Prepared.config` that name aiter: 'aiter' -> version, and 'aiter_revision' -> commit if
+    """Returns the entries of `Prepared.config` that name aiter: 'aiter' -> version, and 'aiter_revision' -> commit, if
     known."""
     found = find_installed()
     if found is None:
@@ -78,8 +78,7 @@ def version_entries() -> dict[str, str]:
 
 
 def _find_folders() -> tuple[list[Path], str | None]:
-    """Returns (folders of the package `aiter`, a text that says where it is); ([], None) where there is no such
-    package."""
+    """Returns (folders of the package `aiter`, a text that says where it is); ([], None) if there is none."""
     try:
         spec = importlib.util.find_spec("aiter")
     except ValueError:  # a module put into sys.modules without a spec
@@ -136,8 +135,7 @@ def _list_roots(distribution: importlib.metadata.Distribution) -> Iterator[Path]
 
 
 def _find_revision(folder: Path, version: str) -> str:
-    """Returns the commit of the checkout around the folder, else the one that the version names; '' if there is
-    none."""
+    """Returns the commit of the checkout around the folder, else the one that the version names, or ''."""
     root = folder.parent
     if (root / "op_tests").is_dir() or (root / "csrc").is_dir():
         head = _git_head(root)
@@ -162,7 +160,7 @@ def _git_head(root: Path) -> str:
 
 
 def _read_ref(git: Path, name: str) -> str:
-    """Returns the commit of the branch `name`; '' if it is not found. In a worktree, branches are in git's common
+    """Returns the commit of the branch `name`; '' if it is not found. A worktree has branches in git's common
     folder."""
     common = git / "commondir"
     folders = [git, (git / common.read_text(encoding="utf-8").strip()).resolve()] if common.is_file() else [git]

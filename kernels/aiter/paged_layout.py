@@ -40,7 +40,7 @@ def running_sums(counts: Sequence[int], device: torch.device) -> torch.Tensor:
 
 
 def page_lists(table: torch.Tensor, lengths: Sequence[int], page: int) -> PageLists:
-    """Returns the block table as lists of pages, without the entries past the end of each sequence. `lengths` are in
+    """Returns the block table as lists of pages, without the entries past the end of each sequence. `lengths`: in
     keys."""
     import torch
 
@@ -52,7 +52,7 @@ def page_lists(table: torch.Tensor, lengths: Sequence[int], page: int) -> PageLi
 
 
 def smaller_pages(table: torch.Tensor, page: int, unit: int) -> torch.Tensor:
-    """Returns the block table of the same memory in pages of `unit` instead of `page` keys: (B, P) -> (B, P * page /
+    """Returns the block table of the same memory in pages of `unit`, not `page`, keys: (B, P) -> (B, P * page /
     unit)."""
     import torch
 

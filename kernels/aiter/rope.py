@@ -38,8 +38,7 @@ class AiterRope(Backend[Rope]):
     families = ("rope",)
 
     def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
-        """Returns why this path cannot run the workload. The Triton kernel needs a head dimension that is a power of
-        2."""
+        """Returns why this path cannot run the workload. Triton needs a head dimension that is a power of 2."""
         found = device_reasons(device)
         if self.path == "triton" and workload.head_dim & (workload.head_dim - 1):
             found.append(f"aiter's Triton rope takes a head_dim that is a power of 2, not {workload.head_dim}")

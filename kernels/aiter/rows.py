@@ -118,8 +118,7 @@ class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
 
 
 def _ck_rmsnorm(residual: bool) -> Function:
-    """Returns this version's function that runs only CK, with or without a residual. Raises UnsupportedError where
-    there is none."""
+    """Returns this version's function that runs only CK. Raises UnsupportedError where there is none."""
     module = import_aiter(RMSNORM)
     forced = "rmsnorm2d_fwd_with_add_ck" if residual else "rmsnorm2d_fwd_ck"
     if hasattr(module, forced):
@@ -133,8 +132,8 @@ def _ck_rmsnorm(residual: bool) -> Function:
 
 
 def _hip_rmsnorm(residual: bool) -> Function:
-    """Returns the HIP kernel that exists since 2026 (module_rmsnorm_quant). The older one adds in place and so changes
-    its inputs."""
+    """Returns the HIP kernel of module_rmsnorm_quant, since 2026. The older one adds in place and so changes its
+    inputs."""
     return Function.import_named(RMSNORM, "add_rmsnorm" if residual else "rmsnorm", "hip")
 
 

@@ -174,8 +174,7 @@ def _read_parameter(one: inspect.Parameter) -> Taken:
 
 
 def _in_order(taken: list[Taken], values: Mapping[str, object]) -> tuple[object, ...]:
-    """Returns the values of the positional parameters in `taken`, in order; a parameter without a value gets its
-    default."""
+    """Returns the values of the positional parameters in `taken`, in order; without a value, the default."""
     return tuple(values.get(one.name, one.default) for one in taken if one.by_position)
 
 

@@ -113,8 +113,7 @@ class TritonMha(Backend[Takes]):
         return bucket_of(workload, arch, _read_buckets(path) if path is not None else None)
 
     def unsupported_reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
-        """Returns what aiter's Python code and its kernel refuse, read from the installed files; empty if it can
-        run."""
+        """Returns what aiter's Python code and its kernel refuse, read from the installed files; empty if it can."""
         found = device_reasons(device)
         root = _find_root()
         one = workload.make_sequence(0) if isinstance(workload, Varlen) else workload

@@ -80,8 +80,8 @@ class TunableMha(TritonMha):
             return False
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Returns the candidate's values as entries with which `replay_config` runs it; for aiter's own autotuner only
-        its path."""
+        """Returns the candidate's values as entries with which `replay_config` runs it; for aiter's autotuner its
+        path."""
         if candidate == AUTOTUNED:
             return {"path": PATHS["dao_ai"]}
         return {name: str(value) for name, value in candidate.values.items()}
@@ -169,8 +169,7 @@ def tunable_parts(parts: Iterable[tuple[str, str, Backend]]) -> tuple[tuple[str,
 
 
 def aiter_bucket(workload: Takes, arch: str) -> Mapping[str, Value]:
-    """Returns name -> value of the bucket in aiter's file that serves a workload. Raises UsageError where there is
-    none."""
+    """Returns name -> value of the bucket in aiter's file that serves a workload. Raises UsageError without one."""
     file = config_files.aiter_file(arch)
     return file.buckets[config_files.serving_bucket(file, workload, arch)]
 

@@ -192,8 +192,8 @@ class AutoVarlen(AiterVarlen):
         return found
 
     def bind_call(self, workload: Varlen) -> Binding:
-        """Returns the call of the public function, with arguments that every version has since v0.1.5, and a window if
-        there is one."""
+        """Returns the call of the public function, with arguments that every version has since v0.1.5, and any
+        window."""
         values: dict[str, object] = {
             "max_seqlen_q": workload.max_q,
             "max_seqlen_k": workload.max_kv,

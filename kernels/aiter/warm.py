@@ -31,8 +31,7 @@ class FirstRun:
 
     @property
     def entries(self) -> dict[str, str]:
-        """Entries of `Prepared.config`: `path` if it is known, and `built` if aiter built modules, with their
-        seconds."""
+        """Entries of `Prepared.config`: `path` if it is known, and `built` , modules and seconds, if any."""
         entries = {PATH: self.path} if self.path else {}
         if self.built:
             entries[BUILT] = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.built.items())

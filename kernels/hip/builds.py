@@ -40,8 +40,7 @@ class HipKernelBuilds(Kernel):
     """A kernel of this folder: compiled ahead by clang, for AMD; a subclass gives `builds`."""
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Returns a reason for architectures other than AMD's, because only those are compiled ahead; else an empty
-        list."""
+        """Returns a reason for architectures other than AMD's, because only those are compiled ahead; else empty."""
         if arch.startswith("gfx"):
             return []
         return [f"{self.name} is compiled ahead for AMD architectures only; {arch} compiles it when it is run"]

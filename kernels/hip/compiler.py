@@ -125,8 +125,7 @@ def compile_kernel(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]
 
 
 def _load_on_device(kernel: HipKernel, data: bytes, arch: str, origin: str, lds_limit: int) -> LoadedObject:
-    """Loads an object on the current device. Raises CodeObjectError where the driver refuses it, UsageError for too
-    much LDS."""
+    """Loads an object on the current device. Raises CodeObjectError if refused, UsageError for too much LDS."""
     from kernels.hip import torch_gpu
     from kernels.hip.launching import LoadedObject, check_lds
 

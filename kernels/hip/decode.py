@@ -55,8 +55,7 @@ class HipDecode(Backend[Decode]):
     families = ("decode",)
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Returns what the two kernels do not compute, and what is missing to compile or emulate them; empty if they
-        can run."""
+        """Returns what the two kernels do not compute, and what is missing to compile or emulate them, if anything."""
         found = missing_hip(device)
         least, largest, multiple = HEAD_DIMS
         if workload.queries > 1:
@@ -161,8 +160,7 @@ def group_of(workload: Decode) -> int:
 
 
 def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
-    """Returns the kernel that attends over splits of the keys. Groups above eight have four parts, each with its own
-    wave of 32 or 64 lanes."""
+    """Returns the kernel that attends over splits of the keys. Groups above eight have four parts with a wave each."""
     threads = 128 if group <= GROUP_MAX // 2 else 256
     defines = {"HEAD_DIM": head_dim, "GROUP": group, "PAGE": page, "THREADS": threads}
     scale = {"SOFTMAX_SCALE": f"{1.0 / math.sqrt(head_dim)!r}f"}
@@ -178,8 +176,7 @@ def decode_reduce(head_dim: int, dtype: str, splits: int, *, with_lse: bool) -> 
 
 
 def multiprocessors_of(device: torch.device) -> int:
-    """Returns the multiprocessors (compute units) of a GPU; for a CPU a fixed number that the emulator is assumed to
-    have."""
+    """Returns the multiprocessors (compute units) of a GPU; for a CPU a number assumed for the emulator."""
     import torch
 
     if device.type == "cpu":

@@ -124,7 +124,7 @@ class EmulatedKernel:
 
     def __call__(self, grid: tuple[int, int, int], *arguments: torch.Tensor | int) -> None:
         """Runs all blocks of `grid` (x, y, z). Raises EmulationError for wrong arguments, and for a bug, with its
-        source line."""
+        line."""
         if len(grid) != 3 or min(grid) < 1 or math.prod(grid) >= 2**31:
             raise EmulationError(
                 f"{self._kernel.function}: a grid is three numbers from 1 on, less than 2^31 blocks, not {grid}"

@@ -92,8 +92,8 @@ class EmulatorObject:
 
 
 def emulated_gpu_of(arch: str | None) -> EmulatedGpu:
-    """Returns the GPU to imitate for an architecture; None takes that of ATTNPERF_HIP_EMULATE. Raises UsageError if it
-    is unknown."""
+    """Returns the GPU to imitate for an architecture; None takes that of ATTNPERF_HIP_EMULATE. Raises UsageError if
+    unknown."""
     arch = arch or emulated_arch()
     for prefix, number, wave in _FACES:
         if arch.startswith(prefix):
@@ -236,7 +236,7 @@ class SourceLines:
         )
 
     def _line_before(self, address: int, file: str) -> str:
-        """Returns e.g. 'near 57': the last line of `file` with code up to 129 bytes before an address; '0' if there is
+        """Returns e.g. 'near 57': the last line of `file` with code in the 129 bytes before it; '0' if there is
         none."""
         questions = [f"CODE {hex(before)}" for before in range(address - 2, max(address - 130, 0), -1)]
         frames = (found[0] for found in map(_parse_frames, self._ask_symbolizer(*questions)) if found)

@@ -46,8 +46,7 @@ def flatten_includes(path: Path) -> str:
 
 
 def parse_parameters(text: str, function: str) -> tuple[Parameter, ...] | None:
-    """Returns the parameters of `KERNEL(...) function(...)` in order; None where the text does not have it in this
-    form."""
+    """Returns the parameters of `KERNEL(...) function(...)` in order; None where the text lacks this form."""
     plain = _COMMENT.sub("", text)
     found = re.search(rf"\bKERNEL\([^\n]*\)\s+{re.escape(function)}\s*\((?P<list>[^(){{}}#]*)\)\s*\{{", plain)
     if found is None:
@@ -68,8 +67,7 @@ def format_path(path: Path) -> str:
 
 
 def root_of(path: Path) -> Path:
-    """Returns the folder that file names are relative to: the checkout, or for a file outside it the file's own
-    folder."""
+    """Returns the folder that file names are relative to: the checkout, or for a file outside its own folder."""
     return ROOT if path.resolve().is_relative_to(ROOT) else path.resolve().parent
 
 

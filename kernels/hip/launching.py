@@ -147,8 +147,7 @@ def check_threads(kernel: HipKernel) -> None:
 
 
 def check_lds(kernel: HipKernel, static_bytes: int, limit: int, arch: str) -> None:
-    """Raises UsageError where the LDS of a workgroup, `static_bytes` plus that of the launch, exceeds `limit`; all in
-    bytes."""
+    """Raises UsageError where the LDS of a workgroup, `static_bytes` plus the launch's, exceeds `limit`; in bytes."""
     wanted = kernel.lds_bytes + static_bytes
     if kernel.lds_bytes < 0 or wanted > limit:
         raise UsageError(

@@ -57,8 +57,7 @@ def _is_match(candidate: PrebuiltObject, kernel: HipKernel) -> bool:
 
 
 def _find_changed_sources(candidate: PrebuiltObject, root: Path) -> list[str]:
-    """Returns the names of sources that changed since the object was compiled; also the kernel's file if the manifest
-    lacks it."""
+    """Returns the sources changed since the object was compiled; also the kernel's file if the manifest lacks it."""
     unnamed = [] if candidate.source in candidate.sources else [candidate.source]
     return unnamed + [name for name, digest in candidate.sources.items() if _hash_file(root / name) != digest]
 
@@ -68,8 +67,7 @@ def _hash_file(path: Path) -> str:
 
 
 def _read_object(path: Path, wanted: PrebuiltObject) -> Prebuilt:
-    """Reads the object file. Raises CodeObjectError if it is too large, unreadable, or not the one that the manifest
-    describes."""
+    """Reads the object file. Raises CodeObjectError if too large, unreadable, or not the one in the manifest."""
     try:
         if path.stat().st_size > OBJECT_LIMIT_BYTES:
             raise CodeObjectError(f"{path} has more than {OBJECT_LIMIT_BYTES:,} bytes, which no kernel has; {AGAIN}")

@@ -33,6 +33,5 @@ class HipKernel:
 
 
 def element_define(dtype: str) -> dict[str, str]:
-    """Returns {'ELEMENT_BF16': '1'} for 'bf16', with '0' for 'f16' and all others: the macro that selects the 16-bit
-    type."""
+    """Returns {'ELEMENT_BF16': '1'} for 'bf16', else {'ELEMENT_BF16': '0'}: the macro of the 16-bit type."""
     return {"ELEMENT_BF16": str(int(dtype == "bf16"))}

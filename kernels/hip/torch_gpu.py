@@ -94,7 +94,7 @@ def allow_dynamic_lds(kernel: Any, size_bytes: int) -> None:
 
 
 def launch_function(kernel: Any, grid: Sequence[int], threads: int, arguments: Sequence[Any], lds_bytes: int) -> None:
-    """Launches a loaded kernel on torch's current stream, without waiting. `grid` counts workgroups, `threads` is their
+    """Launches a loaded kernel on torch's current stream, without waiting. `grid`: workgroups; `threads`: their
     size."""
     kernel(tuple(grid), (threads, 1, 1), [*arguments], lds_bytes)
 

@@ -72,8 +72,7 @@ class Layer(Backend[Block]):
         return list(dict.fromkeys(found))
 
     def prepare(self, workload: Block, inputs: Tensors) -> Prepared:
-        """Copies the inputs and prepares rope and attention for their shapes; on a GPU runs once, so that nothing is
-        left to compile."""
+        """Copies the inputs and prepares rope and attention for their shapes; on a GPU runs once, to compile all."""
         tensors = own_copies(inputs)
         parts = workload.split_inputs(tensors)
         x, problem = parts.x, self.attention_problem(workload, identify_device(parts.x.device.type))

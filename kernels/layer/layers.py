@@ -36,8 +36,7 @@ class PinnableLayer(Layer):
     """A layer whose attention or rope chooses a configuration by itself."""
 
     def replay_config(self, config: Mapping[str, str]) -> Self:
-        """Returns a copy whose attention and rope use the stored configuration. Raises UsageError if one of them
-        cannot."""
+        """Returns a copy whose attention and rope use the stored configuration. Raises UsageError if one cannot."""
         return replace(
             self,
             attention=replay_choice(self.attention, own_settings(config, PREFIX)),

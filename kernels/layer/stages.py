@@ -50,7 +50,7 @@ def stages_of(block: Block, rotate: Rotate, attention: tuple[Stage, ...], *, cop
 
 
 def canonical_outputs(block: Block, result: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Outputs:
-    """Returns the layer's result (out, k_cache, v_cache) as 'out' (B, S, E), and 'k' and 'v', views of the caches' new
+    """Returns the layer's result (out, k_cache, v_cache) as 'out' (B, S, E), and views 'k' and 'v' of the caches' new
     rows."""
     out, k_cache, v_cache = result
     rows = slice(block.past, block.length)
@@ -75,7 +75,7 @@ def _qkv_projection(values: Values) -> Values:
 
 
 def _split_qkv(block: Block, qkv: torch.Tensor, *, copies: bool) -> Values:
-    """Returns 'q' (B, S, H, D), 'k' and 'v' (B, S, Hk, D) as views of qkv; if `copies`, q and k as contiguous
+    """Returns 'q' (B, S, H, D), 'k' and 'v' (B, S, Hk, D) as views of qkv; with `copies`, q and k are contiguous
     copies."""
     heads = qkv.view(block.batch, block.seq, block.heads + 2 * block.kv_heads, block.head_dim)
     first_v = block.heads + block.kv_heads

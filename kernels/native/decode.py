@@ -88,8 +88,7 @@ class SdpaDecode(Backend[Decode]):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Copies q, k and v to (B, H, S, D), untimed. One token needs no mask, several need a bottom-right causal
-        one."""
+        """Copies q, k, v to (B, H, S, D). One token needs no mask, several need a bottom-right causal one."""
         import torch
 
         return Prepared(
@@ -146,8 +145,7 @@ def eager_decode(workload: Decode) -> Callable[..., Result]:
 
 
 def _dense_cache(parts: DecodeInputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns keys and values (B, room, Hk, D) in the dtype of q: pages are gathered, and 8-bit values multiplied by
-    their scales."""
+    """Returns keys and values (B, room, Hk, D) in the dtype of q: pages gathered, 8 bits dequantised."""
     caches = ((parts.k, parts.k_scale), (parts.v, parts.v_scale))
     k, v = (
         paged_cache.load(cache if parts.table is None else paged_cache.gather(cache, parts.table), scale, parts.q.dtype)

@@ -52,8 +52,7 @@ class EagerMixed(Backend[Mixed]):
         ]
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Copies the inputs and builds the masks, untimed. Raises UsageError for a block table or lengths out of
-        range."""
+        """Copies the inputs and builds the masks, untimed. Raises UsageError for an invalid block table or lengths."""
         tensors = _copy_checked(inputs)
         attend = _bind_eager(workload, tensors[0].device)
         return Prepared(
@@ -143,7 +142,7 @@ def _make_step(workload: Mixed, attend: Callable[..., torch.Tensor]) -> Callable
 
 
 def _bind_eager(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
-    """Returns a function (number of a part, q (count, q, H, D), k and v (count, kv, Hk, D), sinks) -> out (count, q, H,
+    """Returns a function (part's number, q (count, q, H, D), k and v (count, kv, Hk, D), sinks) -> out (count, q, H,
     D)."""
     import torch
 
@@ -196,7 +195,7 @@ def _bind_sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Ten
 
 def _make_mask(part: BatchPart, device: torch.device) -> Any:
     """Returns the attn_mask of a part; None for one token, which sees all keys, and for equal lengths, where is_causal
-    is right."""
+    does."""
     if part.q in (1, part.kv):
         return None
     if device.type != "cpu":

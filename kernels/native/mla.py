@@ -50,8 +50,7 @@ class MlaNaive(Backend[Mla]):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Copies the inputs and builds a mask if needed: torch's is_causal is top-left, so it is right only for S ==
-        T."""
+        """Copies the inputs and builds a mask if needed: torch's is_causal is top-left, so right only for S == T."""
         import torch
 
         return Prepared(
@@ -107,8 +106,7 @@ def naive_attention(workload: Mla, device: torch.device) -> Callable[..., torch.
 
 
 def absorbed_attention(workload: Mla, device: torch.device) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
-    """Returns a function of the canonical inputs that returns (out (B, S, H, Dv), fp32 lse (B, H, S), or None if not
-    requested)."""
+    """Returns a function of the canonical inputs that returns (out (B, S, H, Dv), fp32 lse (B, H, S) or None)."""
     import torch
 
     scale = 1.0 / math.sqrt(workload.nope_dim + workload.rope_dim)

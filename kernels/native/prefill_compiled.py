@@ -57,8 +57,7 @@ class CompiledPrefill(Backend["Prefill"]):
     families = ("prefill",)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns reasons against CPUs, and against dtypes that `native.eager` does not compute in their own
-        precision."""
+        """Returns reasons against CPUs, and against dtypes other than f16, bf16, f32 and tf32."""
         found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS))
 
@@ -92,8 +91,8 @@ class Flex(Backend["Prefill"]):
     kernel_options: tuple[tuple[str, int], ...] = ()
 
     def replay_config(self, config: Mapping[str, str]) -> Flex:
-        """Returns a copy that passes the stored block sizes, warps and stages to FlexAttention. Raises UsageError where
-        they are missing."""
+        """Returns a copy that passes the stored block sizes, warps and stages to FlexAttention. Raises UsageError if
+        missing."""
         return replace(self, kernel_options=template_options(config))
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
@@ -172,8 +171,7 @@ def compile_for_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_settings() -> str:
-    """Returns as text how functions are compiled: our arguments, and every setting in DECISIVE that is not torch's
-    default."""
+    """Returns as text how functions are compiled: our arguments, and the DECISIVE settings that differ from torch's."""
     import torch._inductor.config
 
     settings: Any = torch._inductor.config

@@ -180,8 +180,7 @@ def visible_keys(workload: Prefill, device: torch.device) -> torch.Tensor:
 
 
 def canonical_outputs(result: Any) -> Outputs:
-    """Returns 'out' as a (B, Sq, H, D) view of the result (B, H, Sq, D), and 'lse' (B, H, Sq) if the result is a
-    pair."""
+    """Returns 'out' as a (B, Sq, H, D) view of the result, and 'lse' (B, H, Sq) if the result is a pair."""
     if isinstance(result, tuple):
         return {"out": heads_last(result[0]), "lse": result[1]}
     return {"out": heads_last(result)}

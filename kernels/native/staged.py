@@ -43,8 +43,7 @@ class NativeStaged(StagedBackend):
     heads_first = True
 
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """Returns a stage as torch operators, with the settings to record, such as in which dtype scores are
-        computed."""
+        """Returns a stage as torch operators, with the settings to record, such as the scores' dtype."""
         if stage == "qk_scores":
             how = f"matmul and scale in {problem.dtype}, then float" if problem.dtype in HALVES else "matmul, scale"
             config = {"scores": how, **_product_config(problem)}

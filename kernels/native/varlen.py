@@ -81,8 +81,7 @@ class FlashVarlen(VarlenBackend):
         return found + refusal_reasons(shortest, limits)
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Copies the inputs, and binds the lengths of the longest sequence, which the operator takes as numbers on the
-        host."""
+        """Copies the inputs and binds the longest lengths, which the operator takes as numbers on the host."""
         import torch
 
         return Prepared(

@@ -28,8 +28,7 @@ class EagerVarlenBackward(Backend[VarlenBackward]):
     families = ("varlen_backward",)
 
     def unsupported_reasons(self, workload: VarlenBackward, device: DeviceInfo) -> list[str]:
-        """Returns a reason against a sequence of one key, because the dense family does not allow it; else an empty
-        list."""
+        """Returns a reason against a sequence of one key, because the dense family does not allow it; else empty."""
         if 1 in workload.seqs_kv:
             return ["takes sequences of at least 2 keys, this workload has one of 1"]
         return []

@@ -25,8 +25,7 @@ INTERPRETER_ROWS_FLOPS_MAX = 5e6
 
 
 def missing_triton(device: DeviceInfo) -> list[str]:
-    """Returns why no Triton kernel can run here: missing Triton or, without a GPU, its interpreter. Empty if they
-    can."""
+    """Returns why no Triton kernel can run here: missing Triton or, without a GPU, its interpreter. Else empty."""
     found = []
     if importlib.util.find_spec("triton") is None:
         found.append("triton is not installed")

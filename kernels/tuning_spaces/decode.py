@@ -38,8 +38,7 @@ def list_constraints(workloads: Sequence[Decode], target: Target) -> tuple[Const
 
 
 def split_builds(workload: Decode, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """Returns a list of one: what is compiled of the kernel that reads the keys, with the rule's constants and
-    options."""
+    """Returns a list of one: what is compiled of the kernel that reads the keys, under the rule."""
     return [with_rule(DecodeKernel().build_of(arch, workload), rule)]
 
 
@@ -59,8 +58,7 @@ def reduction_values(workloads: Sequence[Decode], target: Target) -> Values:
 
 
 def reduce_builds(workload: Decode, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """Returns a list of one: what is compiled of the kernel that joins the splits, with the rule's constants and
-    options."""
+    """Returns a list of one: what is compiled of the kernel that joins the splits, under the rule."""
     return [with_rule(DecodeReduceKernel().build_of(arch, workload.head_dim), rule)]
 
 

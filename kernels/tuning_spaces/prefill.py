@@ -116,14 +116,12 @@ def _make_builds(kernel: str, space: Space, workload: Prefill, arch: str, rule: 
 
 
 def forward_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """Returns a list of one: what is compiled for `triton.flash` on the workload with the rule's constants and
-    options."""
+    """Returns a list of one: what is compiled for `triton.flash` on the workload under the rule."""
     return _make_builds("triton.prefill_forward", SPACE, workload, arch, rule)
 
 
 def persistent_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """Returns a list of one: what is compiled for `triton.flash_persistent` on the workload with the rule's constants
-    and options."""
+    """Returns a list of one: what is compiled for `triton.flash_persistent` on the workload under the rule."""
     return _make_builds("triton.prefill_persistent", PERSISTENT, workload, arch, rule)
 
 

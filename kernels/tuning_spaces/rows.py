@@ -23,8 +23,7 @@ PER_LANE = (4, 128)
 
 
 def tile_values(workloads: Sequence[RowProblem], target: Target) -> Values:
-    """Returns constant or option -> values to try: tiles of a whole row if a program can hold it, of half and of a
-    quarter of it."""
+    """Returns constant or option -> values to try: tiles of a whole row if it fits, a half and a quarter."""
     whole = min(LARGEST, max(SHORTEST, pad_size(max(each.columns for each in workloads))))
     return {
         "BLOCK_R": (1, 2, 4),
@@ -38,8 +37,7 @@ def tile_values(workloads: Sequence[RowProblem], target: Target) -> Values:
 
 
 def list_constraints(workloads: Sequence[RowProblem], target: Target) -> tuple[Constraint, ...]:
-    """Returns the constraints: 4 to 128 elements per lane (PER_LANE), and loop stages only where the kernel has a
-    loop."""
+    """Returns the constraints: 4 to 128 elements per lane (PER_LANE), and loop stages only if the kernel loops."""
     longest = max(each.columns for each in workloads)
 
     def per_lane(values: Mapping[str, Value]) -> int:

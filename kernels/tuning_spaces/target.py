@@ -57,8 +57,7 @@ class Target:
 
     @property
     def shared_bytes(self) -> int | None:
-        """Most shared memory (LDS) of a program in bytes; None for an architecture whose limit is not listed in this
-        file."""
+        """Most shared memory (LDS) of a program in bytes; None for an architecture that is not listed here."""
         return SHARED_BYTES.get(self.arch, LDS_BYTES if self.is_amd and self.arch != "gfx1250" else None)
 
     @property

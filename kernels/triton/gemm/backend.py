@@ -66,8 +66,7 @@ class TritonGemm(Configured, Backend["Gemm"]):
         return found
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
-        """Copies the inputs, picks this architecture's configuration from the data files, or the pinned one, and
-        compiles."""
+        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
         call, kernels, recorded = self.bind_launch(workload, tensors, choice)
@@ -97,8 +96,7 @@ class DataParallel(TritonGemm):
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Returns (the launch of `gemm_kernel`, its name, whether tiles are read by descriptors or pointers, to
-        record)."""
+        """Returns (the launch of `gemm_kernel`, its name, how tiles are read, to record)."""
         from kernels.triton.gemm.kernel import gemm, takes_descriptors
 
         config = {name: value for name, value in choice.config.items() if name not in STREAM_K_ONLY}
@@ -188,8 +186,7 @@ class MultiplyReduce(TritonGemm):
 
 
 def _tile_read_entries(*, described: int) -> dict[str, str]:
-    """Returns the entry to record that says whether tiles are read by descriptors or pointers, which also depends on
-    the sizes."""
+    """Returns the entry to record that says whether tiles are read by descriptors or by pointers."""
     return {"reads": "descriptors" if described else "pointers"}
 
 

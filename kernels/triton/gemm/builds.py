@@ -146,8 +146,7 @@ class GemmKernel(TritonKernel):
 
 
 def _reads_descriptors(workload: Gemm, rule: ConfigRule) -> bool:
-    """Returns whether tiles are read by descriptors, as in `gemm.kernel.make_operands`, for addresses that 16
-    divides."""
+    """Returns whether tiles are read by descriptors, as in `make_operands`, for addresses that 16 divides."""
     rows = (workload.size_k, workload.size_k if workload.layout == "nt" else workload.size_n)
     aligned = all(row * DTYPE_BYTES[workload.dtype] % DESCRIPTOR_BYTES == 0 for row in rows)
     return bool(rule.config.get("DESCRIPTORS")) and aligned

@@ -220,8 +220,7 @@ def empty_result(a: torch.Tensor, size_n: int) -> torch.Tensor:
 
 
 def checked_sizes(a: torch.Tensor, b: torch.Tensor, scales: Scales | None, *, transposed: bool) -> tuple[int, int, int]:
-    """Returns (M, N, K) of two operands. Raises UsageError naming an argument that does not fit, its value and
-    limits."""
+    """Returns (M, N, K) of two operands. Raises UsageError naming an invalid argument and its limits."""
     import torch
 
     for name, tensor in (("a", a), ("b", b)):

@@ -38,8 +38,7 @@ class MixedVariant:
 
     @property
     def name(self) -> str:
-        """Part of the build's id for this variant, e.g. 'd128-bf16-decode-kvi8'; features are named as in a workload
-        id."""
+        """Part of the build's id for this variant, e.g. 'd128-bf16-decode-kvi8'."""
         words = [f"d{self.head_dim}", self.dtype, "decode" if self.decode else "mixed", self.cache]
         words += [f"w{self.window}" if self.window else "", f"cap{self.cap:.0f}" if self.cap else ""]
         return "-".join(word for word in [*words, "sinks" if self.sinks else ""] if word)
@@ -95,8 +94,7 @@ class MixedKernel(TritonKernel):
 
 
 def _kernel_signature(element: str, cached: str) -> dict[str, str]:
-    """Returns argument name -> type of `mixed_attention`'s launch; `element` is q's type, `cached` that of keys and
-    values."""
+    """Returns argument name -> type of `mixed_attention`'s launch; `element` is q's, `cached` that of k and v."""
     return {
         **dict.fromkeys(("q_ptr", "out_ptr"), element),
         **dict.fromkeys(("k_ptr", "v_ptr"), cached),

@@ -46,8 +46,7 @@ class TritonMla(Configured, Backend[Mla]):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Copies the inputs, picks this architecture's configuration from the data files, or the pinned one, and
-        compiles."""
+        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
         from kernels.triton.mla.decode import mla_decode
         from kernels.triton.mla.kernel import mla_prefill
 

@@ -93,8 +93,7 @@ class TritonFlashPersistent(TritonFlash):
     spaces = (PERSISTENT,)
 
     def choose_function(self, device: torch.device) -> Callable[..., Any]:
-        """Returns `prefill_persistent` with the device's number of multiprocessors bound to it; three for the
-        interpreter."""
+        """Returns `prefill_persistent` bound to the device's multiprocessors, three for the interpreter."""
         import functools
 
         import torch

@@ -56,8 +56,7 @@ def split_head_dim(head_dim: int, least: int = 16) -> tuple[int, int]:
 
 
 def multiplies_8_bits(dtype: str, int8: str) -> bool:
-    """Returns whether values of a torch dtype ('int8', 'float8_e4m3fn' ...) are multiplied in 8 bits, and so
-    transposed."""
+    """Returns whether values of a torch dtype ('int8', 'float8_e4m3fn' ...) are multiplied in 8 bits, so transposed."""
     return dtype in FLOATS_8 or (dtype == "int8" and not int8)
 
 
@@ -74,8 +73,7 @@ def output_dtype(q: torch.Tensor) -> torch.dtype:
 
 
 def transposed_values(v: torch.Tensor) -> torch.Tensor:
-    """Returns v (B, Skv, Hk, Dv) as (B, Hk, Dv, S) for 8-bit products, contiguous; S is Skv padded to 16 keys with
-    zeros."""
+    """Returns v (B, Skv, Hk, Dv) as (B, Hk, Dv, S) , contiguous, for 8-bit products; zeros pad S to 16 keys."""
     import torch
 
     batch, seq_kv, kv_heads, head_dim_v = v.shape
@@ -148,8 +146,7 @@ def check_dense(
     alibi_slopes: torch.Tensor | None,
     bias: torch.Tensor | None,
 ) -> PrefillSizes:
-    """Returns the sizes of a dense launch. Raises UsageError naming an invalid argument, its value and what is
-    allowed."""
+    """Returns the sizes of a dense launch. Raises UsageError naming an invalid argument, its value and limits."""
     check_dtypes(q, k, v, int8)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4 or not tensor.is_contiguous():

@@ -63,8 +63,7 @@ class RowsBackend(Configured, Backend[P]):
         return missing_triton(device)
 
     def prepare(self, workload: P, inputs: Tensors) -> Prepared:
-        """Copies the inputs, picks this architecture's configuration from the data files, or the pinned one, and
-        compiles."""
+        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
         call = self.bind_launch(workload, choice.config)
@@ -118,7 +117,7 @@ class TritonRmsNorm(RowsBackend[RmsNorm]):
         return "aten::(_fused_)?rms_norm"
 
     def bind_launch(self, workload: RmsNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """Returns a function (x, weight) -> (out, None), or (x, residual, weight) -> (out, x + residual)."""
+        """Returns a function (x, weight) -> (out, None), or (x, residual, weight) -> (out, sum)."""
         from kernels.triton.rows.rmsnorm import rmsnorm as launched
 
         def launch_kernel(x: torch.Tensor, *others: torch.Tensor) -> Summed:
@@ -143,8 +142,7 @@ class TritonLayerNorm(RowsBackend[LayerNorm]):
         return "aten::(native_)?layer_norm"
 
     def bind_launch(self, workload: LayerNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """Returns a function (x, weight, bias) -> (out, None), or (x, residual, weight, bias) -> (out, x +
-        residual)."""
+        """Returns a function (x, weight, bias) -> (out, None) or (x, residual, weight, bias) -> (out, sum)."""
         from kernels.triton.rows.layernorm import layernorm as launched
 
         def launch_kernel(x: torch.Tensor, *others: torch.Tensor) -> Summed:

@@ -19,8 +19,7 @@ KEYS_MAX = (1 << 31) // 256
 
 
 def head_step(head_dim: int, block: int) -> int:
-    """Returns how many dimensions of a head a tile has: `block` of the configuration, at most the padded head
-    dimension."""
+    """Returns how many dimensions of a head a tile has: `block`, at most the padded head dimension."""
     return min(block, pad_size(head_dim))
 
 
