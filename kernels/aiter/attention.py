@@ -72,7 +72,7 @@ AUTO = Route("", _CK_ARCHS | {"gfx1250"}, "")
 
 
 def route_reasons(route: Route, who: str, device: DeviceInfo) -> list[str]:
-    """Returns why a route cannot run on this device, for any workload; empty if it can. `who` names the function. """
+    """Returns why a route cannot run on this device, for any workload; empty if it can. `who` names the function."""
     found = []
     if device.kind != "rocm":
         found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")
