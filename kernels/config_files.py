@@ -76,15 +76,15 @@ def replace_rule(space: Space, arch: str, number: int, new: ConfigRule) -> str:
 
 
 def order_values(space: Space, values: Mapping[str, Value], old: ConfigRule) -> dict[str, int | bool]:
-    """Returns a candidate's values as a rule's config, the kernel's constants first. An option of 0, which leaves the
-    choice to the compiler, is kept only if the old rule has it."""
+    """Returns a candidate's values as a rule's config, constants first, then options; texts are left out. An option of
+    0, which leaves the choice to the compiler, is kept only if the old rule has it."""
     names = [*space.constants, *sorted(space.options, reverse=True), *sorted(space.further, reverse=True)]
     kept = [name for name in names if name in values and (values[name] or name not in AMD_OPTIONS - old.config.keys())]
     return {name: value for name in kept if isinstance(value := values[name], int)}
 
 
 def format_conditions(when: Mapping[str, Value]) -> str:
-    """Returns e.g. 'head_dim_max 128, causal True', or 'everything' without conditions."""
+    """Returns conditions as text for messages, e.g. 'head_dim_max 128, causal True'; 'everything' if there are none."""
     return ", ".join(f"{name} {value}" for name, value in when.items()) or "everything"
 
 

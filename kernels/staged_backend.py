@@ -95,7 +95,7 @@ class StagedBackend(Backend[StagedWorkload]):
     @property
     @abc.abstractmethod
     def dtypes(self) -> frozenset[str]:
-        """Workload dtypes that it accepts."""
+        """Workload dtypes that every stage of the backend accepts."""
 
     @property
     def heads_first(self) -> bool:
@@ -274,8 +274,7 @@ def _merge_configs(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _merge_declares(parts: list[Declares]) -> Declares:
-    """Returns in one what all stages declare to run, each name once, with matrix instructions if any stage uses
-    them."""
+    """Merges what all stages declare to run, each name once, with matrix instructions if any stage uses them."""
 
     def merge_names(of: Callable[[Declares], tuple[str, ...]]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for part in parts for name in of(part)))

@@ -117,7 +117,7 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
         return found + (_assembly_reasons(who, workload, device) if self.route is ASM else [])
 
     def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
-        """Imports aiter, runs the call once, and records which path ran."""
+        """Imports aiter, copies the inputs, runs the call once, and records which path ran."""
         return prepare_binding(self.route, self._bind_call(workload, inputs[0]), inputs)
 
     def _bind_call(self, workload: Backward | VarlenBackward, q: torch.Tensor) -> Binding:

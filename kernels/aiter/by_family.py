@@ -40,7 +40,8 @@ class ByFamily(Backend[Any]):
         return self.get_part(workload.family).unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Prepares the workload with the implementation for its family. Raises UsageError if that is in `refused`."""
+        """Prepares the workload with the implementation for its family. Raises UsageError if that family is in
+        `refused`."""
         if workload.family in self.refused:
             raise UsageError(self.refused[workload.family])
         return self.get_part(workload.family).prepare(workload, inputs)

@@ -122,7 +122,8 @@ def replace_bucket(text: str, bucket: str, values: Mapping[str, Value]) -> str:
 
 
 def list_file_names(file: AiterFile, arch: str) -> list[str]:
-    """Returns the names under which versions of aiter look for this architecture's file, `file.name` included."""
+    """Returns the file names, below aiter's folder of configurations, that any version of aiter reads for `arch`;
+    `file.name` is one of them."""
     device = f"{DEVICES[arch]}-MHA-DEFAULT.json" if arch in DEVICES else ""
     names = [f"{arch}-MHA-DEFAULT.json", f"{arch}/triton/attention/mha/DEFAULT.json"]
     return [*names, device] if file.name == device else names

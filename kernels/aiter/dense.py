@@ -93,7 +93,8 @@ class AiterPrefill(Backend["Prefill"]):
         return AttentionLimits(self.display_name, dtypes=HALVES | {FP8[arch] for arch in (device.arch,) if arch in FP8})
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns what all routes refuse: what aiter's C++ checks, and what neither aiter nor we verified."""
+        """Returns what all routes refuse: what aiter's C++ checks, and what neither aiter nor we verified. Empty if
+        nothing."""
         found = route_reasons(self.route, self.display_name, device)
         head_dims = (workload.head_dim, workload.head_dim_v)
         found += head_dim_reasons(self.display_name, head_dims, padded=not self.route.path)
@@ -306,5 +307,5 @@ def tensor_names(workload: Prefill) -> list[str]:
 
 
 def _convert_inputs(inputs: Tensors) -> Tensors:
-    """Returns the inputs unchanged, except a bias (1, Sq, Skv), which becomes (Sq, Skv)."""
+    """Returns the inputs unchanged, except a bias (1, Sq, Skv), which becomes (Sq, Skv), as aiter takes it."""
     return tuple(tensor[0] if tensor.dim() == 3 else tensor for tensor in inputs)

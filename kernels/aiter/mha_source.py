@@ -48,12 +48,13 @@ def kernel_file(root: Path) -> Path | None:
 
 
 def public_file(root: Path) -> Path | None:
-    """Returns the file of the public functions `flash_attn_func` and `mha_set_impl`; None where there is none."""
+    """Returns the file in the tree `root` that defines `flash_attn_func` and `mha_set_impl`; None where there is
+    none."""
     return next((root / name for name in PUBLIC_MODULES if (root / name).is_file()), None)
 
 
 def config_file(root: Path, arch: str) -> Path | None:
-    """Returns the file of attention configurations of `arch`; None where this aiter ships none."""
+    """Returns the file of attention configurations of `arch` in the tree `root`; None where this aiter ships none."""
     folder = root / CONFIGS
     names = [f"{arch}/triton/attention/mha/DEFAULT.json", f"{arch}-MHA-DEFAULT.json"]
     if arch in DEVICES:

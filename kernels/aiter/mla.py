@@ -220,7 +220,8 @@ class AiterTritonMla(AiterMla):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Binds the call and runs it once. Values are a view of the first part of each cache row."""
+        """Binds the call, allocates its buffers, and runs it once. Values are a view of the first part of each cache
+        row."""
         module = paged_binding.import_aiter_module("decode_attention_fwd_grouped_rope", TRITON_MODULE, TRITON_OLD)
         absorbed = Absorbed.for_inputs(workload, inputs[0])
         fixed = triton_values(absorbed)

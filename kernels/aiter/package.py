@@ -95,7 +95,8 @@ def _is_rocms(folder: Path) -> bool:
 
 
 def _describe_stranger(folders: list[Path], where: str) -> str:
-    """Returns a sentence that says what a package named `aiter` is that is not ROCm's."""
+    """Returns a sentence that says what the package named `aiter` in `folders` is, if not ROCm's; `where` is its place
+    in words."""
     if any((folder / "azip.py").is_file() for folder in folders):
         return f"`aiter` at {where} is PyPI's asyncio package, not ROCm/aiter; uninstall it and install ROCm/aiter"
     if any(_is_rocms(folder / "aiter") for folder in folders):
@@ -124,7 +125,8 @@ def _find_version(folder: Path) -> str:
 
 
 def _list_roots(distribution: importlib.metadata.Distribution) -> Iterator[Path]:
-    """Yields folders that may hold a distribution's packages: where it is installed, or an editable checkout."""
+    """Yields folders that may hold the packages of a distribution: where it is installed, then its checkout if it is
+    editable."""
     yield Path(str(distribution.locate_file("")))
     try:
         url = json.loads(distribution.read_text("direct_url.json") or "{}").get("url", "")

@@ -45,7 +45,7 @@ def import_aiter_module(function: str, module: str, old: str = "") -> ModuleType
 
 
 def select_values(values: Mapping[str, Any], taken: Mapping[str, object]) -> dict[str, Any]:
-    """Returns the values whose names are in `taken`, which `signatures.match_arguments` returned."""
+    """Returns those of `values` whose names are in `taken`, the arguments that a function of aiter takes."""
     return {name: values[name] for name in taken}
 
 

@@ -69,7 +69,7 @@ class AiterRope(Backend[Rope]):
 
 
 def _call_each(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that calls `call` for q, then for k."""
+    """Returns a function of (q, k, cos, sin) that calls `call` for q, then for k, and returns both results."""
     return lambda q, k, cos, sin: (call(q, cos, sin), call(k, cos, sin))
 
 

@@ -150,7 +150,7 @@ def _read_cell(cell: CellType) -> Any:
 
 
 def _operator_name(function: Callable[..., Any]) -> str:
-    """Returns the torch operator that a wrapper of aiter calls; '' where it names none."""
+    """Returns the name of the torch operator that a wrapper of aiter calls; '' where its closure names none."""
     cells = _read_closure(function)
     return next((cells[name] for name in _OPERATOR if isinstance(cells.get(name), str)), "")
 

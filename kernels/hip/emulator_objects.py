@@ -222,7 +222,8 @@ class SourceLines:
         return self._known[address]
 
     def format_position(self, address: int) -> str:
-        """Returns e.g. 'kernels/hip/03_flash.hip:57', and the caller's line where that is in another file."""
+        """Returns e.g. 'kernels/hip/03_flash.hip:57', the source position of `address`, and the caller's if that is in
+        another file."""
         frames = [frame for frame in self.find_frames(address) if not _is_api(Path(frame[0]))] or self.find_frames(
             address
         )[:1]

@@ -58,7 +58,7 @@ def _missing_compiler(kind: str) -> list[str]:
 
 
 def _torch_version() -> tuple[int, ...]:
-    """Returns (major, minor) of the installed torch; where it is unknown, a version that is new enough."""
+    """Returns (major, minor) of the installed torch; where it is not known, a version that has all that is needed."""
     try:
         found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:

@@ -40,7 +40,7 @@ class HipStep(Configured, Backend["Prefill"]):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """The launch configuration space of its one kernel."""
+        """The launch configuration space of this step's kernel, as a tuple of one."""
         return (self.step.space,)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:

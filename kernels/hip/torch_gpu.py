@@ -113,7 +113,8 @@ def lds_limit_bytes(device: torch.device) -> int | None:
 
 
 def compiler_version() -> str:
-    """Returns the versions that compiling depends on: torch, its toolkit, the runtime compiler, the driver."""
+    """Returns as text the versions that compiling depends on: torch, its toolkit, the runtime compiler, NVIDIA's
+    driver."""
     import torch
 
     parts = [f"torch {torch.__version__}"]
@@ -165,7 +166,8 @@ def _link_ptx(ptx: bytes) -> bytes:
 
 @contextmanager
 def _include_folder() -> Iterator[None]:
-    """Names a toolkit folder for `_nvrtc_compile`, which raises without one, although our sources include nothing."""
+    """Gives `_nvrtc_compile` a toolkit folder in the block if torch has none: it raises without one, although our
+    sources include nothing."""
     extension: Any = importlib.import_module("torch.utils.cpp_extension")
     before = extension.CUDA_HOME
     if before is None:  # a ROCm build without a ROCm folder asks for it too

@@ -124,8 +124,8 @@ class Layer(Backend[Block]):
 
 
 def _merge_declares(attention: Declares, rope: Declares) -> Declares:
-    """Merges what attention and rope declare, without a promise of matrix instructions: torch's projections would meet
-    that promise whatever the attention runs."""
+    """Returns what attention and rope declare to run, without a promise of matrix instructions: torch's projections
+    would meet that promise whatever the attention runs."""
     return Declares(
         kernels=attention.kernels + rope.kernels,
         operators=attention.operators + rope.operators,

@@ -40,7 +40,8 @@ class FlashBackward(Backend[Backward | VarlenBackward]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family given at construction; dense and packed are separate, because both are common baselines."""
+        """The one op family that this backend was made for; dense and packed are separate, because both are common
+        baselines."""
         return (self.family,)
 
     def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:

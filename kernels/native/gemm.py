@@ -63,7 +63,7 @@ BACKENDS: tuple[Backend, ...] = (Matmul("native.matmul", CPU_FLOPS_MAX),)
 
 
 def _choose_product(workload: Gemm) -> tuple[Product, str]:
-    """Returns a function of the inputs, and the name of the operator that it calls."""
+    """Returns (a function of the workload's inputs, the name of the torch operator that it calls)."""
     import torch
 
     transposed = workload.layout == "nt"

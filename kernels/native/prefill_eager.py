@@ -82,7 +82,8 @@ def heads_first_views(inputs: Tensors) -> Tensors:
 
 
 def upcast_inputs(workload: Prefill, inputs: Tensors) -> Tensors:
-    """Returns q, k and v in fp32, contiguous (B, H, S, D), times their scales if any; slopes or bias in fp32."""
+    """Returns copies of q, k and v in fp32, contiguous (B, H, S, D), times their scales if any; then slopes or bias in
+    fp32."""
     import torch
 
     split = workload.split_inputs(inputs)

@@ -145,7 +145,8 @@ def _pin_backend(backend: Any, *, mask: Any, is_causal: bool, enable_gqa: bool) 
 
 
 def _with_added_mask(workload: Prefill, inputs: Tensors) -> Tensors:
-    """Returns q, k and v heads first, and the mask (1, H, Sq, Skv) to add to the scores, in q's dtype for SDPA."""
+    """Returns copies of q, k and v as (B, H, S, D), and the mask (1, H, Sq, Skv) to add to the scores, in q's dtype for
+    SDPA."""
     split = workload.split_inputs(inputs)
     q, k, v = heads_first(split.qkv)
     added = split.bias

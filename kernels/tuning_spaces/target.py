@@ -52,7 +52,7 @@ class Target:
 
     @property
     def registers(self) -> int:
-        """Most registers that a lane can address; on CDNA2 and later VGPRs and AGPRs together."""
+        """Most 32-bit registers that a lane can address: 512 on CDNA, VGPRs and AGPRs together, else 256."""
         return 512 if self.arch in CDNA else 256
 
     @property

@@ -178,7 +178,8 @@ def make_geometry(
     lse: torch.Tensor,
     packed: Packed | None = None,
 ) -> _Geometry:
-    """Checks the arguments and returns their sizes. Raises UsageError naming an argument and what it must be."""
+    """Checks the tensors of `flash_backward` and returns their sizes. Raises UsageError naming an argument and what it
+    must be."""
     import torch
 
     dims = 3 if packed else 4

@@ -148,7 +148,8 @@ def program_count(device: torch.device, config: dict[str, Any]) -> int:
 
 
 def new_workspace(a: torch.Tensor, config: dict[str, Any]) -> torch.Tensor:
-    """Allocates reusable memory for the fragments of `gemm_stream_k`; (2 * programs, BLOCK_M, BLOCK_N)."""
+    """Allocates memory for the partial sums of `gemm_stream_k`, for any number of calls: (2 * programs, BLOCK_M,
+    BLOCK_N)."""
     import torch
 
     dtype = torch.float32 if a.dtype.is_floating_point else torch.int32

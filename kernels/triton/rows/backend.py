@@ -42,7 +42,7 @@ class RowsBackend(Configured, Backend[P]):
     @property
     @abc.abstractmethod
     def space(self) -> Space:
-        """The kernel's configuration space."""
+        """The configuration space of this backend's kernel."""
 
     @property
     @abc.abstractmethod
@@ -56,7 +56,7 @@ class RowsBackend(Configured, Backend[P]):
 
     @abc.abstractmethod
     def bind_launch(self, workload: P, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """Returns a function of the workload's inputs that returns out, or (out, residual_out or None)."""
+        """Returns a function of the workload's inputs that returns out, or (out, sum with the residual or None)."""
 
     def unsupported_reasons(self, workload: P, device: DeviceInfo) -> list[str]:
         """Returns why Triton or, without a GPU, its interpreter is missing; empty if it can run."""
