@@ -223,7 +223,10 @@ def _require_conditions(space: Space, when: When, problems: Mapping[str, Problem
             )
         for workload, problem in problems.items():
             if type(value) is not type(problem[held]) or (held != name and type(value) is not int):
-                raise UsageError(f"--when {name} = {value!r}: {held} is, e.g., {problem[held]!r} of {workload}")
+                raise UsageError(
+                    f"--when {name} = {value!r} must be of the type of {problem[held]!r}, the {held} of {workload}; "
+                    "only whole numbers take _max and _min"
+                )
             if not ConfigRule({name: value}, {}, CANDIDATE).is_for(problem):
                 raise UsageError(
                     f"--when {name} {value} does not take {workload}, whose {held} is {problem[held]}; a tuned rule "

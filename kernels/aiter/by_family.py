@@ -137,7 +137,7 @@ def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
     for family, part in parts.items():
         if family not in part.families:
             offers = ", ".join(sorted(part.families))
-            raise UsageError(f"backend {name!r}: the part for {family!r} implements {offers}")
+            raise UsageError(f"backend {name!r}: the part for {family!r} must implement it, but implements {offers}")
     each = parts.values()
     kind = ByFamily
     if any(isinstance(part, Tunable) for part in each):

@@ -134,9 +134,9 @@ def _require_bucket(where: str, bucket: Any) -> None:
         raise UsageError(f"{where} must be an object of values, got {str(bucket)[:40]!r}")
     for name, value in bucket.items():
         if type(value) not in (int, bool) or not 0 <= value <= 2**31 - 1:
-            raise UsageError(f"{where} has {name} = {str(value)[:40]!r}, which is no whole number, true or false")
+            raise UsageError(f"{where} has {name} = {str(value)[:40]!r}, must be a whole number, true or false")
     if lacking := [name for name in ("BLOCK_M", "BLOCK_N") if name not in bucket]:
-        raise UsageError(f"{where} has no {', '.join(lacking)}")
+        raise UsageError(f"{where} has no {', '.join(lacking)}; take the file from ROCm/aiter")
 
 
 def _format_value(value: object) -> str:

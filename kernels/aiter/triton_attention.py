@@ -330,7 +330,9 @@ def _require_preload(module: ModuleType, values: Mapping[str, Value]) -> None:
     if names is None or ("PRELOAD_V" in names) == ("PRELOAD_V" in values):
         return
     told = "needs PRELOAD_V" if "PRELOAD_V" in names else "has no PRELOAD_V"
-    raise UnsupportedError(f"the configuration does not fit: the kernel _attn_fwd of this aiter {told}")
+    raise UnsupportedError(
+        f"the configuration does not fit: the kernel _attn_fwd of this aiter {told}; tune with this version"
+    )
 
 
 def _format_values(values: Mapping[str, Value]) -> dict[str, str]:
@@ -340,9 +342,9 @@ def _format_values(values: Mapping[str, Value]) -> dict[str, str]:
 def _parse_value(name: str, text: str) -> Value:
     if name == "PRELOAD_V":
         if text not in ("True", "False"):
-            raise UsageError(f"the stored {name} is {text!r}; it is True or False")
+            raise UsageError(f"the stored {name} is {text!r}, must be True or False; record the baseline again")
         return text == "True"
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"the stored {name} is {text!r}; it is a whole number") from None
+        raise UsageError(f"the stored {name} is {text!r}, must be a whole number; record it again") from None

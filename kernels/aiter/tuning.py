@@ -121,8 +121,7 @@ class TunableMha(TritonMha):
         if strange or values.keys() < file.buckets[name].keys():
             raise UsageError(
                 f"bucket fwd.{name} of {file.relative_path} consists of {', '.join(file.buckets[name])}; the "
-                f"winner has "
-                f"{', '.join(values)}"
+                f"winner has {', '.join(values)} and must have the same; tune again with this version of aiter"
             )
         text = config_files.replace_bucket(file.text, name, values)
         what = (

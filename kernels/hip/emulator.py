@@ -152,23 +152,23 @@ class EmulatedKernel:
     @staticmethod
     def _integer_problem(argument: torch.Tensor | int) -> str:
         if isinstance(argument, bool) or not isinstance(argument, int):
-            return f"is a 32-bit integer, not {type(argument).__name__}"
-        return "" if -(2**31) <= argument < 2**31 else f"is a 32-bit integer; {argument} is too large"
+            return f"must be a 32-bit integer, got {type(argument).__name__}"
+        return "" if -(2**31) <= argument < 2**31 else f"must be a 32-bit integer, got {argument}"
 
     def _tensor_problem(self, code: int, argument: torch.Tensor | int) -> str:
         """Returns why the argument cannot be passed for a pointer parameter; '' if it can. `code` describes the
         parameter's type."""
         if isinstance(argument, int):
-            return "is a tensor, not a number"
+            return f"must be a CPU tensor, got the number {argument}"
         if argument.device.type != "cpu":
-            return f"lies on {argument.device}; the emulator takes tensors of the CPU"
+            return f"must be a CPU tensor for the emulator, got one on {argument.device}; call .cpu() on it"
         if not argument.is_contiguous():
             return f"is not contiguous: shape {tuple(argument.shape)}, strides {argument.stride()}; use .contiguous()"
         letter = chr(code & 255)
         bf16 = self._kernel.defines.get("ELEMENT_BF16", "0") != "0"
         wanted = ("bfloat16" if bf16 else "float16",) if letter == "e" else _DTYPES.get(letter, ())
         dtype = str(argument.dtype).removeprefix("torch.")
-        return f"is of dtype {' or '.join(wanted)}, not {dtype}" if wanted and dtype not in wanted else ""
+        return f"must be of dtype {' or '.join(wanted)}, got {dtype}" if wanted and dtype not in wanted else ""
 
     def _map_memory(self, arguments: Sequence[torch.Tensor | int]) -> tuple[list[_Region], list[_Argument]]:
         """Returns (the tensors' memory regions, overlapping ones merged; the arguments as the kernel takes them)."""

@@ -122,8 +122,8 @@ class GpuKernel:
             )
         if tensor.data_ptr() % ALIGNMENT:
             return (
-                f"must begin at a multiple of {ALIGNMENT} bytes, which kernels load at once, got one "
-                f"{tensor.data_ptr() % ALIGNMENT} bytes behind; call .clone() on it"
+                f"must begin at a multiple of {ALIGNMENT} bytes, because kernels load that many at once, but it begins "
+                f"{tensor.data_ptr() % ALIGNMENT} bytes after one; call .clone() on it"
             )
         expected = None if declared is None else self._expected_dtype(declared)
         if expected is not None and tensor.dtype != expected:

@@ -279,7 +279,7 @@ def mixed_attention(
     if window < 0 or cap < 0:
         raise UsageError(f"window and cap must be at least 0, where 0 is none, got window={window} and cap={cap}")
     if config["BLOCK_M"] < group:
-        raise UsageError(f"BLOCK_M is {config['BLOCK_M']}, and must hold the {group} query heads of a K/V head")
+        raise UsageError(f"BLOCK_M is {config['BLOCK_M']}; it must be at least {group}, the query heads of a K/V head")
     sequences, head_dim = seq_lens.shape[0], q.shape[2]
     out = torch.empty_like(q)
     grid = (k_cache.shape[2], q.shape[0] // (config["BLOCK_M"] // group) + sequences)

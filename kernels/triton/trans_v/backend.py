@@ -37,7 +37,7 @@ class TritonTransV(Configured, Backend["Prefill"]):
         changed scores, and rows that see no key."""
         found = missing_triton(device)
         if workload.head_dim not in HEAD_DIMS:
-            found.append(f"head_dim {workload.head_dim} is none of {', '.join(map(str, HEAD_DIMS))}")
+            found.append(f"head_dim {workload.head_dim} is not one of {', '.join(map(str, HEAD_DIMS))}")
         limits = AttentionLimits(
             self.name, HALVES, window=False, rows_without_keys=False, head_dim_v=False, alibi=False, bias=False
         )
