@@ -91,7 +91,7 @@ class Configured(abc.ABC):
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns what is compiled for the workload under the candidate; empty if that needs a GPU."""
+        """Returns what is compiled for the workload with the candidate's values; empty if that needs a GPU."""
         return tuning.make_builds(self._get_declared(space.kernel), candidate, workload, arch)
 
     def tuned_files(

@@ -59,7 +59,8 @@ class PinnableByFamily(ByFamily):
     """A `ByFamily` in which some parts choose a configuration by themselves."""
 
     def replay_config(self, config: Mapping[str, str]) -> Backend:
-        """Returns a copy with the stored configuration pinned in every part that makes a choice.
+        """Returns a copy with the stored configuration pinned in the implementation of every family that makes a
+        choice.
 
         The configuration belongs to one family, but does not say which. A part that cannot replay it therefore raises
         UsageError only when it is prepared. A part without a choice stays as it is.

@@ -135,7 +135,7 @@ class BatchPrefill:
 
 
 def batch_prefill_reasons(dtype: str, head_dim: int, cache: str, device: DeviceInfo) -> list[str]:
-    """Returns what `mha_batch_prefill_func` refusesor nothing; `cache` is the dtype word of an 8-bit cache, or ''."""
+    """Returns what `mha_batch_prefill_func` refuses, if anything; `cache` is an 8-bit cache's dtype word or ''."""
     found = route_reasons(CK, BATCH_PREFILL, device)
     if dtype not in ("f16", "bf16"):
         found.append(f"{BATCH_PREFILL} takes bf16, f16, not {dtype}")

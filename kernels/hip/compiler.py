@@ -52,7 +52,8 @@ _loaded: dict[tuple[str, ...], LaunchableKernel] = {}
 
 
 def load(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
-    """Returns the kernel for a device, compiled if necessary; the same object again while nothing changes.
+    """Returns the kernel as a callable for a device, compiled if necessary; the same object while source, macros and
+    environment stay equal.
 
     Raises CodeObjectError where it does not compile or load, UsageError where its workgroup or its LDS exceed what the
     device allows, and for an invalid environment variable.

@@ -237,8 +237,7 @@ class SourceLines:
         )
 
     def _line_before(self, address: int, file: str) -> str:
-        """Returns e.g. 'near 57': the last line of `file` with code in the 129 bytes before it; '0' if there is
-        none."""
+        """Returns e.g. 'near 57': the last line of `file` with code in the 129 bytes before `address`; else '0'."""
         questions = [f"CODE {hex(before)}" for before in range(address - 2, max(address - 130, 0), -1)]
         frames = (found[0] for found in map(_parse_frames, self._ask_symbolizer(*questions)) if found)
         return next((f"near {line}" for name, line, _ in frames if line and name == file), "0")

@@ -70,7 +70,8 @@ void launch(std::vector<int64_t> values, std::vector<int64_t> is_pointer, std::v
 
 
 def build_extension(kernel: HipKernel, text: str, arch: str) -> LoadedObject:
-    """Builds the extension for the visible devices, or loads it from torch's folder of extensions.
+    """Returns the kernel in a C++ extension of torch, built for the visible devices or loaded from torch's folder of
+    extensions.
 
     Raises CodeObjectError with the build's messages.
     """

@@ -67,7 +67,7 @@ def format_path(path: Path) -> str:
 
 
 def root_of(path: Path) -> Path:
-    """Returns the folder that file names are relative to: the checkout, or for a file outside its own folder."""
+    """Returns the folder that file names are relative to: the checkout; for a file outside of it the file's folder."""
     return ROOT if path.resolve().is_relative_to(ROOT) else path.resolve().parent
 
 

@@ -55,7 +55,7 @@ class GpuKernel:
     parameters: tuple[Parameter, ...] | None = None
 
     def __call__(self, grid: Grid, *arguments: torch.Tensor | int) -> None:
-        """Launches on torch's current stream of the device, without waiting.
+        """Launches the kernel with these arguments on torch's current stream of its device, without waiting.
 
         Raises UsageError for a grid or an argument that the kernel cannot take.
         """

@@ -43,7 +43,7 @@ class BoundAttention:
 
 
 def problem_over_cache(attention: Backend, block: Block, device: DeviceInfo) -> Prefill | Decode:
-    """Returns the attention workload of `block` for this backend.
+    """Returns the prefill or decode workload with which this backend computes the attention of `block`.
 
     A decode step covers all rows of the cache, and lengths say how many are visible. A backend that does not support
     different lengths does not read them; it gets views of the visible rows instead.

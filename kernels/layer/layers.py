@@ -90,7 +90,8 @@ def layer_over(attention: Backend) -> Layer:
 
 
 def own_settings(config: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Returns the entries of a layer's stored configuration that belong to the part with this prefix, without it.
+    """Returns those entries of a layer's stored configuration that begin with `prefix`, its attention's or rope's,
+    without it.
 
     Autotuners' choices (`autotuned.*`) are stored without a prefix, and every part gets all of them.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def stages_of(block: Block, rotate: Rotate, attention: tuple[Stage, ...], *, copies: bool) -> tuple[Stage, ...]:
-    """Returns all stages of a layer in order.
+    """Returns all stages of a layer in order, from the projection of q, k and v to that of the output.
 
     rotate       q (B, S, H, D), k (B, S, Hk, D), cos and sin (S, D / 2) -> both rotated, contiguous
     attention    reads q, k_cache and v_cache, adds RESULT and frees q

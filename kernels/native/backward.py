@@ -115,7 +115,8 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def eager_backward(workload: Backward, device: torch.device) -> Callable[..., Gradients]:
-    """Returns a function of q, dout, out (B, H, Sq, D), k, v (B, Hk, Skv, D), contiguous, and lse (B, H, Sq), unread.
+    """Returns a function (q, k, v, dout, out, lse) -> (dq, dk, dv), contiguous: q, dout, out (B, H, Sq, D), k, v (B,
+    Hk, Skv, D); lse is not read.
 
     Query heads that share a K/V head are stacked as further rows, so no K or V is copied for grouped heads, and one
     product sums their dK and dV.

@@ -84,7 +84,8 @@ class SdpaMixed(Backend[Mixed]):
         return found
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Builds the masks, untimed; torch's is_causal is top-left, so it is right only for prompts without a past.
+        """Copies the inputs and builds the masks, untimed; torch's is_causal is top-left, so right only for prompts
+        without a past.
 
         Raises UsageError for a block table or lengths out of range.
         """
@@ -194,8 +195,7 @@ def _bind_sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Ten
 
 
 def _make_mask(part: BatchPart, device: torch.device) -> Any:
-    """Returns the attn_mask of a part; None for one token, which sees all keys, and for equal lengths, where is_causal
-    does."""
+    """Returns the attn_mask of a part; None for one token, which sees all keys, and for equal lengths (is_causal)."""
     if part.q in (1, part.kv):
         return None
     if device.type != "cpu":

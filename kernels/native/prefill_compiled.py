@@ -62,7 +62,8 @@ class CompiledPrefill(Backend["Prefill"]):
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Compiles for exactly these shapes, and runs once so that nothing is left to compile.
+        """Copies the inputs to (B, H, S, D), compiles for exactly these shapes, and runs once so that nothing is left
+        to compile.
 
         Inductor replaces softmax(q k^T * number) v by scaled_dot_product_attention, which is another backend
         (torch/_inductor/fx_passes/fuse_attention.py), also with a term added before the softmax. It does not if the
@@ -102,7 +103,8 @@ class Flex(Backend["Prefill"]):
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS, no_lse=no_lse))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Builds the block mask for the bottom-right diagonal, compiles, and runs once.
+        """Builds the block mask of a causal, bottom-right workload, copies the inputs to (B, H, S, D), compiles, and
+        runs once.
 
         Slopes and biases are arguments of the compiled function; its score modification reads them.
         """

@@ -166,8 +166,8 @@ def decode_kernel(
 
 
 def keys_walked(room_keys: int, queries: int, window: int, block_n: int) -> int:
-    """Returns the most keys that the splits of one sequence must cover; with a window that, its tokens and the rest of
-    its first tile."""
+    """Returns the most keys that one sequence's splits cover: all; with a window at most window + queries - 1 +
+    block_n."""
     return min(room_keys, window + queries - 1 + block_n) if window else room_keys
 
 

@@ -73,7 +73,8 @@ def output_dtype(q: torch.Tensor) -> torch.dtype:
 
 
 def transposed_values(v: torch.Tensor) -> torch.Tensor:
-    """Returns v (B, Skv, Hk, Dv) as (B, Hk, Dv, S) , contiguous, for 8-bit products; zeros pad S to 16 keys."""
+    """Returns v (B, Skv, Hk, Dv) for 8-bit products: contiguous (B, Hk, Dv, S), S being Skv padded by zeros to 16
+    keys."""
     import torch
 
     batch, seq_kv, kv_heads, head_dim_v = v.shape
