@@ -47,7 +47,7 @@ MATRICES_BYTES_MAX = 16 << 30
 
 @dataclass(frozen=True)
 class StageProblem:
-    """One stage of one problem.
+    """Sizes, dtype and mask of one stage of unfused attention.
 
     kv_heads, head_dim    of the keys or values that the stage multiplies by; 0 for a stage without a product
     dtype                 'f16', 'bf16', 'f32' or 'tf32': of q, k, v, weights and out; scores are fp32
@@ -73,7 +73,7 @@ class StageProblem:
 
 @dataclass(frozen=True)
 class StageKernel:
-    """One stage bound to one problem.
+    """One stage of unfused attention as a function for one problem.
 
     run         takes the inputs in STAGES on the device, returns the outputs as a tuple; causal_mask returns its
                 argument. It allocates the results. With `lse`, row_softmax returns the log-sum-exp too

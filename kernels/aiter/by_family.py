@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ByFamily(Backend[Any]):
-    """Passes every workload to the part for its family. Use `by_family` to make one: it keeps what parts offer, takes
-    the smallest of their CPU limits, and the strictest of their error budgets.
+    """Passes every workload to the backend for its family. Use `by_family` to make one: it keeps what these backends
+    offer, takes the smallest of their CPU limits, and the strictest of their error budgets.
 
     parts     op family -> what implements it
     refused   op family -> why its part cannot run with the pinned configuration
@@ -56,7 +56,7 @@ class ByFamily(Backend[Any]):
 
 @dataclass(frozen=True)
 class PinnableByFamily(ByFamily):
-    """A `ByFamily` in which some parts choose a configuration by themselves."""
+    """A `ByFamily` in which some of the combined backends choose a configuration by themselves."""
 
     def replay_config(self, config: Mapping[str, str]) -> Backend:
         """Returns a copy with the stored configuration pinned in the implementation of every family that makes a
@@ -72,7 +72,7 @@ class PinnableByFamily(ByFamily):
 
 @dataclass(frozen=True)
 class TunableByFamily(PinnableByFamily):
-    """A `PinnableByFamily` in which some parts can be tuned. For other families it raises UsageError."""
+    """A `PinnableByFamily` in which some families can be tuned. For other families it raises UsageError."""
 
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None

@@ -88,14 +88,15 @@ ENTRY_POINTS = (
 
 @dataclass(frozen=True)
 class AiterDecode(Backend[Decode]):
-    """Base class of the four decode backends."""
+    """Base class of aiter's four backends for attention decode."""
 
     families = ("decode",)
 
 
 @dataclass(frozen=True)
 class CkDecode(AiterDecode):
-    """Several tokens, windows, soft caps, log-sum-exp; 16-bit caches, paged or contiguous, read in place."""
+    """Composable Kernel: several tokens, windows, soft caps, log-sum-exp; 16-bit caches, paged or not, read in
+    place."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """Returns what `batch_prefill_reasons` refuses, and a log-sum-exp with sinks; empty if it can run. Sinks exist
@@ -141,7 +142,7 @@ class CkDecode(AiterDecode):
 
 @dataclass(frozen=True)
 class AiterHipDecode(AiterDecode):
-    """One token per sequence; pages of 16 bits, or of 8 in the architecture's f8e4m3."""
+    """`paged_attention_rocm`: one token per sequence; pages of 16 bits, or of 8 in the architecture's f8e4m3."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """Returns the limits of paged_attention_rocm that the workload exceeds; constants above name their sources."""
@@ -214,7 +215,7 @@ def rocm_values(workload: Decode, tensors: Tensors) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AsmDecode(AiterDecode):
-    """One token per sequence, head dimension 128, pages of 16 keys; 8-bit caches with one scale per key."""
+    """`pa_fwd_asm`: one token per sequence, head dimension 128, pages of 16 keys; 8-bit caches with a scale per key."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """Returns the limits of pa_fwd_asm that the workload exceeds; the constants above name the source of each."""
@@ -275,7 +276,7 @@ def asm_values(tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TritonDecode(AiterDecode):
-    """One token per sequence, pages of 16-bit keys with the heads before the keys.
+    """`paged_attention_decode`: one token per sequence, pages of 16-bit keys with the heads before the keys.
 
     The function reads its scales with `.item()`, which waits for the device and cannot be in a captured graph. Scales
     of a 16-bit cache are 1 and are passed as CPU tensors. Those of an 8-bit cache are the workload's.

@@ -190,7 +190,7 @@ def bind_batch_prefill(
 
 @dataclass(frozen=True)
 class CkMixed(Backend[Mixed]):
-    """fp16 and bf16 caches, windows, soft caps; sinks since v0.1.12. Caches are read in place."""
+    """Composable Kernel: fp16 and bf16 caches, read in place; windows, soft caps, and sinks since v0.1.12."""
 
     families = ("mixed",)
 
@@ -221,7 +221,7 @@ class CkMixed(Backend[Mixed]):
 
 @dataclass(frozen=True)
 class TritonMixed(Backend[Mixed]):
-    """fp16 and bf16 caches, f8e4m3 on gfx950; windows, soft caps, sinks. Inputs are read in place."""
+    """`unified_attention`: fp16 and bf16 caches, f8e4m3 on gfx950, read in place; windows, soft caps, sinks."""
 
     families = ("mixed",)
 

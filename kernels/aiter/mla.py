@@ -128,14 +128,14 @@ class Absorbed:
 
 @dataclass(frozen=True)
 class AiterMla(Backend[Mla]):
-    """Base class of both backends."""
+    """Base class of aiter's two backends for latent attention."""
 
     families = ("mla",)
 
 
 @dataclass(frozen=True)
 class AsmMla(AiterMla):
-    """bf16, latent rows of 512 + 64, 16 or 128 heads, up to 4 tokens per sequence."""
+    """Assembly `mla_decode_fwd`: bf16, latent rows of 512 + 64, 16 or 128 heads, up to 4 tokens per sequence."""
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
         """Returns the limits of mla_decode_fwd that the workload exceeds; the constants above name their sources."""
@@ -206,7 +206,7 @@ def asm_values(absorbed: Absorbed) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AiterTritonMla(AiterMla):
-    """fp16 and bf16, one token per sequence, any heads and sizes."""
+    """aiter's Triton decoding: fp16 and bf16, one token per sequence, any heads and sizes."""
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
         """Returns what the kernel refuses. It has no mask, so it is right for only one token per sequence."""

@@ -31,7 +31,7 @@ class FirstRun:
 
     @property
     def entries(self) -> dict[str, str]:
-        """Entries of `Prepared.config`: `path` if it is known, and `built` , modules and seconds, if any."""
+        """Entries of `Prepared.config`: `path` if it is known, and `built`, module names and seconds, if any."""
         entries = {PATH: self.path} if self.path else {}
         if self.built:
             entries[BUILT] = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.built.items())

@@ -45,7 +45,7 @@ REDUCE_SPLITS = 16
 
 @dataclass(frozen=True)
 class HipDecode(Backend[Decode]):
-    """Contiguous or in pages, fp16 or bf16; keys and values are read once for all query heads that share them.
+    """Decode attention, contiguous or paged, fp16 or bf16; keys and values are read once for all heads that share them.
 
     split_keys_min    least keys of a split, unless the sequence has fewer
     """

@@ -30,7 +30,8 @@ ROPE_FLOPS_MAX = EMULATOR_FLOPS_MAX / 10
 
 @dataclass(frozen=True)
 class HipRope(Backend[Rope]):
-    """fp32, fp16 and bf16, both kinds of pairs, every even head dimension; in fp32, rounded once."""
+    """Rotary embedding for fp32, fp16 and bf16, both kinds of pairs, every even head dimension; rounded once, from
+    fp32."""
 
     families = ("rope",)
 

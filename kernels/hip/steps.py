@@ -34,7 +34,7 @@ class WorkgroupSize:
 
 @dataclass(frozen=True)
 class LadderStep:
-    """One file of the ladder.
+    """One step of the ladder of HIP prefill kernels: a .hip file and how it is launched.
 
     name       of the backend, e.g. 'hip.flash'
     file       '03_flash.hip'

@@ -29,7 +29,7 @@ OPERATORS = {"copy": "aten::copy_", "read": "aten::sum", "write": "aten::copy_",
 
 @dataclass(frozen=True)
 class NativeBandwidth(Backend[Bandwidth]):
-    """One operator for each kind."""
+    """Copy, read, write and triad, each by one operator of torch."""
 
     families = ("bandwidth",)
 

@@ -44,7 +44,7 @@ class Eager(Backend["Prefill"]):
     upcast: bool = False
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Transposes to (B, H, S, D), upcasts if set, builds the mask; after upcasting, out gets its dtype untimed.
+        """Copies the inputs to (B, H, S, D), in fp32 if `upcast`, and builds the mask; out gets back its dtype untimed.
 
         Raises AttnperfError if torch may compute fp32 products in TF32, because that is not the report's reference.
         """

@@ -70,7 +70,7 @@ class PinnedSdpa(Backend["Prefill"]):
         return found
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Transposes to (B, H, S, D), builds the mask; torch's is_causal is top-left, so it needs Sq == Skv.
+        """Copies to (B, H, S, D) and builds the mask; torch's is_causal is top-left, so it needs Sq == Skv.
 
         ALiBi or a bias, -inf where a row does not see a key, is built before timing and passed to the timed call.
         """
@@ -99,7 +99,8 @@ class PinnedSdpa(Backend["Prefill"]):
         )
 
     def _make_limits(self, device: DeviceInfo) -> AttentionLimits:
-        """Returns the limits. Windows, keyless rows, ALiBi and biases need a free mask, which flash has only on CPUs.
+        """Returns what the backend accepts. Windows, keyless rows, ALiBi and biases need a mask, which flash has on
+        CPUs only.
 
         Flash takes one head dimension for q, k and v (check_head_dim_size_flash and _cpp in torch's sdp_utils).
 

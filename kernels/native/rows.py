@@ -50,7 +50,7 @@ class NativeSoftmax(Backend[Softmax]):
 
 @dataclass(frozen=True)
 class NativeRmsNorm(Backend[RmsNorm]):
-    """F.rms_norm; a separate operator adds a residual before it."""
+    """torch's F.rms_norm; a separate operator adds a residual before it."""
 
     families = ("rmsnorm",)
 
@@ -76,7 +76,7 @@ class NativeRmsNorm(Backend[RmsNorm]):
 
 @dataclass(frozen=True)
 class NativeLayerNorm(Backend[LayerNorm]):
-    """F.layer_norm; a separate operator adds a residual before it."""
+    """torch's F.layer_norm; a separate operator adds a residual before it."""
 
     families = ("layernorm",)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TritonBandwidth(Configured, Backend[Bandwidth]):
-    """One kernel for each kind; the output is allocated by every call."""
+    """Copy, read, write and triad, each by one kernel; every call allocates its output."""
 
     families = ("bandwidth",)
     spaces = (SPACE,)

@@ -86,7 +86,7 @@ class TritonGemm(Configured, Backend["Gemm"]):
 
 
 class DataParallel(TritonGemm):
-    """One program per tile of the result."""
+    """Matrix multiplication with one program per tile of the result."""
 
     @property
     def space(self) -> Space:
@@ -122,7 +122,8 @@ class DataParallelTwin(DataParallel):
 
 
 class StreamK(TritonGemm):
-    """A fixed number of programs that share K tiles evenly. The workspace is allocated once, in `prepare`."""
+    """Matrix multiplication by a fixed number of programs that share K tiles evenly. `prepare` allocates the
+    workspace."""
 
     @property
     def space(self) -> Space:
@@ -153,7 +154,7 @@ class StreamK(TritonGemm):
 
 
 class MultiplyReduce(TritonGemm):
-    """Few rows without matrix instructions."""
+    """Matrix multiplication of few rows without matrix instructions."""
 
     @property
     def space(self) -> Space:

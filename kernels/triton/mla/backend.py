@@ -30,7 +30,7 @@ DECODE_KERNELS = ("mla_absorb_kernel", "mla_split_kernel", "mla_combine_kernel")
 
 @dataclass(frozen=True)
 class TritonMla(Configured, Backend[Mla]):
-    """Absorbed, causal (bottom-right), any lengths and heads, latents to 512, log-sum-exp."""
+    """Latent attention in absorbed form: causal (bottom-right), any lengths and heads, latents to 512, log-sum-exp."""
 
     families = ("mla",)
     spaces = (PREFILL, DECODE)

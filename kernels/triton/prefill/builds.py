@@ -30,7 +30,7 @@ MANY_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class PrefillVariant:
-    """One way to launch.
+    """One way to launch a flash attention kernel, for which a build is made.
 
     config      id of the configuration
     q, kv       types of q, and of k and v, as Triton writes them

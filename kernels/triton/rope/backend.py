@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TritonRope(Configured, Backend[Rope]):
-    """q and k in one launch, in fp32, rounded once."""
+    """Rotary embedding of q and k in one launch, computed in fp32 and rounded once."""
 
     families = ("rope",)
     spaces = (SPACE,)

@@ -80,7 +80,7 @@ class RowsBackend(Configured, Backend[P]):
 
 @dataclass(frozen=True)
 class TritonSoftmax(RowsBackend[Softmax]):
-    """One pass if a row fits a program, otherwise online softmax over tiles and a second pass."""
+    """Softmax in one pass if a row fits a program, otherwise online over tiles, and a second pass."""
 
     @property
     def space(self) -> Space:
@@ -104,7 +104,7 @@ class TritonSoftmax(RowsBackend[Softmax]):
 
 @dataclass(frozen=True)
 class TritonRmsNorm(RowsBackend[RmsNorm]):
-    """Adds the residual in the same kernel, and normalises the sum as stored, after rounding."""
+    """RMSNorm that adds the residual in the same kernel, and normalises the sum as stored, after rounding."""
 
     @property
     def space(self) -> Space:
@@ -129,7 +129,7 @@ class TritonRmsNorm(RowsBackend[RmsNorm]):
 
 @dataclass(frozen=True)
 class TritonLayerNorm(RowsBackend[LayerNorm]):
-    """Adds the residual in the same kernel, and normalises the sum as stored, after rounding."""
+    """LayerNorm that adds the residual in the same kernel, and normalises the sum as stored, after rounding."""
 
     @property
     def space(self) -> Space:
