@@ -78,7 +78,7 @@ class TunableByFamily(PinnableByFamily):
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
         """Returns the tuning space that the implementation for the workloads' family has. Raises UsageError if they
-        have several families, or that cannot be tuned."""
+        have several families, or one that cannot be tuned."""
         return self._require_tunable(workloads).tuning_space(workloads, arch, kernel=kernel, when=when)
 
     def tuning_serves(

@@ -89,7 +89,8 @@ class TunableMha(TritonMha):
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns the build of aiter's own kernel if AITER_SOURCE is set and the kernel is known, else no builds."""
+        """Returns a list of one: aiter's own kernel with the candidate's values; empty without AITER_SOURCE or such a
+        kernel."""
         from kernels.aiter.mha_builds import build_with
 
         if candidate == AUTOTUNED or source_root() is None:
