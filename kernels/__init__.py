@@ -54,7 +54,8 @@ MODULES = (
 
 
 def register(registry: Registry) -> None:
-    """Adds every backend of this repository, and a layer over each attention backend. Raises UsageError."""
+    """Adds every backend of this package to `registry`, and an attention layer over each prefill or decode backend.
+    Raises UsageError for a listed module that is missing or empty."""
     from kernels.layer.layers import layers_over
 
     registry.add(*_collect_entries("BACKENDS"))
@@ -62,12 +63,14 @@ def register(registry: Registry) -> None:
 
 
 def register_kernels(kernels: KernelRegistry) -> None:
-    """Adds every kernel of this repository that can be compiled without a GPU. Raises UsageError."""
+    """Adds to `kernels` every kernel of this package that can be compiled without a GPU. Raises UsageError for a listed
+    module that is missing or empty."""
     kernels.add(*_collect_entries("KERNELS"))
 
 
 def _collect_entries(attribute: str) -> Iterator[Any]:
-    """Yields the items of each module's list called `attribute`. Raises UsageError for a missing or empty module."""
+    """Yields the entries of the list called `attribute`, BACKENDS or KERNELS, of every module in MODULES that has it.
+    Raises UsageError for a module that is missing or has neither list."""
     for name in MODULES:
         for module in _load_modules(name):
             if not (hasattr(module, "BACKENDS") or hasattr(module, "KERNELS")):
@@ -77,7 +80,8 @@ def _collect_entries(attribute: str) -> Iterator[Any]:
 
 
 def _load_modules(name: str) -> Iterator[ModuleType]:
-    """Imports the module that one line of the list names, or the two modules of a folder."""
+    """Yields the imported module `kernels.<name>`; for a folder its two modules, `backend` and `builds`. Raises
+    UsageError for a module that is missing."""
     full = f"{__name__}.{name}"
     is_folder = (Path(__file__).parent / name.replace(".", "/")).is_dir()
     for one in (f"{full}.backend", f"{full}.builds") if is_folder else (full,):

@@ -21,17 +21,19 @@ Value = int | bool | str
 
 
 def rules_of(space: Space, arch: str) -> tuple[ConfigRule, ...]:
-    """Returns the rules that `arch` uses, read strictly. Raises KernelConfigError naming file and rule."""
+    """Returns the rules in the file of `arch`, or in default.json if it has no file. Raises KernelConfigError naming
+    file and rule if one is malformed, or if the file changed since this process first read it."""
     return _read_rules(space, arch)[1]
 
 
 def find_serving_rule(rules: tuple[ConfigRule, ...], problem: Problem) -> int | None:
-    """Returns the index of the first rule that takes the problem; None where none does."""
+    """Returns the index of the first rule whose conditions the problem meets; None if there is no such rule."""
     return next((number for number, rule in enumerate(rules) if rule.is_for(problem)), None)
 
 
 def narrow_conditions(rule: ConfigRule, when: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the rule's conditions with `when` added. Raises UsageError where no problem can meet both."""
+    """Returns the rule's conditions together with `when`: the smaller of two `_max` values, the larger of two `_min`
+    values. Raises UsageError if any other name has two values, which no problem can meet."""
     found: dict[str, Any] = dict(rule.when)
     for name, value in when.items():
         held = found.get(name, value)
@@ -51,7 +53,8 @@ def narrow_conditions(rule: ConfigRule, when: Mapping[str, Value]) -> dict[str, 
 
 
 def replace_rule(space: Space, arch: str, number: int, new: ConfigRule) -> str:
-    """Returns the complete file of `arch` (from its own, or from default.json) with rule `number` replaced by `new`.
+    """Returns the complete text of the configuration file of `arch` (from its own, or from default.json) with rule
+    `number` replaced by `new`. Writes nothing.
 
     If `new` has other conditions, it is inserted before that rule, which stays. Raises KernelConfigError where the
     present file is malformed or has no such rule, and UsageError where `new` does not fit the space.
@@ -73,15 +76,15 @@ def replace_rule(space: Space, arch: str, number: int, new: ConfigRule) -> str:
 
 
 def order_values(space: Space, values: Mapping[str, Value], old: ConfigRule) -> dict[str, int | bool]:
-    """Returns a candidate's values as a rule's config, the kernel's constants first. An option of 0, which leaves the
-    choice to the compiler, is kept only if the old rule has it."""
+    """Returns a candidate's values as a rule's config, constants first, then options; texts are left out. An option of
+    0, which leaves the choice to the compiler, is kept only if the old rule has it."""
     names = [*space.constants, *sorted(space.options, reverse=True), *sorted(space.further, reverse=True)]
     kept = [name for name in names if name in values and (values[name] or name not in AMD_OPTIONS - old.config.keys())]
     return {name: value for name in kept if isinstance(value := values[name], int)}
 
 
 def format_conditions(when: Mapping[str, Value]) -> str:
-    """Returns e.g. 'head_dim_max 128, causal True', or 'everything' without conditions."""
+    """Returns conditions as text for messages, e.g. 'head_dim_max 128, causal True'; 'everything' if there are none."""
     return ", ".join(f"{name} {value}" for name, value in when.items()) or "everything"
 
 
@@ -98,7 +101,8 @@ def _read_rules(space: Space, arch: str) -> tuple[str, tuple[ConfigRule, ...]]:
 
 
 def _require_shape(where: str, entry: Any) -> None:
-    """Raises KernelConfigError unless the entry consists of objects of plain values, which `configs` assumes."""
+    """Raises KernelConfigError naming `where` unless a rule is an object with a text as `source` and objects of plain
+    values as `when` and `config`: whole numbers to LARGEST, booleans, and texts in `when`."""
     if not isinstance(entry, dict) or not isinstance(entry.get("source", ""), str):
         raise KernelConfigError(f"{where} must be an object whose source is a text, got {str(entry)[:80]!r}")
     for part, kinds in (("when", (int, bool, str)), ("config", (int, bool))):
@@ -114,7 +118,8 @@ def _require_shape(where: str, entry: Any) -> None:
 
 
 def _require_rule(space: Space, new: ConfigRule) -> None:
-    """Raises UsageError unless the new rule can be loaded again."""
+    """Raises UsageError unless the new rule can be loaded again: it has a source, every constant and option that the
+    space requires, no unknown name, and only values of the right type from 0 to LARGEST."""
     if not new.source.strip():
         raise UsageError(f"a rule of {space.kernel} needs a source: say which measurement its figures come from")
     known = space.constants.keys() | space.options | space.further

@@ -65,12 +65,12 @@ class ConfigRule:
 
     @property
     def options(self) -> dict[str, int | bool]:
-        """The entries of `config` that are the compiler's."""
+        """The compiler's options in `config`, e.g. {'num_warps': 4}."""
         return {name: value for name, value in self.config.items() if name in OPTIONS | AMD_OPTIONS}
 
     @property
     def constants(self) -> dict[str, int | bool]:
-        """The entries of `config` that are the kernel's own."""
+        """The kernel's own constants in `config`: all entries that are no compiler option."""
         return {name: value for name, value in self.config.items() if name not in OPTIONS | AMD_OPTIONS}
 
 
@@ -86,18 +86,20 @@ class ConfigChoice:
 
     @property
     def config(self) -> dict[str, int | bool]:
-        """Constants and options for a launch."""
+        """The rule's constants and compiler options, by name, for a launch."""
         return dict(self.rule.config)
 
     def config_entries(self, prefix: str = "") -> dict[str, str]:
-        """Returns the entries of `Prepared.config` for this choice; `Space.read_choice` reads them back."""
+        """Returns this choice as texts for `Prepared.config`: constants, options, 'config_arch' and 'config_source',
+        each name with `prefix` before it. `Space.read_choice` reads them back."""
         entries = {name: str(value) for name, value in self.rule.config.items()}
         entries |= {"config_arch": self.arch, "config_source": self.rule.source}
         return {prefix + name: value for name, value in entries.items()}
 
 
 def hip_space(kernel: str, constants: Mapping[str, type], properties: tuple[str, ...]) -> Space:
-    """Returns the space of a HIP kernel: it has macros of its source, and no compiler options."""
+    """Returns the configuration space of a HIP kernel, whose files are in hip/configs. Its constants are macros of the
+    source; it has no compiler options."""
     return Space(kernel, constants, properties, HIP_FOLDER, frozenset(), frozenset())
 
 
@@ -121,19 +123,21 @@ class Space:
     further: frozenset[str] = AMD_OPTIONS
 
     def config_path(self, arch: str) -> Path:
-        """Returns the path of an architecture's file, whether or not it exists."""
+        """Returns the path <folder>/<kernel>/<arch>.json, whether or not that file exists."""
         return self.folder / self.kernel / f"{arch}.json"
 
     def rules_arch(self, arch: str) -> str:
-        """Returns the architecture whose rules `arch` uses: itself, or 'default'."""
+        """Returns `arch` if it has a configuration file of its own, else 'default', whose file is used instead."""
         return arch if self.config_path(arch).is_file() else DEFAULT
 
     def load_rules(self, arch: str) -> tuple[ConfigRule, ...]:
-        """Reads and checks the rules that `arch` uses. Raises KernelConfigError naming file and rule."""
+        """Returns the checked rules of the file that `arch` uses (`rules_arch`). A file is read once per process.
+        Raises KernelConfigError naming file and rule."""
         return _load_rules(self, self.rules_arch(arch))
 
     def choose(self, arch: str, problem: Problem) -> ConfigChoice:
-        """Returns the first rule of `arch`, or of 'default', that takes the problem.
+        """Returns the first rule whose conditions the problem meets, from the file of `arch`, or of 'default' if it has
+        none.
 
         Raises KernelConfigError when none does, and for a problem with other properties than the space's.
         """
@@ -153,7 +157,8 @@ class Space:
         )
 
     def read_choice(self, stored: Mapping[str, str], prefix: str = "") -> ConfigChoice:
-        """Returns the choice that a stored `Prepared.config` holds, independent of the present files.
+        """Returns the choice that is stored in those entries of a `Prepared.config` that begin with `prefix`. It does
+        not depend on the present configuration files.
 
         Raises UsageError where a value is missing or invalid.
         """
@@ -187,7 +192,7 @@ class Space:
 
 
 def pad_size(size: int) -> int:
-    """Returns the next power of two, at least 16, which a matrix instruction needs."""
+    """Returns the smallest power of two that is at least `size`, and at least 16, which a matrix instruction needs."""
     return max(16, 1 << (size - 1).bit_length())
 
 
@@ -200,7 +205,7 @@ def _is_met(problem: Problem, name: str, wanted: int | bool | str) -> bool:
 
 
 def _format_conditions(properties: Problem) -> str:
-    """Returns e.g. 'head_dim_max 128, causal True', or 'everything' without conditions."""
+    """Returns conditions as text for messages, e.g. 'head_dim_max 128, causal True'; 'everything' if there are none."""
     return ", ".join(f"{name} {value}" for name, value in properties.items()) or "everything"
 
 

@@ -33,10 +33,11 @@ class Configured(abc.ABC):
     @property
     @abc.abstractmethod
     def spaces(self) -> tuple[Space, ...]:
-        """The configuration space of each of its kernels."""
+        """The configuration space of each kernel of this backend."""
 
     def replay_config(self, config: Mapping[str, str]) -> Self:
-        """Returns a copy with a stored configuration's constants and options. Raises UsageError if one is missing."""
+        """Returns a copy of this backend whose kernels are pinned to the constants and options in a stored
+        `Prepared.config`. Raises UsageError if it holds none of the kernels, or lacks a value of one."""
         prefixes = {space: self._name_prefix(space) for space in self.spaces}
         used = [s for s, prefix in prefixes.items() if any(name.startswith(prefix) for name in config) or not prefix]
         if not used:
@@ -48,18 +49,21 @@ class Configured(abc.ABC):
         return replace(self, pinned_choices={s.kernel: s.read_choice(config, prefixes[s]) for s in used})
 
     def with_choice(self, kernel: str, choice: ConfigChoice) -> Self:
-        """Returns a copy with another configuration of one kernel. Raises UsageError for an unknown kernel."""
+        """Returns a copy of this backend with `kernel` pinned to `choice`; other pinned kernels stay so. Raises
+        UsageError for an unknown kernel."""
         names = [space.kernel for space in self.spaces]
         if kernel not in names:
             raise UsageError(f"{type(self).__name__} has no kernel {kernel!r}; it has {', '.join(names)}")
         return replace(self, pinned_choices={**self.pinned_choices, kernel: choice})
 
     def choose(self, space: Space, arch: str, problem: Problem) -> ConfigChoice:
-        """Returns a kernel's pinned configuration, or the data files' for this problem. Raises KernelConfigError."""
+        """Returns the configuration that the kernel of `space` is pinned to; if there is none, the one that the data
+        files have for this problem. Raises KernelConfigError if they have none."""
         return self.pinned_choices.get(space.kernel) or space.choose(arch, problem)
 
     def config_entries(self, choices: Mapping[str, ConfigChoice]) -> dict[str, str]:
-        """Returns the entries of `Prepared.config` for the choices by kernel; `replay_config` reads them back."""
+        """Returns the choices, kernel -> choice, as texts for `Prepared.config`. Names begin with 'kernel.' if the
+        backend has several kernels. `replay_config` reads them back."""
         return {
             name: text
             for space in self.spaces
@@ -70,23 +74,24 @@ class Configured(abc.ABC):
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """Returns the candidates for workloads that one rule serves. Raises UsageError as `Tunable` states."""
+        """Returns the values to try for `kernel` ('' for the first that can be tuned), their constraints, and the rule
+        that serves all `workloads`; `when` narrows it. Raises UsageError as `Tunable` states."""
         return tuning.tuning_space(self._get_declared(kernel), workloads, arch, when)
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns whether the rule that a winner would change serves this workload too."""
+        """Returns whether the rule that a winner of this tuning space would change or add serves `workload` too."""
         return tuning.has_same_rule(self._get_declared(space.kernel), workload, space, arch, when)
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Returns the entries with which `replay_config` runs this candidate."""
+        """Returns the entries of a stored configuration with which `replay_config` runs this candidate."""
         return tuning.pin_candidate(candidate, self._name_prefix(self._get_declared(space.kernel).space))
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns the builds of the workload under this candidate."""
+        """Returns what is compiled for the workload with the candidate's values; empty if that needs a GPU."""
         return tuning.make_builds(self._get_declared(space.kernel), candidate, workload, arch)
 
     def tuned_files(
@@ -99,12 +104,14 @@ class Configured(abc.ABC):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """Returns the architecture's file with this one rule changed, or a narrower one added. Raises UsageError."""
+        """Returns the complete configuration file of `arch` with the winner's values in the rule that serves
+        `workloads`, or, with `when`, in a narrower rule before it. Writes nothing. Raises UsageError as `Tunable`
+        states."""
         return tuning.make_files(self._get_declared(space.kernel), winner, workloads, arch, source, when)
 
     def _get_declared(self, kernel: str) -> Declared:
         return tuning.declared_of(str(getattr(self, "name", type(self).__name__)), self.spaces, kernel)
 
     def _name_prefix(self, space: Space) -> str:
-        """Returns '' for a backend with one kernel, else 'kernel.', the prefix of its entries' names."""
+        """Returns the prefix of a kernel's names in `Prepared.config`: '' for a backend with one, else 'kernel.'."""
         return "" if len(self.spaces) == 1 else f"{space.kernel}."

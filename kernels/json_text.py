@@ -23,7 +23,8 @@ _DECODER = json.JSONDecoder()
 
 
 def read_json(path: Path, error: Callable[[str], Exception]) -> tuple[str, Any]:
-    """Returns a JSON file's text and content; `error` makes the exception from a message that names the file."""
+    """Returns a JSON file's text and its parsed content. For a file that cannot be read, is invalid or has over
+    BYTES_MAX bytes, raises the exception that `error` makes from a message naming the file."""
     try:
         with path.open("rb") as stream:
             data = stream.read(BYTES_MAX + 1)
@@ -36,22 +37,25 @@ def read_json(path: Path, error: Callable[[str], Exception]) -> tuple[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """Parses a JSON text. Raises ValueError, also for NaN, infinities and duplicate keys, and RecursionError."""
+    """Returns the parsed content. Raises ValueError for invalid JSON, NaN, infinities and duplicate keys, and
+    RecursionError for nesting that is too deep."""
     return json.loads(text, object_pairs_hook=_require_unique, parse_constant=_refuse_constant)
 
 
 def find_members(text: str, start: int = 0) -> dict[str, Span]:
-    """Returns the spans of the values, by key, of the object at `start`; `parse_json` must have accepted the text."""
+    """Returns key -> (start, end) in the text of that key's value, for the object that begins at `start`; `parse_json`
+    must have accepted the text."""
     return dict(_walk_values(text, start, keyed=True))
 
 
 def find_elements(text: str, start: int) -> list[Span]:
-    """Returns the spans of the elements of the list at `start`."""
+    """Returns (start, end) in the text of each element of the list that begins at `start`; `parse_json` must have
+    accepted the text."""
     return [span for _, span in _walk_values(text, start, keyed=False)]
 
 
 def find_start(text: str) -> int:
-    """Returns the index at which the outermost value begins."""
+    """Returns the index in the text at which the outermost JSON value begins, after leading white space."""
     return _after_space(text, 0)
 
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def heads_first(inputs: Tensors) -> Tensors:
-    """Copies (B, S, H, D) to contiguous (B, H, S, D); scales, slopes and a bias are copied unchanged."""
+    """Returns copies of the inputs: tensors (B, S, H, D) as contiguous (B, H, S, D); those of fewer dimensions (scales,
+    slopes, a bias) in their own layout."""
     import torch
 
     ordered = (tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in inputs)
@@ -19,10 +20,10 @@ def heads_first(inputs: Tensors) -> Tensors:
 
 
 def heads_last(out: torch.Tensor) -> torch.Tensor:
-    """Returns (B, H, S, D) as a view in the canonical (B, S, H, D)."""
+    """Returns a (B, S, H, D) view, the canonical layout, of an output (B, H, S, D)."""
     return out.transpose(1, 2)
 
 
 def own_copies(inputs: Tensors) -> Tensors:
-    """Copies the inputs in the canonical layout, so that no other code's writes reach the timed call."""
+    """Returns copies of the inputs in their canonical layout, so that no other code's writes reach the timed call."""
     return tuple(tensor.clone() for tensor in inputs)

@@ -19,7 +19,7 @@ FLOATS = HALVES | {"f32", "tf32"}
 
 @dataclass(frozen=True)
 class AttentionLimits:
-    """The properties of a workload that a backend accepts; `refusal_reasons` words the refusal of the others.
+    """The properties of a workload that a backend accepts; `refusal_reasons` says why it refuses one that exceeds them.
 
     who                  name of the implementation in reasons
     dtypes               workload dtypes it takes; None means all
@@ -44,7 +44,7 @@ class AttentionLimits:
 
 
 def refusal_reasons(workload: Prefill, limits: AttentionLimits) -> list[str]:
-    """Returns a reason for each property of the workload that the limits exclude."""
+    """Returns one sentence for each property of the workload that the limits exclude; empty if they allow all."""
     found = []
     if limits.dtypes is not None and workload.dtype not in limits.dtypes:
         found.append(f"{limits.who} takes {join_names(limits.dtypes)}, not {workload.dtype}")
@@ -63,7 +63,7 @@ def refusal_reasons(workload: Prefill, limits: AttentionLimits) -> list[str]:
 
 
 def _refused_scores(workload: Prefill, limits: AttentionLimits) -> list[str]:
-    """Returns the reasons about changes of the scores: window, rows without keys, slopes, bias."""
+    """Returns why the limits exclude what changes the scores: a window, rows without keys, ALiBi slopes, a bias."""
     found = []
     if workload.window and not limits.window:
         found.append(f"{limits.who} takes no sliding window, this workload has one of {workload.window} keys")
@@ -80,10 +80,10 @@ def _refused_scores(workload: Prefill, limits: AttentionLimits) -> list[str]:
 
 
 def _format_modes(modes: Iterable[str]) -> str:
-    """Returns e.g. 'kv8, qkv8', the i8 modes for reasons; the unnamed mode has q, k and v in 8 bits."""
+    """Returns names of i8 modes for messages, e.g. 'kv8, qkv8'; '' (q, k and v in 8 bits) is written 'qkv8'."""
     return join_names(mode or "qkv8" for mode in modes)
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Returns e.g. 'bf16, f16', in alphabetical order, for reasons."""
+    """Returns the names in alphabetical order for messages, e.g. 'bf16, f16'."""
     return ", ".join(sorted(names))

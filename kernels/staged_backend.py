@@ -47,7 +47,7 @@ MATRICES_BYTES_MAX = 16 << 30
 
 @dataclass(frozen=True)
 class StageProblem:
-    """One stage of one problem.
+    """Sizes, dtype and mask of one stage of unfused attention.
 
     kv_heads, head_dim    of the keys or values that the stage multiplies by; 0 for a stage without a product
     dtype                 'f16', 'bf16', 'f32' or 'tf32': of q, k, v, weights and out; scores are fp32
@@ -67,13 +67,13 @@ class StageProblem:
 
     @property
     def rows_without_keys(self) -> int:
-        """Number of rows that see no key; they are the first ones."""
+        """Number of query rows that the causal mask leaves without a key; they are the first ones."""
         return max(0, self.seq_q - self.seq_kv) if self.causal else 0
 
 
 @dataclass(frozen=True)
 class StageKernel:
-    """One stage bound to one problem.
+    """One stage of unfused attention as a function for one problem.
 
     run         takes the inputs in STAGES on the device, returns the outputs as a tuple; causal_mask returns its
                 argument. It allocates the results. With `lse`, row_softmax returns the log-sum-exp too
@@ -95,33 +95,36 @@ class StagedBackend(Backend[StagedWorkload]):
     @property
     @abc.abstractmethod
     def dtypes(self) -> frozenset[str]:
-        """Workload dtypes that it accepts."""
+        """Workload dtypes that every stage of the backend accepts."""
 
     @property
     def heads_first(self) -> bool:
-        """Whether its kernels take q, k, v and return out as (B, H, S, D): contiguous, but in a layer views of
-        (B, S, H, D). Otherwise they are canonical, contiguous (B, S, H, D)."""
+        """Whether the kernels take q, k, v and return out as (B, H, S, D): contiguous, but in a layer views of (B, S,
+        H, D). If not, they take and return canonical, contiguous (B, S, H, D)."""
         return False
 
     def missing_reasons(self, device: DeviceInfo) -> list[str]:
-        """Returns what all stages lack on this device, such as a compiler. Imports nothing."""
+        """Returns why no stage can run on this device, such as a missing compiler. By default empty. Imports
+        nothing."""
         return []
 
     def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
-        """Returns why this stage cannot run on this device, apart from its dtype. Imports nothing."""
+        """Returns why `stage` cannot run on this device, apart from its dtype. By default empty. Imports nothing."""
         return []
 
     @abc.abstractmethod
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """Binds a stage to a problem: builds and chooses everything. It first runs in `first_call`."""
+        """Returns a stage as a function for one problem, compiled and configured. `first_call` runs it first."""
 
     def first_call(self, call: Callable[..., Any], tensors: Tensors) -> None:
-        """Runs once on a GPU, so that nothing is compiled or loaded while timing."""
+        """Runs `call` once if the tensors are on a GPU, so that nothing is compiled or loaded while timing. Else does
+        nothing."""
         if tensors[0].is_cuda:
             call(*tensors)
 
     def unsupported_reasons(self, workload: StagedWorkload, device: DeviceInfo) -> list[str]:
-        """Returns what is missing, what a stage refuses, and on `prefill` unsupported masks and too large matrices."""
+        """Returns why the workload cannot run on this device: what is missing, what a stage refuses, the dtype, and on
+        `prefill` unsupported masks and matrices above MATRICES_BYTES_MAX. Empty if it can."""
         found = self.missing_reasons(device)
         for stage in stages_of(workload):
             found += [
@@ -141,7 +144,7 @@ class StagedBackend(Backend[StagedWorkload]):
         return found
 
     def prepare(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
-        """Binds every stage, in order, and calls once on a GPU."""
+        """Binds all stages in order, copies the inputs to the kernels' layout, and calls once on a GPU."""
         device = inputs[0].device
         kernels = {
             stage: self.stage_kernel(stage, problem_of(workload, stage), device) for stage in stages_of(workload)
@@ -169,7 +172,8 @@ class StagedBackend(Backend[StagedWorkload]):
 
 
 def stages_of(workload: StagedWorkload) -> tuple[str, ...]:
-    """Returns the stages that run, in order: all for a prefill, without a mask that hides nothing; else the one."""
+    """Returns the names of the stages that run, in order: for a prefill all four, or three if its causal mask hides
+    nothing; for the family of a stage only that stage."""
     if not isinstance(workload, Prefill):
         return (workload.family,)
     masked = workload.causal and workload.seq_q > 1  # the last row sees all keys
@@ -177,7 +181,7 @@ def stages_of(workload: StagedWorkload) -> tuple[str, ...]:
 
 
 def problem_of(workload: StagedWorkload, stage: str) -> StageProblem:
-    """Returns the problem of a stage, from a workload that is this stage or contains it."""
+    """Returns the sizes, dtype and mask of one stage, from a workload of this stage or a prefill."""
     head_dim = 0
     if stage in ("qk_scores", "weighted_values"):
         head_dim = workload.head_dim  # type: ignore[union-attr]
@@ -197,13 +201,13 @@ def problem_of(workload: StagedWorkload, stage: str) -> StageProblem:
 
 
 def matrices_bytes(workload: Prefill) -> int:
-    """Returns the bytes of the score matrix in fp32 and of the weights together."""
+    """Returns the bytes of the fp32 score matrix and of the weights in the workload's dtype together, for all heads."""
     pairs = workload.batch * workload.heads * workload.seq_q * workload.seq_kv
     return pairs * (SCORE_BYTES + DTYPE_BYTES[workload.dtype])
 
 
 def _make_pipeline(kernels: Mapping[str, StageKernel], *, with_lse: bool) -> Pipeline:
-    """Returns the pipeline, a call on (q, k, v)."""
+    """Returns the stages in order as one call on (q, k, v), which returns (out,), or (out, lse) if `with_lse`."""
     stages = tuple(_make_stage(name, kernel, with_lse=with_lse) for name, kernel in kernels.items())
     return Pipeline(("q", "k", "v"), stages, ("out", "lse") if with_lse else ("out",))
 
@@ -222,7 +226,8 @@ def _make_stage(name: str, kernel: StageKernel, *, with_lse: bool) -> Stage:
 
 
 def _make_copier(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Tensors]:
-    """Returns a function that copies canonical tensors of these names to the kernels' layout."""
+    """Returns a function that copies canonical tensors, named `names` in order, to contiguous ones in the kernels'
+    layout: (B, H, S, D) if `heads_first`, else (B, S, H, D)."""
     import torch
 
     def copy_inputs(inputs: Tensors) -> Tensors:
@@ -233,8 +238,8 @@ def _make_copier(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors
 
 
 def _make_viewer(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Tensors]:
-    """Returns a function that makes views of canonical tensors in the kernels' layout. For kernels that take only
-    contiguous tensors it copies the others."""
+    """Returns a function from canonical tensors, named `names` in order, to what the kernels take: views in (B, H, S,
+    D) if `heads_first`; else (B, S, H, D), where tensors that are not contiguous are copied."""
 
     def view_inputs(inputs: Tensors) -> Tensors:
         ordered = _reorder_dims(names, inputs, heads_first)
@@ -244,7 +249,8 @@ def _make_viewer(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors
 
 
 def _reorder_dims(names: tuple[str, ...], tensors: Tensors, heads_first: bool) -> Tensors:
-    """Returns views of q, k, v and out with heads and tokens swapped if `heads_first`; the others unchanged."""
+    """Returns q, k, v and out as views with heads and tokens swapped if `heads_first`, and all other tensors unchanged.
+    `names` names the tensors in order."""
     named = zip(names, tensors, strict=True)
     return tuple(tensor.transpose(1, 2) if heads_first and name in TOKENS else tensor for name, tensor in named)
 
@@ -257,7 +263,8 @@ def _make_namer(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors]
 
 
 def _merge_configs(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Returns all entries; different values of one name are listed in the order of the stages."""
+    """Returns the settings of all stages, name -> value. Different values of one name are joined by spaces in stage
+    order."""
     found: dict[str, list[str]] = {}
     for config in configs:
         for name, value in config.items():
@@ -267,7 +274,7 @@ def _merge_configs(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _merge_declares(parts: list[Declares]) -> Declares:
-    """Merges what the stages declare, each name once."""
+    """Merges what all stages declare to run, each name once, with matrix instructions if any stage uses them."""
 
     def merge_names(of: Callable[[Declares], tuple[str, ...]]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for part in parts for name in of(part)))

@@ -28,7 +28,7 @@ CANDIDATE = "a candidate of a tuning run"
 
 @dataclass(frozen=True)
 class RulePlace:
-    """The place of a winner in the rules.
+    """Where a winner's rule goes in a configuration file: in place of the rule that serves the workloads, or before it.
 
     listed    the architecture whose file has the rule today, or 'default'
     rules     all of its rules
@@ -48,12 +48,13 @@ class RulePlace:
 
     @property
     def is_narrower(self) -> bool:
-        """Whether a new rule is inserted before today's."""
+        """Whether a new, narrower rule is inserted before today's rule; otherwise today's rule is changed."""
         return dict(self.when) != dict(self.rule.when)
 
     @property
     def description(self) -> str:
-        """The place in words, e.g. 'rule 4 of 10 (head_dim_max 256, element_bits 16) for sm_90'."""
+        """The place in words, e.g. 'rule 4 of 10 (head_dim_max 256, element_bits 16) for sm_90'; a rule that is
+        inserted is 'a new rule (...) before rule 4 ...'."""
         today = (
             f"rule {self.number + 1} of {len(self.rules)} "
             f"({config_files.format_conditions(self.rule.when)}) for {self.listed}"
@@ -62,7 +63,7 @@ class RulePlace:
 
 
 def declared_by_kernel() -> dict[str, Declared]:
-    """Returns all our declarations by kernel name."""
+    """Returns kernel name -> its declared tuning space, for all our kernels that can be tuned."""
     from kernels.tuning_spaces import decode, gemm, prefill, rows
 
     every = (*prefill.DECLARED, *decode.DECLARED, *gemm.DECLARED, *rows.DECLARED)
@@ -70,7 +71,8 @@ def declared_by_kernel() -> dict[str, Declared]:
 
 
 def declared_of(backend: str, spaces: Sequence[Space], kernel: str) -> Declared:
-    """Returns the declaration of a backend's kernel; '' takes the first that has one. Raises UsageError."""
+    """Returns the tuning space that a backend's kernel declares; for '' that of the first of `spaces` that has one.
+    Raises UsageError for a kernel that the backend has not, or that cannot be tuned."""
     known = declared_by_kernel()
     names = [space.kernel for space in spaces]
     if kernel and kernel not in names:
@@ -84,7 +86,8 @@ def declared_of(backend: str, spaces: Sequence[Space], kernel: str) -> Declared:
 
 
 def tuning_space(declared: Declared, workloads: Sequence[Workload], arch: str, when: When | None) -> TuningSpace:
-    """Implements `Tunable.tuning_space`."""
+    """Returns the values to try, today's configuration, the constraints, and the rule that serves all workloads, for
+    `Tunable.tuning_space`. Raises UsageError as `place_of` does."""
     from kernels.tuning_spaces.target import Target
 
     target = Target(arch)
@@ -105,7 +108,8 @@ def tuning_space(declared: Declared, workloads: Sequence[Workload], arch: str, w
 
 
 def place_of(declared: Declared, workloads: Sequence[Workload], arch: str, when: When | None) -> RulePlace:
-    """Returns the place of the rule that serves all of these workloads.
+    """Returns where the winner's rule goes: the rule that serves all of these workloads, and its conditions narrowed by
+    `when`.
 
     Raises UsageError if no rule or several rules do, if the file is malformed, and for a `when` that does not take
     every workload.
@@ -142,7 +146,8 @@ def place_of(declared: Declared, workloads: Sequence[Workload], arch: str, when:
 
 
 def has_same_rule(declared: Declared, workload: Workload, space: TuningSpace, arch: str, when: When | None) -> bool:
-    """Implements `Tunable.tuning_serves`."""
+    """Returns whether the rule that a winner of `space` changes or adds serves `workload` too, for
+    `Tunable.tuning_serves`. False for another family, and if no rule serves it."""
     if workload.family not in declared.families:
         return False
     try:
@@ -155,13 +160,15 @@ def has_same_rule(declared: Declared, workload: Workload, space: TuningSpace, ar
 
 
 def pin_candidate(candidate: Candidate, prefix: str) -> dict[str, str]:
-    """Implements `Tunable.tuning_pin`, in the form of a stored `Prepared.config`."""
+    """Returns the candidate's values as entries of a stored `Prepared.config`, each name with `prefix` before it, for
+    `Tunable.tuning_pin`."""
     held = {name: str(value) for name, value in candidate.values.items()}
     return {prefix + name: text for name, text in (held | {"config_source": CANDIDATE}).items()}
 
 
 def make_builds(declared: Declared, candidate: Candidate, workload: Workload, arch: str) -> Sequence[KernelBuild]:
-    """Implements `Tunable.tuning_builds`."""
+    """Returns what is compiled for the workload with the candidate's constants and options, for
+    `Tunable.tuning_builds`; empty if that needs a GPU."""
     rule = ConfigRule(
         {}, {name: value for name, value in candidate.values.items() if isinstance(value, int)}, CANDIDATE
     )
@@ -171,7 +178,8 @@ def make_builds(declared: Declared, candidate: Candidate, workload: Workload, ar
 def make_files(
     declared: Declared, winner: Candidate, workloads: Sequence[Workload], arch: str, source: str, when: When | None
 ) -> list[TunedFile]:
-    """Implements `Tunable.tuned_files`: returns the complete file of `arch`, at `configs/<kernel>/<arch>.json`."""
+    """Returns a list of one file, `configs/<kernel>/<arch>.json`, complete, with the winner's rule changed or added,
+    for `Tunable.tuned_files`. Writes nothing. Raises UsageError as `place_of` does."""
     space = declared.space
     place = place_of(declared, workloads, arch, when)
     new = ConfigRule(place.when, config_files.order_values(space, winner.values, place.rule), source)
@@ -187,7 +195,8 @@ def make_files(
 
 
 def problem_of(declared: Declared, workload: Workload) -> Problem:
-    """Returns the properties by which a rule is chosen. Raises UsageError for a workload of another family."""
+    """Returns the workload's properties, name -> value, by which a rule is chosen. Raises UsageError for a workload of
+    a family that the kernel does not serve."""
     if workload.family not in declared.families:
         raise UsageError(
             f"{workload.id} is no workload of {declared.space.kernel}, which serves "
@@ -197,13 +206,15 @@ def problem_of(declared: Declared, workload: Workload) -> Problem:
 
 
 def shown_path(space: Space, listed: str) -> str:
-    """Returns the file's path in the repository, e.g. 'kernels/triton/configs/gemm/sm_90.json'."""
+    """Returns the path in the repository of the configuration file of `listed`, an architecture or 'default', e.g.
+    'kernels/triton/configs/gemm/sm_90.json'; only its name if it is elsewhere."""
     path = space.config_path(listed)
     return path.relative_to(FOLDER.parents[2]).as_posix() if path.is_relative_to(FOLDER) else path.name
 
 
 def _require_conditions(space: Space, when: When, problems: Mapping[str, Problem]) -> None:
-    """Raises UsageError unless every condition is known, has the right type, and is met by every workload."""
+    """Raises UsageError unless every condition in `when` is a property of the space, has its type, and is met by every
+    problem. `problems` holds workload name -> problem."""
     for name, value in when.items():
         held = name.removesuffix("_max").removesuffix("_min")
         if held not in space.properties:
@@ -212,7 +223,10 @@ def _require_conditions(space: Space, when: When, problems: Mapping[str, Problem
             )
         for workload, problem in problems.items():
             if type(value) is not type(problem[held]) or (held != name and type(value) is not int):
-                raise UsageError(f"--when {name} = {value!r}: {held} is, e.g., {problem[held]!r} of {workload}")
+                raise UsageError(
+                    f"--when {name} = {value!r} must be of the type of {problem[held]!r}, the {held} of {workload}; "
+                    "only whole numbers take _max and _min"
+                )
             if not ConfigRule({name: value}, {}, CANDIDATE).is_for(problem):
                 raise UsageError(
                     f"--when {name} {value} does not take {workload}, whose {held} is {problem[held]}; a tuned rule "
@@ -221,5 +235,6 @@ def _require_conditions(space: Space, when: When, problems: Mapping[str, Problem
 
 
 def spare_default(constraint: Constraint, default: Mapping[str, Value]) -> Constraint:
-    """Returns the constraint, relaxed so that today's configuration always passes: it is measured like any other."""
+    """Returns the constraint, relaxed so that the values of `default`, today's configuration, always pass: it is
+    measured like any other candidate."""
     return Constraint(constraint.why, lambda values: dict(values) == dict(default) or constraint.holds(values))

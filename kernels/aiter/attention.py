@@ -57,7 +57,7 @@ class Route:
     path: str
 
     def format_function(self, function: str) -> str:
-        """Returns the function's name as reasons print it, e.g. "aiter's mha_fwd (CK)"."""
+        """Returns the name of an aiter function with this route's label, for messages, e.g. "aiter's mha_fwd (CK)"."""
         return f"aiter's {function} ({self.label})" if self.label else f"aiter's {function}"
 
 
@@ -72,7 +72,7 @@ AUTO = Route("", _CK_ARCHS | {"gfx1250"}, "")
 
 
 def route_reasons(route: Route, who: str, device: DeviceInfo) -> list[str]:
-    """Returns the reasons why a route cannot run on this device, for any workload. Does not import aiter."""
+    """Returns why a route cannot run on this device, for any workload; empty if it can. `who` names the function."""
     found = []
     if device.kind != "rocm":
         found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")
@@ -85,7 +85,7 @@ def route_reasons(route: Route, who: str, device: DeviceInfo) -> list[str]:
 
 
 def head_dim_reasons(who: str, head_dims: Sequence[int], *, padded: bool) -> list[str]:
-    """Returns the reasons why aiter's C++ refuses these head dimensions; `padded`: aiter itself rounds them up."""
+    """Returns why aiter's C++ refuses these head dimensions, or nothing. `padded`: aiter itself rounds them up."""
     found = []
     if max(head_dims) > HEAD_DIM_MAX:
         found.append(f"{who} takes head_dim up to {HEAD_DIM_MAX}, not {max(head_dims)}")
@@ -96,7 +96,7 @@ def head_dim_reasons(who: str, head_dims: Sequence[int], *, padded: bool) -> lis
 
 
 def window_sizes(causal: bool, window: int) -> tuple[int, int]:
-    """Returns (left, right) as FlashAttention counts them: keys before and after a row's own; -1 means all."""
+    """Returns (left, right), visible keys before and after a row's own, as FlashAttention counts them; -1 means all."""
     return (window - 1, 0) if causal and window else (-1, -1)
 
 
@@ -126,7 +126,8 @@ def bind_by_position(
 def bind_by_keyword(
     module: ModuleType, function: str, names: Sequence[str], values: Mapping[str, object]
 ) -> Callable[..., Any]:
-    """Does the same for a public function, with keyword arguments."""
+    """Returns a function of tensors, named `names` in order, that calls a public function of aiter with these tensors
+    and `values` as keyword arguments. Raises UnsupportedError where it does not take all of them."""
     _, keywords = match_arguments(
         getattr(module, function), {**values, **dict.fromkeys(names)}, needed=[*names, *values]
     )
@@ -139,22 +140,23 @@ def bind_by_keyword(
 
 
 def without_lse(result: Any) -> Outputs:
-    """Names the outputs of a low-level function, which always returns (out, lse, dropout mask, random state)."""
+    """Returns 'out' of a low-level function's result, which is always (out, lse, dropout mask, random state)."""
     return {"out": result[0]}
 
 
 def with_lse(result: Any) -> Outputs:
-    """Names out and lse; public functions return (out, lse) when the log-sum-exp is requested."""
+    """Returns 'out' and 'lse' of a result (out, lse, ...), as of public functions when lse is requested."""
     return {"out": result[0], "lse": result[1]}
 
 
 def out_only(result: Any) -> Outputs:
-    """Names the only output of a public function that returns no log-sum-exp."""
+    """Returns as 'out' the result of a public function that returns no log-sum-exp."""
     return {"out": result}
 
 
 def import_attention_module(function: str) -> ModuleType:
-    """Imports aiter's attention module. Raises UnsupportedError where that fails or the module lacks `function`.
+    """Imports and returns aiter's attention module. Raises UnsupportedError where that fails or the module lacks
+    `function`.
 
     With ENABLE_CK=0 the public functions import Triton's at their first call. This function does that import before
     a run is watched.
@@ -187,7 +189,7 @@ class Binding:
 
 
 def prepare_binding(route: Route, binding: Binding, inputs: Tensors) -> Prepared:
-    """Runs the call once, so that aiter builds what it needs, and records which path ran.
+    """Runs the call once on copies of the inputs, so that aiter builds all it needs, and records which path ran.
 
     No tensor requires a gradient, so aiter keeps nothing for a backward pass. Raises UnsupportedError where aiter has
     no kernel for the shape, and AttnperfError where another path ran than the route names.

@@ -19,7 +19,8 @@ MODULES = (dense, varlen, backward, decode, mixed, mla, triton_attention, rows, 
 
 
 def merge_by_name(parts: Iterable[tuple[str, str, Backend]]) -> tuple[Backend, ...]:
-    """Combines (backend name, op family, implementation) into one backend per name, in order of first appearance.
+    """Combines `parts`, (backend name, op family, implementation), into one backend per name, in order of first
+    appearance.
 
     Raises UsageError where a name has two parts for one family.
     """

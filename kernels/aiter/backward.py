@@ -91,17 +91,17 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family given at construction."""
+        """The one op family that this backend was made for."""
         return (self.family,)
 
     @property
     def function_name(self) -> str:
-        """Name of the aiter function that is called."""
+        """Name of the aiter function that this route calls for this family."""
         return _FUNCTIONS[self.route.path, self.family]
 
     def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
-        """Returns what aiter's C++ refuses, and what was never verified. Head dimensions are not padded: aiter pads
-        them in its autograd function, which is not called here."""
+        """Returns what aiter's C++ refuses, and what was never verified; empty if it can run. Head dimensions are not
+        padded: aiter pads them in its autograd function, which is not called here."""
         who = self.route.format_function(self.function_name)
         found = route_reasons(self.route, who, device)
         if workload.dtype not in HALVES:
@@ -117,7 +117,7 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
         return found + (_assembly_reasons(who, workload, device) if self.route is ASM else [])
 
     def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
-        """Imports aiter, runs the call once, and records which path ran."""
+        """Imports aiter, copies the inputs, runs the call once, and records which path ran."""
         return prepare_binding(self.route, self._bind_call(workload, inputs[0]), inputs)
 
     def _bind_call(self, workload: Backward | VarlenBackward, q: torch.Tensor) -> Binding:
@@ -153,7 +153,8 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
         return Binding(f"aiter's {self.function_name}", call, _reorder_inputs, _canonical_outputs, config, declares)
 
     def _bind_function(self, module: ModuleType, names: Sequence[str], values: dict[str, Any]) -> Callable[..., Any]:
-        """Returns the call. It allocates the gradients inside on every route, as autograd does."""
+        """Returns a function of tensors, named `names` in order, that returns the gradients. It allocates them inside
+        on every route, as autograd does."""
         if not self.route.path:
             return partial(_into_new, bind_by_position(module, self.function_name, [*names, "dq", "dk", "dv"], values))
         if (self.route.path, self.family) == ("asm", "backward"):
@@ -212,7 +213,7 @@ ENTRY_POINTS = (
 
 
 def _sequence_lengths(workload: Backward | VarlenBackward) -> list[tuple[int, int]]:
-    """Returns (queries, keys) of every sequence."""
+    """Returns (number of queries, number of keys) of every sequence; one pair for a dense workload."""
     if isinstance(workload, VarlenBackward):
         return list(zip(workload.seqs_q, workload.seqs_kv, strict=True))
     return [(workload.seq_q, workload.seq_kv)]
@@ -235,7 +236,8 @@ def _assembly_reasons(who: str, workload: Backward | VarlenBackward, device: Dev
 
 
 def _assembly_choice(workload: Backward | VarlenBackward) -> tuple[bool, int]:
-    """Returns (whether dq is summed in fp32, how results are rounded), as aiter's dispatchers choose."""
+    """Returns (whether dq is summed in fp32, how results are rounded as `how_v3_bf16_cvt`), as aiter's dispatchers
+    choose for this GPU."""
     arch = import_aiter(MHA, "get_gfx")()
     one_block = (
         arch == "gfx950"
@@ -247,13 +249,14 @@ def _assembly_choice(workload: Backward | VarlenBackward) -> tuple[bool, int]:
 
 
 def _reorder_inputs(inputs: Tensors) -> Tensors:
-    """Reorders (q, k, v, dout, out, lse, offsets) to (dout, q, k, v, out, lse, offsets)."""
+    """Returns (q, k, v, dout, out, lse, offsets) in aiter's order: (dout, q, k, v, out, lse, offsets)."""
     q, k, v, dout, *rest = inputs
     return (dout, q, k, v, *rest)
 
 
 def _into_new(call: Callable[..., Any], *tensors: torch.Tensor) -> Tensors:
-    """Allocates gradients as the autograd of aiter's public functions does, and lets the dispatcher write into them."""
+    """Allocates dq, dk and dv as the autograd of aiter's public functions does, and returns what `call` writes into
+    them."""
     import torch
 
     gradients = tuple(torch.empty_like(tensor) for tensor in tensors[1:4])
@@ -262,7 +265,8 @@ def _into_new(call: Callable[..., Any], *tensors: torch.Tensor) -> Tensors:
 
 
 def _into_zeros(call: Callable[..., Any], *tensors: torch.Tensor) -> Any:
-    """Passes dq filled with zeros, as aiter's dispatcher does: dense assembly may add to it."""
+    """Returns the result of `call` with dq filled with zeros as a further argument, as aiter's dispatcher does: dense
+    assembly may add to it."""
     import torch
 
     return call(*tensors, torch.zeros_like(tensors[1]))

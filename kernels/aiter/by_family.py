@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ByFamily(Backend[Any]):
-    """Passes every workload to the part for its family. Use `by_family` to make one: it keeps what parts offer, takes
-    the smallest of their CPU limits, and the strictest of their error budgets.
+    """Passes every workload to the backend for its family. Use `by_family` to make one: it keeps what these backends
+    offer, takes the smallest of their CPU limits, and the strictest of their error budgets.
 
     parts     op family -> what implements it
     refused   op family -> why its part cannot run with the pinned configuration
@@ -32,21 +32,22 @@ class ByFamily(Backend[Any]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The op families that have a part."""
+        """The op families that `parts` implements."""
         return tuple(self.parts)
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """Returns why the part for the workload's family cannot run it; empty if it can."""
+        """Returns why the implementation for the workload's family cannot run it; empty if it can."""
         return self.get_part(workload.family).unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Prepares the part for the workload's family. Raises UsageError if it cannot run the pinned configuration."""
+        """Prepares the workload with the implementation for its family. Raises UsageError if that family is in
+        `refused`."""
         if workload.family in self.refused:
             raise UsageError(self.refused[workload.family])
         return self.get_part(workload.family).prepare(workload, inputs)
 
     def get_part(self, family: str) -> Backend:
-        """Returns the part that implements a family. Raises UsageError for a family without a part."""
+        """Returns the backend that implements a family. Raises UsageError for a family without one."""
         if family not in self.parts:
             known = ", ".join(sorted(self.parts))
             raise UsageError(f"backend {self.name!r} has nothing for family {family!r}; it has {known}")
@@ -55,10 +56,11 @@ class ByFamily(Backend[Any]):
 
 @dataclass(frozen=True)
 class PinnableByFamily(ByFamily):
-    """A `ByFamily` in which some parts choose a configuration by themselves."""
+    """A `ByFamily` in which some of the combined backends choose a configuration by themselves."""
 
     def replay_config(self, config: Mapping[str, str]) -> Backend:
-        """Returns a copy with the stored configuration pinned in every part that makes a choice.
+        """Returns a copy with the stored configuration pinned in the implementation of every family that makes a
+        choice.
 
         The configuration belongs to one family, but does not say which. A part that cannot replay it therefore raises
         UsageError only when it is prepared. A part without a choice stays as it is.
@@ -70,29 +72,30 @@ class PinnableByFamily(ByFamily):
 
 @dataclass(frozen=True)
 class TunableByFamily(PinnableByFamily):
-    """A `PinnableByFamily` in which some parts can be tuned. For other families it raises UsageError."""
+    """A `PinnableByFamily` in which some families can be tuned. For other families it raises UsageError."""
 
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """Returns the tuning space of the part for the workloads' family. Raises UsageError if they have several."""
+        """Returns the tuning space that the implementation for the workloads' family has. Raises UsageError if they
+        have several families, or one that cannot be tuned."""
         return self._require_tunable(workloads).tuning_space(workloads, arch, kernel=kernel, when=when)
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns whether the rule that a winner would change serves the workload; False if its part has no tuning."""
+        """Returns whether the rule that a winner changes serves `workload`; False if its family cannot be tuned."""
         part: object = self.parts.get(workload.family)
         return isinstance(part, Tunable) and part.tuning_serves(workload, space, arch, when)
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Returns the entries that pin the kernel to this candidate."""
+        """Returns the entries of a stored configuration with which `replay_config` runs this candidate."""
         return self._first_tunable(space).tuning_pin(candidate, space)
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns the builds that the part for the workload's family compiles to run the candidate."""
+        """Returns what the implementation for the workload's family compiles to run the candidate, if known."""
         return self._require_tunable([workload]).tuning_builds(candidate, space, workload, arch)
 
     def tuned_files(
@@ -105,7 +108,7 @@ class TunableByFamily(PinnableByFamily):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """Returns the configuration files into which the part for the workloads' family writes the winner."""
+        """Returns complete files with the winner, from the implementation for the workloads' family. Writes nothing."""
         return self._require_tunable(workloads).tuned_files(winner, space, workloads, arch, source=source, when=when)
 
     def _require_tunable(self, workloads: Sequence[Workload]) -> Tunable:
@@ -119,12 +122,14 @@ class TunableByFamily(PinnableByFamily):
         return part
 
     def _first_tunable(self, space: TuningSpace) -> Tunable:
-        """Returns the first part that can be tuned: the entries that pin a kernel are the same for every family."""
+        """Returns the first implementation that can be tuned: entries that pin a kernel are the same for all
+        families."""
         return next(cast("Tunable", part) for part in self.parts.values() if isinstance(part, Tunable))
 
 
 def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
-    """Returns one backend of these parts. It is Pinnable if one of them is, and Tunable likewise.
+    """Returns one backend of `parts`, op family -> implementation. It is Pinnable if one of them is, and Tunable
+    likewise.
 
     Raises UsageError for no parts, and for a part that does not implement its family.
     """
@@ -133,7 +138,7 @@ def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
     for family, part in parts.items():
         if family not in part.families:
             offers = ", ".join(sorted(part.families))
-            raise UsageError(f"backend {name!r}: the part for {family!r} implements {offers}")
+            raise UsageError(f"backend {name!r}: the part for {family!r} must implement it, but implements {offers}")
     each = parts.values()
     kind = ByFamily
     if any(isinstance(part, Tunable) for part in each):
@@ -150,7 +155,7 @@ def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
 
 
 def _try_pin(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:
-    """Returns (the pinned part, ''), or (the unchanged part, why it cannot replay the configuration)."""
+    """Returns (`part` with the stored configuration pinned, ''), or (the unchanged `part`, why that fails)."""
     try:
         return replay_choice(part, config), ""
     except UsageError as error:
@@ -158,7 +163,7 @@ def _try_pin(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:
 
 
 def merge_tolerances(tolerances: Iterable[Tolerance]) -> Tolerance:
-    """Returns one tolerance with the smallest multiplier for each named output and for all others, and all sources."""
+    """Returns the strictest tolerance: the smallest multiplier for each named output and for others, sources joined."""
     found = list(tolerances)
     named: dict[str, float] = {}
     for tolerance in found:

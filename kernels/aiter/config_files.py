@@ -73,7 +73,7 @@ def aiter_root() -> Path:
 
 
 def aiter_file(arch: str) -> AiterFile:
-    """Reads the file of an architecture. Raises UsageError where it is missing or malformed; the message names it."""
+    """Reads aiter's attention configuration of an architecture. Raises UsageError if missing or malformed."""
     root = aiter_root()
     path = config_file(root, arch)
     if path is None:
@@ -89,7 +89,7 @@ def aiter_file(arch: str) -> AiterFile:
 
 
 def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> str:
-    """Returns the name of the bucket that aiter takes for a workload. Raises UsageError where the file lacks it."""
+    """Returns the name of the bucket in the file that aiter takes for a workload. Raises UsageError if missing."""
     name = bucket_of(workload, arch, file.buckets)
     if name not in file.buckets:
         known = ", ".join(file.buckets)
@@ -98,13 +98,14 @@ def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> st
 
 
 def to_bucket_values(values: Mapping[str, Value], bucket: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns a candidate's values for a bucket. An option at Triton's default is kept only if the bucket has it."""
+    """Returns those of a candidate's values to write into a bucket: all but options at Triton's default that the bucket
+    has not."""
     return {name: value for name, value in values.items() if name in bucket or NEUTRAL.get(name) != value}
 
 
 def replace_bucket(text: str, bucket: str, values: Mapping[str, Value]) -> str:
-    """Returns the file's text with these values in 'fwd.<bucket>'. Its keys keep their order, new keys follow, and all
-    other text stays the same."""
+    """Returns the file's text with these values in 'fwd.<bucket>'. Present keys keep their order, new keys follow, and
+    all other text stays the same."""
     forward, _ = json_text.find_members(text, json_text.find_start(text))["fwd"]
     start, _ = json_text.find_members(text, forward)[bucket]
     held = json_text.find_members(text, start)
@@ -121,7 +122,8 @@ def replace_bucket(text: str, bucket: str, values: Mapping[str, Value]) -> str:
 
 
 def list_file_names(file: AiterFile, arch: str) -> list[str]:
-    """Returns the names under which versions of aiter look for this architecture's file, `file.name` included."""
+    """Returns the file names, below aiter's folder of configurations, that any version of aiter reads for `arch`;
+    `file.name` is one of them."""
     device = f"{DEVICES[arch]}-MHA-DEFAULT.json" if arch in DEVICES else ""
     names = [f"{arch}-MHA-DEFAULT.json", f"{arch}/triton/attention/mha/DEFAULT.json"]
     return [*names, device] if file.name == device else names
@@ -132,9 +134,9 @@ def _require_bucket(where: str, bucket: Any) -> None:
         raise UsageError(f"{where} must be an object of values, got {str(bucket)[:40]!r}")
     for name, value in bucket.items():
         if type(value) not in (int, bool) or not 0 <= value <= 2**31 - 1:
-            raise UsageError(f"{where} has {name} = {str(value)[:40]!r}, which is no whole number, true or false")
+            raise UsageError(f"{where} has {name} = {str(value)[:40]!r}, must be a whole number, true or false")
     if lacking := [name for name in ("BLOCK_M", "BLOCK_N") if name not in bucket]:
-        raise UsageError(f"{where} has no {', '.join(lacking)}")
+        raise UsageError(f"{where} has no {', '.join(lacking)}; take the file from ROCm/aiter")
 
 
 def _format_value(value: object) -> str:

@@ -88,24 +88,27 @@ ENTRY_POINTS = (
 
 @dataclass(frozen=True)
 class AiterDecode(Backend[Decode]):
-    """Base class of the four decode backends."""
+    """Base class of aiter's four backends for attention decode."""
 
     families = ("decode",)
 
 
 @dataclass(frozen=True)
 class CkDecode(AiterDecode):
-    """Several tokens, windows, soft caps, log-sum-exp; 16-bit caches, paged or contiguous, read in place."""
+    """Composable Kernel: several tokens, windows, soft caps, log-sum-exp; 16-bit caches, paged or not, read in
+    place."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Returns what `batch_prefill_reasons` refuses. Sinks exist since v0.1.12; `prepare` checks that."""
+        """Returns what `batch_prefill_reasons` refuses, and a log-sum-exp with sinks; empty if it can run. Sinks exist
+        since v0.1.12, which only `prepare` checks."""
         found = batch_prefill_reasons(workload.dtype, workload.head_dim, workload.kv_dtype, device)
         if workload.sinks and workload.lse:
             found.append(f"{BATCH_PREFILL} does not say whether its log-sum-exp holds the sinks; this workload's does")
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Converts the block table to lists of pages, untimed."""
+        """Makes lists of pages of the block table, and runs once. Raises UsageError for a table or lengths out of
+        range."""
         _require_table(workload, inputs)
         batch, queries, heads, head_dim = inputs[0].shape
         problem = BatchPrefill(
@@ -139,10 +142,10 @@ class CkDecode(AiterDecode):
 
 @dataclass(frozen=True)
 class AiterHipDecode(AiterDecode):
-    """One token per sequence; pages of 16 bits, or of 8 in the architecture's f8e4m3."""
+    """`paged_attention_rocm`: one token per sequence; pages of 16 bits, or of 8 in the architecture's f8e4m3."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Returns the limits that the workload exceeds; the constants above name the source of each."""
+        """Returns the limits of paged_attention_rocm that the workload exceeds; constants above name their sources."""
         found = route_reasons(HIP, ROCM, device) + plain_reasons(ROCM, workload)
         caches = ["", paged_binding.FP8_CACHES.get(device.arch, "")]
         if workload.kv_dtype not in caches:
@@ -158,7 +161,8 @@ class AiterHipDecode(AiterDecode):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Reorders the cache, untimed, and allocates the buffers between the partitions and the reduction."""
+        """Reorders the cache, untimed, allocates the buffers between the partitions and the reduction, and runs once.
+        Raises UsageError for a block table or lengths out of range."""
         import torch
 
         _require_table(workload, inputs)
@@ -188,7 +192,8 @@ class AiterHipDecode(AiterDecode):
 
 
 def rocm_values(workload: Decode, tensors: Tensors) -> dict[str, Any]:
-    """Returns the arguments of `paged_attention_rocm` by name, without the buffers that it writes."""
+    """Returns the arguments of `paged_attention_rocm`, name -> value, from (q, k, v, table, lengths, both scales),
+    without the buffers that it writes."""
     q, k, v, table, seq_lens, k_scale, v_scale = tensors
     return {
         "query": q,
@@ -210,10 +215,10 @@ def rocm_values(workload: Decode, tensors: Tensors) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AsmDecode(AiterDecode):
-    """One token per sequence, head dimension 128, pages of 16 keys; 8-bit caches with one scale per key."""
+    """`pa_fwd_asm`: one token per sequence, head dimension 128, pages of 16 keys; 8-bit caches with a scale per key."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Returns the limits that the workload exceeds; the constants above name the source of each."""
+        """Returns the limits of pa_fwd_asm that the workload exceeds; the constants above name the source of each."""
         found = route_reasons(ASM, PA_ASM, device) + plain_reasons(PA_ASM, workload)
         if workload.kv_dtype not in ("", "kvi8", paged_binding.FP8_CACHES.get(device.arch, "")):
             found.append(_cache_problem(PA_ASM, workload, device))
@@ -224,7 +229,8 @@ class AsmDecode(AiterDecode):
         return found + _group_reasons(PA_ASM, workload, ASM_GROUP_MAX)
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Reorders the cache and repeats its scales for every key, untimed."""
+        """Reorders the cache and repeats its scales for every key, untimed, and runs once. Raises UsageError for a
+        block table or lengths out of range."""
         import torch
 
         _require_table(workload, inputs)
@@ -249,7 +255,8 @@ class AsmDecode(AiterDecode):
 
 
 def asm_values(tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
-    """Returns the arguments of `pa_fwd_asm` by name. Its scale is 1/sqrt(128); precision 1 is its default of three."""
+    """Returns the arguments of `pa_fwd_asm`, name -> value, from (q, k, v, table, lengths[, both scales]). Its scale is
+    1/sqrt(128); precision 1 is its default of three."""
     q, k, v, table, seq_lens, *scales = tensors
     k_scale, v_scale = scales or (None, None)
     return {
@@ -269,14 +276,15 @@ def asm_values(tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TritonDecode(AiterDecode):
-    """One token per sequence, pages of 16-bit keys with the heads before the keys.
+    """`paged_attention_decode`: one token per sequence, pages of 16-bit keys with the heads before the keys.
 
     The function reads its scales with `.item()`, which waits for the device and cannot be in a captured graph. Scales
     of a 16-bit cache are 1 and are passed as CPU tensors. Those of an 8-bit cache are the workload's.
     """
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Returns what the kernel refuses. It takes any head dimension and grouping, because it pads its tiles."""
+        """Returns what aiter's paged_attention_decode refuses. It pads its tiles, so it takes any head dimension and
+        grouping."""
         found = paged_binding.device_reasons(device) + plain_reasons(PA_TRITON, workload)
         if workload.kv_dtype:
             found.append(
@@ -286,7 +294,7 @@ class TritonDecode(AiterDecode):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Reorders the cache, untimed."""
+        """Reorders the cache, untimed, and runs once. Raises UsageError for a block table or lengths out of range."""
         import torch
 
         _require_table(workload, inputs)
@@ -324,7 +332,7 @@ class TritonDecode(AiterDecode):
 
 
 def plain_reasons(who: str, workload: Decode) -> list[str]:
-    """Returns what none of the three kernels for paged decoding computes."""
+    """Returns what none of aiter's HIP, assembly and Triton kernels for paged decoding computes; `who` names one."""
     found = [] if workload.dtype in ("f16", "bf16") else [f"{who} takes bf16, f16, not {workload.dtype}"]
     if not workload.page:
         found.append(f"{who} reads its cache in pages, this workload's is contiguous")
@@ -352,12 +360,12 @@ def _cache_problem(who: str, workload: Decode, device: DeviceInfo) -> str:
 
 
 def _table_and_lengths(workload: Decode, inputs: Tensors) -> Tensors:
-    """Returns (block table, sequence lengths)."""
+    """Returns (block table, sequence lengths) of the inputs; only (sequence lengths,) for a contiguous cache."""
     return tuple(inputs[3:5]) if workload.page else tuple(inputs[3:4])
 
 
 def _require_table(workload: Decode, inputs: Tensors) -> None:
-    """Raises UsageError for a block table or lengths out of range."""
+    """Raises UsageError if the block table or the lengths are out of range; does nothing for a contiguous cache."""
     given = workload.split_inputs(inputs)
     if given.table is not None:
         require_block_table(given.table, given.seq_lens, given.k.shape[0], workload.page)
@@ -373,7 +381,8 @@ def _prepare_decode(
     config: dict[str, str],
     also: tuple[str, str] | None = None,
 ) -> Prepared:
-    """Prepares a call whose result `out` is (B, H, D), one token per sequence."""
+    """Runs a call once, whose result `out` is (B, H, D), one token per sequence, and returns it prepared. `path` must
+    be what runs."""
     return paged_binding.prepare_paged_call(
         who, call, inputs, convert, _with_tokens, promised=path, written=out, config=config, also=also
     )

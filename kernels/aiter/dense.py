@@ -85,15 +85,16 @@ class AiterPrefill(Backend["Prefill"]):
 
     @property
     def display_name(self) -> str:
-        """The function's name, as reasons print it."""
+        """Name of the aiter function for messages, with the route's label."""
         return self.route.format_function(self.function)
 
     def make_limits(self, device: DeviceInfo) -> AttentionLimits:
-        """Returns the limits: fp16, bf16 and the architecture's fp8. `unsupported_reasons` checks a bias."""
+        """Returns what the function accepts: fp16, bf16 and the architecture's fp8. It does not limit a bias."""
         return AttentionLimits(self.display_name, dtypes=HALVES | {FP8[arch] for arch in (device.arch,) if arch in FP8})
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns what all routes refuse: what aiter's C++ checks, and what neither aiter nor we verified."""
+        """Returns what all routes refuse: what aiter's C++ checks, and what neither aiter nor we verified. Empty if
+        nothing."""
         found = route_reasons(self.route, self.display_name, device)
         head_dims = (workload.head_dim, workload.head_dim_v)
         found += head_dim_reasons(self.display_name, head_dims, padded=not self.route.path)
@@ -124,12 +125,12 @@ class AiterPrefill(Backend["Prefill"]):
         )
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Imports aiter, runs the call once, and records which path ran."""
+        """Imports aiter, copies the inputs, runs the call once, and records which path ran."""
         return prepare_binding(self.route, self.bind_call(workload), inputs)
 
     @abc.abstractmethod
     def bind_call(self, workload: Prefill) -> Binding:
-        """Returns the call for one workload."""
+        """Returns the call of aiter's function for one workload, with its conversions and what is recorded."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class ForcedPrefill(AiterPrefill):
     """A route that calls a low-level function with positional arguments."""
 
     def bind_call(self, workload: Prefill) -> Binding:
-        """Returns the call. Nothing is padded: these functions refuse what would need padding."""
+        """Returns the call of the low-level function. Nothing is padded: it refuses what would need padding."""
         left, right = window_sizes(workload.causal, workload.window)
         values = {
             "dropout_p": 0.0,
@@ -156,7 +157,7 @@ class ForcedPrefill(AiterPrefill):
         return Binding(f"aiter's {self.function}", call, _convert_inputs, outputs, config, DECLARES[self.route.path])
 
     def choice_entries(self) -> dict[str, str]:
-        """Returns further entries for `Prepared.config`."""
+        """Returns further entries to record in `Prepared.config`; empty unless a subclass overrides it."""
         return {}
 
 
@@ -168,7 +169,7 @@ class CkPrefill(ForcedPrefill):
     function = "mha_fwd"
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Also refuses two head dimensions where one query meets grouped heads; see `folded_reasons`."""
+        """Returns what all routes refuse, and two head dimensions where one query meets grouped heads."""
         return super().unsupported_reasons(workload, device) + folded_reasons(self.display_name, workload)
 
 
@@ -180,12 +181,13 @@ class AsmPrefill(ForcedPrefill):
     function = "fmha_v3_fwd"
 
     def make_limits(self, device: DeviceInfo) -> AttentionLimits:
-        """Returns the limits: no fp16, and no change of the scores except a causal mask."""
+        """Returns what the function accepts: bf16 and the architecture's fp8, and of score changes only a causal
+        mask."""
         dtypes = {"bf16"} | {FP8[arch] for arch in (device.arch,) if arch in FP8}
         return AttentionLimits(self.display_name, dtypes=frozenset(dtypes), window=False, alibi=False, bias=False)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns what `can_impl_fmha_v3_fwd` in aiter refuses, beside the common reasons."""
+        """Returns what all routes refuse, and what `can_impl_fmha_v3_fwd` in aiter refuses."""
         found = super().unsupported_reasons(workload, device)
         head_dims = (workload.head_dim, workload.head_dim_v)
         quantised = workload.dtype in QUANTISED
@@ -210,7 +212,7 @@ class AsmPrefill(ForcedPrefill):
         return found
 
     def choice_entries(self) -> dict[str, str]:
-        """Returns how results are rounded, which selects the kernel on gfx942."""
+        """Returns the entry that records how results are rounded, which selects the kernel on gfx942."""
         return {"how_v3_bf16_cvt": str(ROUNDING)}
 
 
@@ -223,7 +225,8 @@ class AutoPrefill(AiterPrefill):
     function = "flash_attn_func"
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Also refuses what the dispatcher gets wrong, or passes to an implementation that cannot compute it."""
+        """Returns what all routes refuse, and what aiter's dispatcher gets wrong or passes to an implementation that
+        cannot compute it."""
         found = super().unsupported_reasons(workload, device) + folded_reasons(self.display_name, workload)
         if workload.window == 1:
             found.append(
@@ -240,7 +243,8 @@ class AutoPrefill(AiterPrefill):
         return found
 
     def bind_call(self, workload: Prefill) -> Binding:
-        """Returns the call, with arguments that every version has since v0.1.5, and a window if there is one."""
+        """Returns the call of the public function, with arguments that every version has since v0.1.5, and any
+        window."""
         quantised = workload.dtype in QUANTISED
         function = FP8_FUNCTION if quantised else self.function
         values: dict[str, object] = {
@@ -285,7 +289,8 @@ ENTRY_POINTS = (
 
 
 def folded_reasons(who: str, workload: Prefill) -> list[str]:
-    """Returns why CK refuses two head dimensions: it folds one query's heads into rows, and shapes 'out' like q."""
+    """Returns why CK refuses two head dimensions: it folds one query's heads into rows, and shapes 'out' like q. Empty
+    for other workloads."""
     folded = workload.seq_q == 1 and workload.heads > workload.kv_heads
     if not folded or workload.head_dim == workload.head_dim_v or workload.alibi or workload.bias or workload.window:
         return []
@@ -296,11 +301,11 @@ def folded_reasons(who: str, workload: Prefill) -> list[str]:
 
 
 def tensor_names(workload: Prefill) -> list[str]:
-    """Returns aiter's names of the workload's inputs, in order."""
+    """Returns the names of aiter's arguments for the workload's inputs, in their order."""
     added = ["alibi_slopes"] * workload.alibi + ["bias"] * workload.bias
     return [*_QKV, *(_DESCALES if workload.dtype in QUANTISED else ()), *added]
 
 
 def _convert_inputs(inputs: Tensors) -> Tensors:
-    """Returns the inputs unchanged, except a bias (1, Sq, Skv), which becomes (Sq, Skv)."""
+    """Returns the inputs unchanged, except a bias (1, Sq, Skv), which becomes (Sq, Skv), as aiter takes it."""
     return tuple(tensor[0] if tensor.dim() == 3 else tensor for tensor in inputs)

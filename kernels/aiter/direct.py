@@ -39,14 +39,15 @@ class Function:
 
     @classmethod
     def import_named(cls, module: str, name: str, path: str, old: str = "") -> Function:
-        """Imports the function. Raises UnsupportedError where aiter or the function cannot be imported."""
+        """Returns the function `name` of an aiter module; `old` is that module in earlier versions. Raises
+        UnsupportedError where aiter or the function cannot be imported."""
         import_aiter(module, name, old=old)
         return cls(import_aiter(module, old=old), name, path)
 
     def bind_tensors(
         self, tensors: tuple[str, ...], fixed: Mapping[str, object], optional: Mapping[str, object] | None = None
     ) -> Callable[..., Any]:
-        """Returns a function of these tensors, in this order, that passes them and `fixed` by name.
+        """Returns a function of tensors, named `tensors` in order, that passes them and `fixed` by name.
 
         `optional` is passed where this version takes it. Raises UnsupportedError where the version does not take the
         other arguments, or requires more.
@@ -63,12 +64,12 @@ class Function:
 
     @property
     def full_name(self) -> str:
-        """Module and function name, as messages print it."""
+        """Module and function name for messages, e.g. 'aiter.ops.norm.layer_norm'."""
         return f"{self.module.__name__}.{self.name}"
 
     @property
     def watch_entries(self) -> dict[tuple[str, str], str]:
-        """The argument `also` of `which_path` that makes it report this function; empty if it reports it anyway."""
+        """The argument `also` of `which_path` that makes it report this function; empty if LOW_LEVEL has it already."""
         key = (self.module.__name__, self.name)
         return {} if key in LOW_LEVEL else {key: self.path}
 
@@ -94,7 +95,7 @@ class Direct:
 
 
 def prepare_direct(bound: Direct, inputs: Tensors) -> Prepared:
-    """Calls once, so that aiter builds what it needs untimed, and records which path ran.
+    """Converts the inputs, calls once, so that aiter builds what it needs untimed, and records which path ran.
 
     Raises UnsupportedError where aiter has no kernel for it, AttnperfError where another path ran. Converting may call
     aiter too: a backward pass takes the results of aiter's own forward pass.
@@ -110,7 +111,7 @@ def prepare_direct(bound: Direct, inputs: Tensors) -> Prepared:
 
 
 def device_reasons(device: DeviceInfo) -> list[str]:
-    """Returns the reasons why aiter cannot run here. Does not import aiter."""
+    """Returns why aiter cannot run on this device: no ROCm, or not installed. Else empty. Does not import aiter."""
     found = []
     if device.kind != "rocm":
         found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")

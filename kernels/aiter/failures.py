@@ -40,7 +40,8 @@ def _match_missing_module(module: str) -> Callable[[Exception, str], bool]:
 
 
 def _is_without_driver(error: Exception, text: str) -> bool:
-    """Returns whether Triton found no active driver. It then asks jax for the target, and that import fails."""
+    """Returns whether the exception says that Triton found no active driver. Triton then asks jax for the target, and
+    that import fails."""
     return _match_missing_module("jax")(error, text) and any(
         "0 active drivers" in str(one) for one in _walk_causes(error)
     )
@@ -106,12 +107,13 @@ CALL_ROWS: tuple[KnownFailure, ...] = (
 
 
 def import_reason(error: Exception, what: str) -> str:
-    """Returns in one line why aiter cannot be used after importing `what` raised `error`; quotes its type and text."""
+    """Returns in one line why aiter cannot be used after the import of `what` raised `error`; quotes the error."""
     return _find_reason(IMPORT_ROWS, error, f"import of {what}") or f"import of {what} failed ({_quote_error(error)})"
 
 
 def call_failure(error: Exception, what: str) -> Exception:
-    """Returns what to raise after a call of `what` raised `error`: UnsupportedError if listed, else the error."""
+    """Returns what to raise after a call of `what` raised `error`: an UnsupportedError with the reason if the failure
+    is in CALL_ROWS, else `error` itself."""
     told = _find_reason(CALL_ROWS, error, f"call of {what}")
     return UnsupportedError(told) if told else error
 
@@ -130,7 +132,7 @@ def _quote_error(error: Exception) -> str:
 
 
 def _walk_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields the error, then its causes and contexts."""
+    """Yields the error, then all exceptions that caused it or during whose handling it was raised."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

@@ -54,7 +54,8 @@ class AiterGemm(Backend[Gemm]):
     families = ("gemm",)
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Returns what is refused: element types, and what the launcher of the assembly kernels checks."""
+        """Returns why this way cannot multiply: the device, element types, and what the launcher of the assembly
+        kernels checks. Empty if it can."""
         who = WHO[self.path]
         found = device_reasons(device)
         if self.path == "ck":
@@ -70,7 +71,7 @@ class AiterGemm(Backend[Gemm]):
         return found + (self._asm_reasons(workload, device) if self.path == "asm" else [])
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
-        """Transposes b untimed where it is (K, N), and runs the call once."""
+        """Copies the inputs, transposing b untimed where it is (K, N), and runs the call once."""
         convert = partial(_weights_by_rows, workload)
         if not self.path:
             return _prepare_tuned(workload, inputs, convert)
@@ -127,7 +128,8 @@ ENTRY_POINTS = (
 
 
 def _bind_assembly(out_dtype: torch.dtype, device: torch.device) -> tuple[Function, Callable[..., Any]]:
-    """Returns the function, which writes into `out`. Until v0.1.9 it takes a workspace; later versions allocate it."""
+    """Returns (gemm_a16w16_asm, a function of (a, b) that allocates out and calls it). Until v0.1.9 it takes a
+    workspace; later versions allocate that."""
     function = Function.import_named(A16W16, "gemm_a16w16_asm", "asm")
     asked = {one.name for one in parameters_of(getattr(function.module, function.name))}
     optional = {}
@@ -146,7 +148,8 @@ def _bind_assembly(out_dtype: torch.dtype, device: torch.device) -> tuple[Functi
 
 
 def _prepare_tuned(workload: Gemm, inputs: Tensors, convert: Callable[[Tensors], Tensors]) -> Prepared:
-    """Prepares aiter's dispatcher, which reads tables of tuned kernels. The path is the library that it chooses."""
+    """Prepares aiter's dispatcher, which reads tables of tuned kernels, and runs it once. Records as path the library
+    that it chooses."""
     from kernels.aiter.warm import warm_up
 
     function = Function.import_named(TUNED, "gemm_a16w16", "")

@@ -72,7 +72,7 @@ WHOLE = "aiter"
 
 
 def import_aiter(module: str, *names: str, old: str = "") -> Any:
-    """Imports a module of aiter. Returns the module, with one name that attribute, with several a tuple of them.
+    """Imports a module of aiter. Returns the module; with one of `names` that attribute, with several a tuple of them.
 
     `old` is the module's place in earlier versions, tried only where the new place does not exist. Raises
     UnsupportedError with the reason and the exception where aiter or a name is missing or cannot be imported.
@@ -120,12 +120,12 @@ def restored_environment() -> Iterator[Changes]:
 
 
 def import_changes() -> Changes:
-    """Returns what importing aiter changed in this process so far: restored variables, and variables left as set."""
+    """Returns what importing aiter changed in this process so far: variables restored, and variables left as set."""
     return _changes
 
 
 def without_ck() -> list[str]:
-    """Returns why Composable Kernel is not available: with ENABLE_CK=0 aiter silently takes Triton instead."""
+    """Returns a reason if ENABLE_CK=0, with which aiter silently takes Triton for Composable Kernel; else empty."""
     value = os.environ.get("ENABLE_CK", "1").strip()
     off = value.lstrip("+-").isdecimal() and int(value) == 0
     return [f"ENABLE_CK={value} makes aiter take Triton in place of Composable Kernel; unset it"] if off else []
@@ -164,7 +164,8 @@ def _import_module(module: str, old: str) -> ModuleType:
 
 
 def _new_or_old(module: str, old: str) -> ModuleType:
-    """Imports from the new place if it exists, else from the old one, which would run the file again if both exist."""
+    """Imports `module` if it exists, else `old`. It never imports both, because that would run the same file twice.
+    Raises UnsupportedError with the reason."""
     try:
         return importlib.import_module(module)
     except Exception as error:  # AssertionError, KeyError, RuntimeError, ... by what is missing
@@ -177,7 +178,7 @@ def _new_or_old(module: str, old: str) -> ModuleType:
 
 
 def _is_absent(error: Exception, module: str) -> bool:
-    """Whether the error says that this module or a package around it does not exist, not one that it imports."""
+    """Returns whether the error says that this module or its package is missing, not one that it imports."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     return name is not None and (module == name or module.startswith(f"{name}."))
 
@@ -196,7 +197,7 @@ def _put_back(name: str, value: str | None) -> None:
 
 
 def _hash_contents(value: str) -> str:
-    """Returns a short hash of the contents of the files or folders that a variable names."""
+    """Returns 'set, contents <hash>' for paths of files; 'set, a folder' or 'set, not readable' if one is no file."""
     digest = hashlib.sha256()
     for part in value.split(os.pathsep):
         path = Path(part)

@@ -69,7 +69,8 @@ class AiterMhaKernel(Kernel):
     backends: tuple[str, ...] = ("aiter.triton",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns causal builds in f16 and bf16, of lengths that tiles divide, with 4 sequences and 8 heads.
+        """Returns causal builds in f16 and bf16, of lengths that tiles divide, with 4 sequences and 8 heads; empty if
+        `unsupported_reasons` has any.
 
         Raises CodeObjectError where the kernel has arguments that this module does not know.
         """
@@ -86,7 +87,8 @@ class AiterMhaKernel(Kernel):
         ]
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Returns why it is not compiled: no source tree, no kernel in it, or no configuration for the architecture."""
+        """Returns why the kernel is not compiled: no source tree, no kernel in it, or no configuration for the
+        architecture. Empty if it is."""
         root = source_root()
         if root is None:
             return [f"{SOURCE_VARIABLE} is not set: it names a checkout of ROCm/aiter, whose own kernel is compiled"]
@@ -104,7 +106,8 @@ KERNEL = AiterMhaKernel()
 
 
 def read_shipped_values(root: Path, arch: str, workload: Prefill | Varlen) -> dict[str, Any]:
-    """Returns the values of aiter's own file for a workload. Raises CodeObjectError where it cannot be read."""
+    """Returns name -> value of the configuration that the aiter at `root` ships for a workload. Raises CodeObjectError
+    where it cannot be read."""
     path = config_file(root, arch)
     if path is None:
         raise CodeObjectError(f"{root} has no Triton attention configuration for {arch}")
@@ -161,7 +164,8 @@ def build_with(
 
 
 def _require_features(workload: Prefill | Varlen, names: Sequence[str], path: Path) -> None:
-    """Raises CodeObjectError for features that this kernel lacks. An older kernel would compute something else."""
+    """Raises CodeObjectError for a window or two head dimensions if the kernel has no argument for them (`names`). An
+    older kernel would compute something else."""
     wanted = {"SLIDING_WINDOW": workload.window > 0}
     wanted["BLOCK_DMODEL_PE"] = getattr(workload, "head_dim_v", workload.head_dim) != workload.head_dim
     lacking = [name for name, needed in wanted.items() if needed and name not in names]
@@ -170,7 +174,7 @@ def _require_features(workload: Prefill | Varlen, names: Sequence[str], path: Pa
 
 
 def _format_place(path: Path, tree: Path | None, arch: str) -> str:
-    """Returns the configuration file's path relative to the tree; the kernel's where there is no such file."""
+    """Returns the path of the configuration file, or where there is none of the kernel, relative to the source tree."""
     found = (config_file(tree, arch) if tree is not None else None) or path
     return found.relative_to(tree).as_posix() if tree is not None else found.as_posix()
 
@@ -180,14 +184,15 @@ _WITH_DEFAULT = frozenset({"HEAD_STRIDE_ALIGNED_8"})
 
 
 def _format_config(values: Mapping[str, Any]) -> str:
-    """Returns e.g. 'BLOCK_M64-BLOCK_N32-...' in alphabetical order, in characters that an id may have."""
+    """Returns the values as part of an id, in alphabetical order, e.g. 'BLOCK_M64-BLOCK_N32-...'."""
     return "-".join(f"{name}{values[name]}" for name in sorted(values))
 
 
 def _split_values(
     values: Mapping[str, Any], names: Sequence[str], path: Path
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """Splits values into (kernel constants, compiler options). Names in capitals are the kernel's."""
+    """Returns (kernel constants, compiler options). `names` are the kernel's arguments. Raises CodeObjectError for
+    another name in capitals, which is a constant of other versions."""
     own = {name: value for name, value in values.items() if name in names}
     options = {name: value for name, value in values.items() if name not in names}
     foreign = sorted(name for name in options if name[:1].isupper())
@@ -202,7 +207,8 @@ def _split_values(
 def _specialise_launch(
     launch: AttnFwdLaunch, names: Sequence[str], constexprs: frozenset[str]
 ) -> tuple[dict[str, str], dict[str, object], list[str]]:
-    """Returns (signature, constants, aligned arguments) that Triton derives from a launch, for existing arguments."""
+    """Returns what Triton derives from a launch, for arguments in `names`: (signature: name -> type, constants: name ->
+    value, names of arguments that 16 divides)."""
     signature = {name: kind for name, kind in launch.pointers.items() if name in names}
     aligned = list(signature)
     constants = {name: value for name, value in launch.constants.items() if name in names}
@@ -221,7 +227,8 @@ def _specialise_launch(
 
 
 def _make_launch(workload: Prefill | Varlen) -> AttnFwdLaunch:
-    """Returns the arguments that `_flash_attn_forward` passes for contiguous inputs, without dropout and sinks.
+    """Returns the arguments that aiter's `_flash_attn_forward` passes to the kernel for contiguous inputs, without
+    dropout and sinks.
 
     Raises CodeObjectError for a workload that aiter's kernel does not take in 16 or 32 bits.
     """
@@ -243,7 +250,8 @@ def _make_launch(workload: Prefill | Varlen) -> AttnFwdLaunch:
 
 
 def _compute_strides(workload: Prefill | Varlen, seq_q: int, seq_kv: int) -> dict[str, int]:
-    """Returns the strides of (B, S, H, D) or (T, H, D) tensors, and of lse (B, H, S) or (T, H), by argument name."""
+    """Returns argument name -> stride in elements, for contiguous (B, S, H, D) or packed (T, H, D) tensors, and lse (B,
+    H, S) or (T, H)."""
     packed = isinstance(workload, Varlen)
     wide = pad_head_dim(workload.head_dim)
     narrow = pad_head_dim(getattr(workload, "head_dim_v", workload.head_dim))

@@ -29,7 +29,8 @@ _BARE = ("aiter", "aiter.ops", "aiter.ops.triton", "aiter.ops.triton.attention")
 
 
 def load_attn_fwd(root: Path, arch: str) -> Any:
-    """Imports the `@triton.jit` function `_attn_fwd` of the tree at `root`, as on a machine with a GPU of `arch`.
+    """Returns the `@triton.jit` function `_attn_fwd` of the tree at `root`, imported as on a machine with a GPU of
+    `arch`.
 
     Raises CodeObjectError where the tree has no such kernel, or where its module cannot be imported, with that error.
     """
@@ -54,7 +55,8 @@ def load_attn_fwd(root: Path, arch: str) -> Any:
 
 @contextlib.contextmanager
 def _bare_packages(root: Path) -> Iterator[None]:
-    """Replaces `aiter` in this process by the tree's packages without running `__init__.py`; undone at the end."""
+    """Replaces `aiter` in this process by the packages under `root`, without running their `__init__.py`; undone at the
+    end of the block."""
     before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "aiter"}
     try:
         for name in _BARE:
@@ -71,7 +73,7 @@ def _bare_packages(root: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _keep_environment() -> Iterator[None]:
-    """Restores environment variables that the modules change, e.g. TRITON_PRINT_AUTOTUNING."""
+    """Restores at the end of the block the environment variables that imports change, e.g. TRITON_PRINT_AUTOTUNING."""
     before = dict(os.environ)
     try:
         yield
@@ -83,7 +85,8 @@ def _keep_environment() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _gpu_of(arch: str) -> Iterator[None]:
-    """Makes `_Gpu` Triton's active driver, for modules that ask it at import; undone at the end."""
+    """Makes a driver that knows only `arch` Triton's active one, for modules that ask it at import; undone at the end
+    of the block."""
     from triton.runtime.driver import driver
 
     before = dict(vars(driver))  # its own `reset_active` looks for a GPU
@@ -102,7 +105,7 @@ class _Gpu:
         self._arch = arch
 
     def get_current_target(self) -> Any:
-        """Returns the target, as Triton's drivers do."""
+        """Returns the architecture and its wave size as a GPUTarget, as Triton's drivers do."""
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("hip", self._arch, 64 if self._arch.startswith("gfx9") else 32)
@@ -116,7 +119,8 @@ class _Gpu:
 
 
 def __getattr__(name: str) -> Any:
-    """Loads `attn_fwd_<arch>` from the tree that AITER_SOURCE names, on first use. Raises CodeObjectError."""
+    """Returns `_attn_fwd` for the attribute `attn_fwd_<arch>`, loaded on first use from the tree that AITER_SOURCE
+    names. Raises CodeObjectError if that fails, AttributeError for other names."""
     if not name.startswith(FUNCTION_PREFIX):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     root = source_root()

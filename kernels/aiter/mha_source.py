@@ -37,23 +37,24 @@ DEVICES = {"gfx942": "MI300X", "gfx950": "MI350X"}
 
 
 def source_root() -> Path | None:
-    """Returns the tree that AITER_SOURCE names; None where it is not set."""
+    """Returns the source tree that AITER_SOURCE names, as an absolute path; None where it is not set."""
     given = os.environ.get(SOURCE_VARIABLE, "")
     return Path(given).absolute() if given else None
 
 
 def kernel_file(root: Path) -> Path | None:
-    """Returns the file of `_attn_fwd` in the tree that holds `aiter/`; None where there is none."""
+    """Returns the file that defines `_attn_fwd`, for the tree `root` that holds `aiter/`; None where there is none."""
     return next((root / name for name in KERNEL_MODULES if _has_function(root / name, "_attn_fwd")), None)
 
 
 def public_file(root: Path) -> Path | None:
-    """Returns the file of the public functions `flash_attn_func` and `mha_set_impl`; None where there is none."""
+    """Returns the file in the tree `root` that defines `flash_attn_func` and `mha_set_impl`; None where there is
+    none."""
     return next((root / name for name in PUBLIC_MODULES if (root / name).is_file()), None)
 
 
 def config_file(root: Path, arch: str) -> Path | None:
-    """Returns the file of attention configurations of `arch`; None where this aiter ships none."""
+    """Returns the file of attention configurations of `arch` in the tree `root`; None where this aiter ships none."""
     folder = root / CONFIGS
     names = [f"{arch}/triton/attention/mha/DEFAULT.json", f"{arch}-MHA-DEFAULT.json"]
     if arch in DEVICES:
@@ -62,7 +63,7 @@ def config_file(root: Path, arch: str) -> Path | None:
 
 
 def archs_with_config(root: Path) -> list[str]:
-    """Architectures that this aiter ships attention configurations for."""
+    """Returns the architectures, sorted, that the aiter at `root` ships attention configurations for."""
     folder = root / CONFIGS
     by_device = {device: arch for arch, device in DEVICES.items()}
     flat = (path.name.removesuffix("-MHA-DEFAULT.json") for path in folder.glob("*-MHA-DEFAULT.json"))
@@ -71,7 +72,8 @@ def archs_with_config(root: Path) -> list[str]:
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
-    """Reads the file's objects 'fwd', 'bkwd_fused', 'bkwd_onekernel'. Raises ValueError and OSError."""
+    """Returns the file's content: 'fwd', 'bkwd_fused' and 'bkwd_onekernel' -> buckets. Raises OSError where it cannot
+    be read, ValueError for invalid JSON or without 'fwd'."""
     found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict) or not isinstance(found.get("fwd"), dict):
         raise ValueError(f"{path} has no object 'fwd'")
@@ -79,7 +81,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
 
 
 def kernel_arguments(path: Path) -> tuple[str, ...]:
-    """Returns the argument names of `_attn_fwd`, in order, by parsing the file; () where it has no such function."""
+    """Returns the argument names of `_attn_fwd` in order, by parsing the file; () without `_attn_fwd`."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == "_attn_fwd":
             return tuple(each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
@@ -87,7 +89,8 @@ def kernel_arguments(path: Path) -> tuple[str, ...]:
 
 
 def constant_arguments(path: Path) -> frozenset[str]:
-    """Returns the arguments of `_attn_fwd` that are annotated `tl.constexpr`."""
+    """Returns the names of the arguments of `_attn_fwd` that are annotated `tl.constexpr`; empty without
+    `_attn_fwd`."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == "_attn_fwd":
             return frozenset(
@@ -126,7 +129,7 @@ def bucket_of(workload: Any, arch: str = "", present: Collection[str] | None = N
 
 
 def pad_head_dim(head_dim: int) -> int:
-    """Returns the head dimension that the kernel gets: aiter pads to a multiple of 8 inside the call."""
+    """Returns the head dimension rounded up to a multiple of 8, which the kernel gets: aiter pads inside the call."""
     return (head_dim + 7) // 8 * 8
 
 

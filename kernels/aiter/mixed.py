@@ -82,7 +82,7 @@ class BatchPrefill:
     sinks: bool
 
     def keys_per_page(self, function: Callable[..., Any]) -> int:
-        """Returns the keys per page to pass to this version of aiter. Smaller pages only need a longer table.
+        """Returns the keys per page that this version's `function` gets. Smaller pages only need a longer table.
 
         Without `kv_last_page_lens` (before v0.1.12) aiter takes pages of one key only.
         """
@@ -93,7 +93,8 @@ class BatchPrefill:
     def convert_inputs(
         self, unit: int, q: torch.Tensor, caches: Tensors, table: torch.Tensor, extras: Tensors
     ) -> Tensors:
-        """Returns q (T, H, D), keys and values, then `cu_seqlens_q`, lists of pages, and sinks where there are any.
+        """Returns q (T, H, D), keys and values in pages of `unit` keys, then `cu_seqlens_q`, the lists of pages, and
+        sinks if any.
 
         `table` is the canonical block table, or that of a contiguous cache in pages of one key.
         """
@@ -106,7 +107,7 @@ class BatchPrefill:
         return (q, k, v, starts, lists.indptr, lists.indices, lists.last_lens, *extras)
 
     def collect_arguments(self, tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
-        """Returns aiter's arguments by name."""
+        """Returns aiter's arguments, name -> value, from the tensors of `convert_inputs`."""
         q, k, v, starts, indptr, indices, last_lens, *sinks = tensors
         return {
             "q": q,
@@ -129,12 +130,12 @@ class BatchPrefill:
         }
 
     def needed_arguments(self) -> tuple[str, ...]:
-        """Returns the names of arguments that change the result, so that aiter must take them."""
+        """Returns the names of arguments that aiter must take because they change the result: the sinks', or none."""
         return ("sink_ptr",) if self.sinks else ()
 
 
 def batch_prefill_reasons(dtype: str, head_dim: int, cache: str, device: DeviceInfo) -> list[str]:
-    """Returns what `mha_batch_prefill_func` refuses; `cache` is the dtype word of an 8-bit cache, or ''."""
+    """Returns what `mha_batch_prefill_func` refuses, if anything; `cache` is an 8-bit cache's dtype word or ''."""
     found = route_reasons(CK, BATCH_PREFILL, device)
     if dtype not in ("f16", "bf16"):
         found.append(f"{BATCH_PREFILL} takes bf16, f16, not {dtype}")
@@ -154,7 +155,7 @@ def bind_batch_prefill(
     parts: Callable[[Tensors], tuple[torch.Tensor, Tensors, torch.Tensor, Tensors]],
     outputs: Callable[[Any], Outputs],
 ) -> Prepared:
-    """Prepares a call of `mha_batch_prefill_func`.
+    """Returns a prepared call of `mha_batch_prefill_func`, after one run.
 
     `parts` splits canonical inputs into q (T, H, D), (k, v), the table, and (sinks,) or ().
     """
@@ -189,16 +190,17 @@ def bind_batch_prefill(
 
 @dataclass(frozen=True)
 class CkMixed(Backend[Mixed]):
-    """fp16 and bf16 caches, windows, soft caps; sinks since v0.1.12. Caches are read in place."""
+    """Composable Kernel: fp16 and bf16 caches, read in place; windows, soft caps, and sinks since v0.1.12."""
 
     families = ("mixed",)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """Returns what `batch_prefill_reasons` refuses, and devices without aiter."""
+        """Returns what `batch_prefill_reasons` refuses; empty if it can run."""
         return batch_prefill_reasons(workload.dtype, workload.head_dim, workload.cache, device)
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Converts the block table to lists of pages, untimed. Raises UsageError for values out of range."""
+        """Makes lists of pages of the block table, and runs once. Raises UsageError for a table or lengths out of
+        range."""
         require_block_table(inputs[3], inputs[5], inputs[1].shape[0], workload.page)
         problem = BatchPrefill(
             seqs_q=workload.seqs_q,
@@ -219,12 +221,12 @@ class CkMixed(Backend[Mixed]):
 
 @dataclass(frozen=True)
 class TritonMixed(Backend[Mixed]):
-    """fp16 and bf16 caches, f8e4m3 on gfx950; windows, soft caps, sinks. Inputs are read in place."""
+    """`unified_attention`: fp16 and bf16 caches, f8e4m3 on gfx950, read in place; windows, soft caps, sinks."""
 
     families = ("mixed",)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """Returns what `unified_attention` refuses: it reads 8-bit caches only in the architecture's own format."""
+        """Returns what `unified_attention` refuses: 8-bit caches in a foreign format or in small pages."""
         found = paged_binding.device_reasons(device)
         has = paged_binding.FP8_CACHES.get(device.arch, "")
         if workload.cache and workload.cache != has:
@@ -263,7 +265,7 @@ class TritonMixed(Backend[Mixed]):
 
 
 def unified_values(workload: Mixed, tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
-    """Returns the arguments of `unified_attention` by name, from canonical tensors."""
+    """Returns the arguments of `unified_attention`, name -> value, from canonical tensors and the result `out`."""
     q, k, v, table, starts, seq_lens, *extras = tensors
     k_scale, v_scale = extras[-2:] if workload.cache else (None, None)
     return {

@@ -81,13 +81,14 @@ class Absorbed:
 
     @classmethod
     def for_inputs(cls, workload: Mla, q_nope: torch.Tensor) -> Absorbed:
-        """Allocates the buffers on the device and in the dtype of the inputs."""
+        """Returns the problem with newly allocated `q` and `latent`, on the device and in the dtype of `q_nope`."""
         tokens = (workload.batch * workload.seq_q, workload.heads)
         q = q_nope.new_empty((*tokens, workload.latent_dim + workload.rope_dim))
         return cls(workload, q, q_nope.new_empty((*tokens, workload.latent_dim)))
 
     def convert_inputs(self, inputs: Tensors) -> Tensors:
-        """Returns q_nope (T, H, D), q_pe (T, H, R), kv (B * T_kv, 1, 1, C + R), W_UK (H, D, C), W_UV (H, C, Dv)."""
+        """Returns q_nope (T, H, D), q_pe (T, H, R), kv (B * T_kv, 1, 1, C + R), W_UK (H, D, C), W_UV (H, C, Dv), from
+        canonical inputs. T counts the tokens of all sequences."""
         import torch
 
         q_nope, q_pe, kv_latent, k_pe, wkv_b = inputs
@@ -102,20 +103,20 @@ class Absorbed:
         )
 
     def absorb_queries(self, q_nope: torch.Tensor, q_pe: torch.Tensor, w_uk: torch.Tensor) -> None:
-        """Writes W_UK^T q_nope and q_pe side by side into `q`."""
+        """Writes the query in latent form, W_UK^T q_nope, and q_pe side by side into the buffer `q`."""
         import torch
 
         self.q[..., : self.workload.latent_dim] = torch.bmm(q_nope.transpose(0, 1), w_uk).transpose(0, 1)
         self.q[..., self.workload.latent_dim :] = q_pe
 
     def project_values(self, w_uv: torch.Tensor) -> torch.Tensor:
-        """Multiplies the kernel's result in `latent` by W_UV; returns (H, T, Dv)."""
+        """Returns the kernel's result in the buffer `latent` times W_UV: (H, T, Dv)."""
         import torch
 
         return torch.bmm(self.latent.transpose(0, 1), w_uv)
 
     def name_outputs(self, result: torch.Tensor) -> Outputs:
-        """Returns 'out': (H, T, Dv) as (B, S, H, Dv)."""
+        """Returns 'out' (B, S, H, Dv), a view of the result (H, T, Dv)."""
         made = self.workload
         return {"out": result.view(made.heads, made.batch, made.seq_q, made.value_dim).permute(1, 2, 0, 3)}
 
@@ -127,17 +128,17 @@ class Absorbed:
 
 @dataclass(frozen=True)
 class AiterMla(Backend[Mla]):
-    """Base class of both backends."""
+    """Base class of aiter's two backends for latent attention."""
 
     families = ("mla",)
 
 
 @dataclass(frozen=True)
 class AsmMla(AiterMla):
-    """bf16, latent rows of 512 + 64, 16 or 128 heads, up to 4 tokens per sequence."""
+    """Assembly `mla_decode_fwd`: bf16, latent rows of 512 + 64, 16 or 128 heads, up to 4 tokens per sequence."""
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """Returns the limits that the workload exceeds; the constants above name the source of each."""
+        """Returns the limits of mla_decode_fwd that the workload exceeds; the constants above name their sources."""
         found = route_reasons(ASM, MLA_ASM, device)
         if workload.dtype != "bf16":
             found.append(f"{MLA_ASM} takes bf16, not {workload.dtype}")
@@ -156,7 +157,8 @@ class AsmMla(AiterMla):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Binds the call with a table of one-key pages in order, and runs it once."""
+        """Binds the call with a table of one-key pages in order, and runs it once. Raises UnsupportedError where this
+        aiter cannot."""
         module = paged_binding.import_aiter_module("mla_decode_fwd", "aiter.mla")
         absorbed = Absorbed.for_inputs(workload, inputs[0])
         fixed = asm_values(absorbed)
@@ -183,7 +185,7 @@ class AsmMla(AiterMla):
 
 
 def asm_values(absorbed: Absorbed) -> dict[str, Any]:
-    """Returns the arguments of `mla_decode_fwd` by name, without the cache."""
+    """Returns the arguments of `mla_decode_fwd`, name -> value, without the cache."""
     made, device = absorbed.workload, absorbed.q.device
     table = paged_layout.contiguous_table(made.batch, made.seq_kv, device)
     lists = paged_layout.page_lists(table, (made.seq_kv,) * made.batch, 1)
@@ -204,10 +206,10 @@ def asm_values(absorbed: Absorbed) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AiterTritonMla(AiterMla):
-    """fp16 and bf16, one token per sequence, any heads and sizes."""
+    """aiter's Triton decoding: fp16 and bf16, one token per sequence, any heads and sizes."""
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """Returns what the kernel refuses. It has no mask, so only the last token of a sequence is right."""
+        """Returns what the kernel refuses. It has no mask, so it is right for only one token per sequence."""
         found = paged_binding.device_reasons(device)
         if workload.dtype not in ("f16", "bf16"):
             found.append(f"{MLA_TRITON} is offered for bf16, f16, not {workload.dtype}")
@@ -218,7 +220,8 @@ class AiterTritonMla(AiterMla):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Binds the call and runs it once. Values are a view of the first part of each cache row."""
+        """Binds the call, allocates its buffers, and runs it once. Values are a view of the first part of each cache
+        row."""
         module = paged_binding.import_aiter_module("decode_attention_fwd_grouped_rope", TRITON_MODULE, TRITON_OLD)
         absorbed = Absorbed.for_inputs(workload, inputs[0])
         fixed = triton_values(absorbed)
@@ -246,7 +249,8 @@ class AiterTritonMla(AiterMla):
 
 
 def triton_values(absorbed: Absorbed) -> dict[str, Any]:
-    """Returns the arguments by name, without the cache. Results of the splits are fp32, as in aiter's callers."""
+    """Returns the arguments of aiter's Triton decoding, name -> value, without the cache. Results of the splits are
+    fp32, as in aiter's callers."""
     import torch
 
     made, device = absorbed.workload, absorbed.q.device
@@ -271,7 +275,8 @@ def triton_values(absorbed: Absorbed) -> dict[str, Any]:
 
 
 def _cache_views(workload: Mla, kv: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Returns views of the cache: keys (keys, 1, C + R), and values, their first C elements."""
+    """Returns views of the cache by argument name: 'k_buffer' (keys, 1, C + R), and 'v_buffer', the first C of each
+    row."""
     k_buffer = kv[:, 0]
     return {"k_buffer": k_buffer, "v_buffer": k_buffer[..., : workload.latent_dim]}
 

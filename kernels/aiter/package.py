@@ -58,7 +58,7 @@ def missing_aiter() -> list[str]:
 
 
 def find_installed() -> Installed | None:
-    """Returns ROCm's aiter on the path; None where there is none."""
+    """Returns folder, version and commit of ROCm's aiter on the path; None where there is none."""
     folders, _ = _find_folders()
     folder = next((folder for folder in folders if _is_rocms(folder)), None)
     if folder is None:
@@ -68,7 +68,8 @@ def find_installed() -> Installed | None:
 
 
 def version_entries() -> dict[str, str]:
-    """Returns the configuration entries `aiter` and, where it is known, `aiter_revision`."""
+    """Returns the entries of `Prepared.config` that name aiter: 'aiter' -> version, and 'aiter_revision' -> commit, if
+    known."""
     found = find_installed()
     if found is None:
         return {"aiter": UNKNOWN}
@@ -77,7 +78,7 @@ def version_entries() -> dict[str, str]:
 
 
 def _find_folders() -> tuple[list[Path], str | None]:
-    """Returns the folders of the package `aiter`, and a text that says where it is; None where there is no package."""
+    """Returns (folders of the package `aiter`, a text that says where it is); ([], None) if there is none."""
     try:
         spec = importlib.util.find_spec("aiter")
     except ValueError:  # a module put into sys.modules without a spec
@@ -94,7 +95,8 @@ def _is_rocms(folder: Path) -> bool:
 
 
 def _describe_stranger(folders: list[Path], where: str) -> str:
-    """Returns a sentence that says what a package named `aiter` is that is not ROCm's."""
+    """Returns a sentence that says what the package named `aiter` in `folders` is, if not ROCm's; `where` is its place
+    in words."""
     if any((folder / "azip.py").is_file() for folder in folders):
         return f"`aiter` at {where} is PyPI's asyncio package, not ROCm/aiter; uninstall it and install ROCm/aiter"
     if any(_is_rocms(folder / "aiter") for folder in folders):
@@ -108,7 +110,8 @@ def _describe_stranger(folders: list[Path], where: str) -> str:
 
 
 def _find_version(folder: Path) -> str:
-    """Returns the version of the distribution that owns the folder; another of that name may be installed too."""
+    """Returns the version of the distribution that owns the folder (another of that name may be installed too), else
+    that of its `_version.py`; 'unknown' if there is neither."""
     for name in DISTRIBUTIONS:
         for distribution in importlib.metadata.distributions(name=name):
             if any(root.resolve() == folder.parent.resolve() for root in _list_roots(distribution)):
@@ -122,7 +125,8 @@ def _find_version(folder: Path) -> str:
 
 
 def _list_roots(distribution: importlib.metadata.Distribution) -> Iterator[Path]:
-    """Yields folders that may hold a distribution's packages: where it is installed, or an editable checkout."""
+    """Yields folders that may hold the packages of a distribution: where it is installed, then its checkout if it is
+    editable."""
     yield Path(str(distribution.locate_file("")))
     try:
         url = json.loads(distribution.read_text("direct_url.json") or "{}").get("url", "")
@@ -133,7 +137,7 @@ def _list_roots(distribution: importlib.metadata.Distribution) -> Iterator[Path]
 
 
 def _find_revision(folder: Path, version: str) -> str:
-    """Returns the commit of the checkout around the folder, else the part of the version that names a commit."""
+    """Returns the commit of the checkout around the folder, else the one that the version names, or ''."""
     root = folder.parent
     if (root / "op_tests").is_dir() or (root / "csrc").is_dir():
         head = _git_head(root)
@@ -158,7 +162,8 @@ def _git_head(root: Path) -> str:
 
 
 def _read_ref(git: Path, name: str) -> str:
-    """Returns the commit of a branch. In a worktree, branches are in git's common folder."""
+    """Returns the commit of the branch `name`; '' if it is not found. A worktree has branches in git's common
+    folder."""
     common = git / "commondir"
     folders = [git, (git / common.read_text(encoding="utf-8").strip()).resolve()] if common.is_file() else [git]
     for folder in folders:

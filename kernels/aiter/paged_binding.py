@@ -27,13 +27,15 @@ NO_KERNEL = ("cannot get heuristic kernel", "not supported this kernel", "not fi
 
 
 def device_reasons(device: DeviceInfo) -> list[str]:
-    """Returns why aiter cannot run here. Reads files only, because importing aiter may start a build."""
+    """Returns why aiter cannot run on this device: no ROCm, or not installed. Reads files only, because importing aiter
+    may start a build."""
     found = [] if device.kind == "rocm" else [f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})"]
     return found + missing_aiter()
 
 
 def import_aiter_module(function: str, module: str, old: str = "") -> ModuleType:
-    """Imports a module of aiter. Look the function up in it at every call, so that a run can be watched.
+    """Imports and returns a module of aiter; `old` is its place in earlier versions. Look the function up in it at
+    every call, so that a run can be watched.
 
     Raises UnsupportedError where the module cannot be imported or lacks the function.
     """
@@ -43,7 +45,7 @@ def import_aiter_module(function: str, module: str, old: str = "") -> ModuleType
 
 
 def select_values(values: Mapping[str, Any], taken: Mapping[str, object]) -> dict[str, Any]:
-    """Returns the values whose names are in `taken`, which `signatures.match_arguments` returned."""
+    """Returns those of `values` whose names are in `taken`, the arguments that a function of aiter takes."""
     return {name: values[name] for name in taken}
 
 

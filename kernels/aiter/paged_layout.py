@@ -33,14 +33,15 @@ class PageLists:
 
 
 def running_sums(counts: Sequence[int], device: torch.device) -> torch.Tensor:
-    """Returns (len + 1,) int32: 0, then the sum up to each count."""
+    """Returns (len(counts) + 1,) int32: 0, then the sum of the counts up to and including each."""
     import torch
 
     return torch.tensor([0, *itertools.accumulate(counts)], dtype=torch.int32, device=device)
 
 
 def page_lists(table: torch.Tensor, lengths: Sequence[int], page: int) -> PageLists:
-    """Returns the block table as lists, without the entries past the end of each sequence."""
+    """Returns the block table as lists of pages, without the entries past the end of each sequence. `lengths`: in
+    keys."""
     import torch
 
     counts = [-(-length // page) for length in lengths]
@@ -51,7 +52,8 @@ def page_lists(table: torch.Tensor, lengths: Sequence[int], page: int) -> PageLi
 
 
 def smaller_pages(table: torch.Tensor, page: int, unit: int) -> torch.Tensor:
-    """Returns the table for the same memory in pages of `unit` keys: (B, P) -> (B, P * page / unit)."""
+    """Returns the block table of the same memory in pages of `unit`, not `page`, keys: (B, P) -> (B, P * page /
+    unit)."""
     import torch
 
     parts = page // unit
@@ -74,12 +76,13 @@ def vector_keys(cache: torch.Tensor) -> torch.Tensor:
 
 
 def transposed_values(cache: torch.Tensor) -> torch.Tensor:
-    """Rearranges (pages, page, Hk, D) to (pages, Hk, D, page)."""
+    """Rearranges (pages, page, Hk, D) to (pages, Hk, D, page), so that the keys of a page are side by side."""
     return _permute_dims(cache, (0, 2, 3, 1))
 
 
 def shuffled_values(cache: torch.Tensor) -> torch.Tensor:
-    """Rearranges (pages, page, Hk, D) to (pages, Hk, page / x, D, x): the same element of x keys lies side by side."""
+    """Rearranges (pages, page, Hk, D) to (pages, Hk, page / x, D, x), x being the elements in 16 bytes: the same
+    element of x keys lies side by side."""
     pages, page, kv_heads, head_dim = cache.shape
     x = VECTOR_BYTES // cache.element_size()
     return _permute_dims(cache.view(pages, page // x, x, kv_heads, head_dim), (0, 3, 1, 4, 2))
@@ -91,7 +94,7 @@ def heads_before_keys(cache: torch.Tensor) -> torch.Tensor:
 
 
 def scale_of_every_key(scale: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
-    """Expands the scale (1,) of a canonical cache to (pages, Hk, page) fp32: one per key and head."""
+    """Returns the one scale (1,) of a canonical cache repeated to (pages, Hk, page) fp32: one per key and head."""
     pages, page, kv_heads, _ = cache.shape
     return scale.view(1, 1, 1).expand(pages, kv_heads, page).contiguous()
 

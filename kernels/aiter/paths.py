@@ -148,7 +148,7 @@ class _Watch:
 
     @contextmanager
     def _track_call(self, path: str) -> Iterator[None]:
-        """Records the path of one call, unless another watched function runs inside it."""
+        """Records `path` when the block ends, unless another watched function ran inside it."""
         stack = self._stacks.__dict__.setdefault("calls", [])
         for index in range(len(stack)):
             stack[index] = False
@@ -161,7 +161,8 @@ class _Watch:
 
 
 def _replace_values(instead: Callable[[Any], Any]) -> None:
-    """Replaces values in aiter's loaded modules, and in their dictionaries, where `instead` returns another value."""
+    """Calls `instead` with each function in aiter's loaded modules and their dictionaries, and stores what it returns
+    in its place."""
     for module in _list_modules():
         for holder in [vars(module), *(value for value in list(vars(module).values()) if type(value) is dict)]:
             for name, value in list(holder.items()):

@@ -38,14 +38,14 @@ class AiterRope(Backend[Rope]):
     families = ("rope",)
 
     def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
-        """Returns what is refused. The Triton kernel needs a tile with the size of a head."""
+        """Returns why this path cannot run the workload. Triton needs a head dimension that is a power of 2."""
         found = device_reasons(device)
         if self.path == "triton" and workload.head_dim & (workload.head_dim - 1):
             found.append(f"aiter's Triton rope takes a head_dim that is a power of 2, not {workload.head_dim}")
         return found
 
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
-        """Transposes untimed, and runs once."""
+        """Copies q and k to (S, B, H, D), untimed, and runs the call once."""
         style = GPTJ if workload.interleaved else NEOX
         fixed = {"rotate_style": style, "reuse_freqs_front_part": True, "nope_first": False}
         optional = {"transpose_output": False}
@@ -69,12 +69,12 @@ class AiterRope(Backend[Rope]):
 
 
 def _call_each(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that calls `call` for q, then for k."""
+    """Returns a function of (q, k, cos, sin) that calls `call` for q, then for k, and returns both results."""
     return lambda q, k, cos, sin: (call(q, cos, sin), call(k, cos, sin))
 
 
 def _sequence_first(inputs: Tensors) -> Tensors:
-    """Copies (B, S, H, D) to (S, B, H, D), and tables to (S, 1, 1, D / 2)."""
+    """Returns contiguous copies of q and k (B, S, H, D) as (S, B, H, D), and of both tables as (S, 1, 1, D / 2)."""
     import torch
 
     q, k, cos, sin = inputs

@@ -58,11 +58,12 @@ class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family given at construction."""
+        """The one op family that this backend was made for."""
         return (self.family,)
 
     def unsupported_reasons(self, workload: RmsNorm | LayerNorm | Softmax, device: DeviceInfo) -> list[str]:
-        """Returns refused dtypes and row lengths: those that its C++ checks, or its dispatcher sends elsewhere."""
+        """Returns refused devices, dtypes and row lengths: those that aiter's C++ checks, or its dispatcher sends
+        elsewhere."""
         who = f"{WHO[self.path]} {self.family}"
         found = device_reasons(device)
         if self.path == "ck":
@@ -74,7 +75,7 @@ class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
         return found
 
     def prepare(self, workload: RmsNorm | LayerNorm | Softmax, inputs: Tensors) -> Prepared:
-        """Imports the function, and runs it once."""
+        """Imports aiter's function, copies the inputs, and runs the call once."""
         function, call = self._choose_function(workload)
         return prepare_direct(
             Direct(
@@ -131,7 +132,8 @@ def _ck_rmsnorm(residual: bool) -> Function:
 
 
 def _hip_rmsnorm(residual: bool) -> Function:
-    """Returns the kernel of module_rmsnorm_quant, since 2026. The older one adds in place and so changes its inputs."""
+    """Returns the HIP kernel of module_rmsnorm_quant, since 2026. The older one adds in place and so changes its
+    inputs."""
     return Function.import_named(RMSNORM, "add_rmsnorm" if residual else "rmsnorm", "hip")
 
 
@@ -148,12 +150,12 @@ _RMSNORMS: dict[str, Callable[[bool], Function]] = {
 
 
 def _wrap_returning(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function that returns its only output."""
+    """Returns a function that gives (out, None), from one that returns its only output."""
     return lambda *tensors: (call(*tensors), None)
 
 
 def _wrap_filling(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function that writes into its first argument."""
+    """Returns a function of (x, ...) that gives (out, None), from one that writes into its first argument."""
 
     def fill_output(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, None]:
         import torch
@@ -166,7 +168,8 @@ def _wrap_filling(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap_adding(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function that takes (out, x, residual, sum, ...) and writes into out and sum."""
+    """Returns a function of (x, residual, ...) that gives (out, sum), from one that takes (out, x, residual, sum, ...)
+    and writes into out and sum."""
 
     def add_residual(
         x: torch.Tensor, residual: torch.Tensor, *others: torch.Tensor

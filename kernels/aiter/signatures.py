@@ -43,13 +43,13 @@ class EntryPoint:
 
     @property
     def period(self) -> str:
-        """Releases that have it, e.g. 'came with v0.1.12 and went after v0.1.17'; '' for all."""
+        """Releases that have the function, e.g. 'came with v0.1.12 and went after v0.1.17'; '' if all have it."""
         parts = (f"came with {self.since}" if self.since else "", f"went after {self.until}" if self.until else "")
         return " and ".join(part for part in parts if part)
 
     @property
     def name(self) -> str:
-        """Module and function name, as tests and tables print it."""
+        """Module and function name, e.g. 'aiter.ops.norm.layer_norm', as tests and tables print it."""
         return f"{self.module}.{self.function}"
 
 
@@ -120,7 +120,7 @@ def parameters_of(function: Callable[..., Any]) -> list[Taken]:
 
 
 def _walk_wrapped(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yields the function, then the functions it wraps, by `__wrapped__` or in its closure."""
+    """Yields the function, then all functions that it wraps, found by `__wrapped__` or in its closure."""
     seen: set[int] = set()
     waiting = [function]
     while waiting:
@@ -135,7 +135,7 @@ def _walk_wrapped(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def _read_closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the variables of a function's closure by name."""
+    """Returns name -> value of the variables in a function's closure; empty where it has none."""
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
     if code is None or not cells:
         return {}
@@ -150,13 +150,14 @@ def _read_cell(cell: CellType) -> Any:
 
 
 def _operator_name(function: Callable[..., Any]) -> str:
-    """Returns the torch operator that a wrapper of aiter calls; '' where it names none."""
+    """Returns the name of the torch operator that a wrapper of aiter calls; '' where its closure names none."""
     cells = _read_closure(function)
     return next((cells[name] for name in _OPERATOR if isinstance(cells.get(name), str)), "")
 
 
 def _operator_parameters(name: str) -> list[Taken] | None:
-    """Returns the parameters of `torch.ops.aiter.<name>` without the leading `dummy` that aiter's wrapper adds."""
+    """Returns the parameters of `torch.ops.aiter.<name>` without the leading `dummy` that aiter's wrapper adds; None
+    where torch has no such operator."""
     torch = sys.modules.get("torch")
     packet = getattr(torch.ops.aiter, name, None) if torch is not None else None
     if packet is None:
@@ -173,7 +174,7 @@ def _read_parameter(one: inspect.Parameter) -> Taken:
 
 
 def _in_order(taken: list[Taken], values: Mapping[str, object]) -> tuple[object, ...]:
-    """Returns the values in parameter order; a parameter without a value gets its default."""
+    """Returns the values of the positional parameters in `taken`, in order; without a value, the default."""
     return tuple(values.get(one.name, one.default) for one in taken if one.by_position)
 
 

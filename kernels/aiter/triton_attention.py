@@ -72,11 +72,12 @@ class TritonMha(Backend[Takes]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family given at construction."""
+        """The one op family that this backend was made for."""
         return (self.family,)
 
     def with_config(self, values: Mapping[str, Value]) -> TritonMha:
-        """Returns a copy with this configuration. Raises UsageError for unknown names, and for dao_ai."""
+        """Returns a copy that passes this configuration to the call. Raises UsageError for unknown or missing names,
+        and for dao_ai."""
         if self.impl != "default":
             raise UsageError(f"{self.name} ignores a configuration: its kernels are autotuned by aiter")
         unknown = sorted(values.keys() - {*CONFIG_NAMES, *CONFIG_FURTHER})
@@ -89,7 +90,8 @@ class TritonMha(Backend[Takes]):
         return replace(self, values=dict(values))
 
     def replay_config(self, config: Mapping[str, str]) -> TritonMha:
-        """Returns a copy with a stored result's configuration; the harness itself replays dao_ai's choice.
+        """Returns a copy with a stored result's configuration; for dao_ai the same backend, whose choice the harness
+        itself replays.
 
         Raises UsageError where entries are missing or invalid.
         """
@@ -104,13 +106,14 @@ class TritonMha(Backend[Takes]):
         return self.with_config({name: _parse_value(name, text) for name, text in stored.items()})
 
     def bucket_of(self, workload: Takes, arch: str = "") -> str:
-        """Returns the bucket of aiter's file that serves a workload; reads the installed aiter's file, if any."""
+        """Returns the name of the bucket that serves a workload, by the installed aiter's file for `arch`, or without
+        one by the names that e4048607a5 has."""
         root = _find_root()
         path = config_file(root, arch) if root is not None and arch else None
         return bucket_of(workload, arch, _read_buckets(path) if path is not None else None)
 
     def unsupported_reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
-        """Returns the limits of its Python code and its kernel, read from the installed files."""
+        """Returns what aiter's Python code and its kernel refuse, read from the installed files; empty if it can."""
         found = device_reasons(device)
         root = _find_root()
         one = workload.make_sequence(0) if isinstance(workload, Varlen) else workload
@@ -126,7 +129,7 @@ class TritonMha(Backend[Takes]):
         return found
 
     def prepare(self, workload: Takes, inputs: Tensors) -> Prepared:
-        """Imports aiter, binds the arguments, and runs once."""
+        """Imports aiter, copies the inputs, binds the arguments, and runs once."""
         function = Function.import_named(MHA, FUNCTIONS[self.family], PATHS[self.impl], old=OLD_MHA)
         config = self._config_entries(function.module, workload, inputs)
         names = ("q", "k", "v", *(("cu_seqlens_q", "cu_seqlens_k") if isinstance(workload, Varlen) else ()))
@@ -154,7 +157,7 @@ class TritonMha(Backend[Takes]):
         )
 
     def _make_limits(self, root: Path | None) -> AttentionLimits:
-        """Returns the limits, which depend on the kernel's arguments: older kernels take no window."""
+        """Returns what the kernel of the aiter at `root` accepts, by its arguments: older kernels take no window."""
         path = kernel_file(root) if root is not None else None
         known = kernel_arguments(path) if path is not None else ()
         return AttentionLimits(
@@ -172,7 +175,8 @@ class TritonMha(Backend[Takes]):
         return [f"a window of 1 key is given to {FUNCTIONS[self.family]} as (0, -1), which it reads as none"]
 
     def _row_reasons(self, workload: Takes) -> list[str]:
-        """Returns why rows without keys are refused: the default kernel stores a wrong log-sum-exp for them."""
+        """Returns why rows without keys are refused: the default kernel stores a wrong log-sum-exp for them. Empty
+        where it does not."""
         if not workload.rows_without_keys or self.impl != "default":
             return []
         if isinstance(workload, Varlen):
@@ -185,7 +189,7 @@ class TritonMha(Backend[Takes]):
         return []
 
     def _config_entries(self, module: ModuleType, workload: Takes, inputs: Tensors) -> dict[str, str]:
-        """Returns the kernel's configuration for `Prepared.config`."""
+        """Returns the kernel's configuration and its source as entries of `Prepared.config`."""
         if self.impl != "default":
             return {"config_source": "autotuned by aiter", f"env.{AUTOTUNE}": os.environ.get(AUTOTUNE, "1")}
         if self.values:
@@ -235,7 +239,7 @@ def _call_arguments(workload: Takes) -> dict[str, object]:
 
 
 def _copy_tensors(workload: Takes, inputs: Tensors) -> Tensors:
-    """Copies the inputs; slopes (H,) become (B, H), because the launcher needs two strides."""
+    """Returns copies of the inputs; slopes (H,) become (B, H), because aiter's launcher needs two strides."""
     own = tuple(tensor.clone() for tensor in inputs)
     if not workload.alibi:
         return own
@@ -243,7 +247,8 @@ def _copy_tensors(workload: Takes, inputs: Tensors) -> Tensors:
 
 
 def _canonical_outputs(workload: Takes, result: Any, impl: str) -> Outputs:
-    """Names the outputs. Packed lse is (T, H) from the default implementation, (H, T) from dao_ai, which may pad S."""
+    """Returns 'out' and, if requested, 'lse' of a result. Packed lse is (T, H) from the default implementation, (H, T)
+    from dao_ai; dense lse may be padded along S."""
     if not workload.lse:
         return {"out": result}
     out, lse = result
@@ -253,7 +258,8 @@ def _canonical_outputs(workload: Takes, result: Any, impl: str) -> Outputs:
 
 
 def _make_declares(impl: str, matrix: bool) -> Declares:
-    """Returns the promised kernel name: `_attn_fwd...` for the default implementation, `attn_fwd...` for dao_ai."""
+    """Returns what must run: kernels named `_attn_fwd...` for the default implementation, `attn_fwd...` for dao_ai, and
+    none of the other."""
     kernel, other = ("^_attn_fwd", "^attn_fwd") if impl == "default" else ("^attn_fwd", "^_attn_fwd")
     return Declares(kernels=(kernel,), never=("scaled_dot_product", other), matrix=matrix)
 
@@ -278,7 +284,7 @@ def _is_power_of_2(number: int) -> bool:
 
 
 def _find_root() -> Path | None:
-    """Returns the folder that holds the installed package `aiter`; None without one."""
+    """Returns the folder that holds the installed package `aiter`; None if ROCm's aiter is not installed."""
     found = find_installed()
     return found.folder.parent if found is not None else None
 
@@ -292,10 +298,8 @@ def _read_buckets(path: Path) -> frozenset[str] | None:
 
 
 def _own_config(module: ModuleType, workload: Takes, dtype: Any) -> dict[str, Value] | None:
-    """Returns the result of aiter's own lookup, called as in `_flash_attn_forward`; None where that call fails.
-
-    Raises UnsupportedError where aiter has no file for this GPU.
-    """
+    """Returns name -> value of the configuration that aiter's own lookup takes, called as in `_flash_attn_forward`;
+    None where it cannot be called. Raises UnsupportedError where aiter has no file for this GPU."""
     lookup = getattr(module, "_get_config", None)
     if lookup is None:
         return None
@@ -321,12 +325,14 @@ def _own_config(module: ModuleType, workload: Takes, dtype: Any) -> dict[str, Va
 
 
 def _require_preload(module: ModuleType, values: Mapping[str, Value]) -> None:
-    """Raises UnsupportedError unless the configuration has PRELOAD_V exactly if the kernel has that constant."""
+    """Raises UnsupportedError if only one of the configuration and the kernel has the constant PRELOAD_V."""
     names = getattr(getattr(module, "_attn_fwd", None), "arg_names", None)
     if names is None or ("PRELOAD_V" in names) == ("PRELOAD_V" in values):
         return
     told = "needs PRELOAD_V" if "PRELOAD_V" in names else "has no PRELOAD_V"
-    raise UnsupportedError(f"the configuration does not fit: the kernel _attn_fwd of this aiter {told}")
+    raise UnsupportedError(
+        f"the configuration does not fit: the kernel _attn_fwd of this aiter {told}; tune with this version"
+    )
 
 
 def _format_values(values: Mapping[str, Value]) -> dict[str, str]:
@@ -336,9 +342,9 @@ def _format_values(values: Mapping[str, Value]) -> dict[str, str]:
 def _parse_value(name: str, text: str) -> Value:
     if name == "PRELOAD_V":
         if text not in ("True", "False"):
-            raise UsageError(f"the stored {name} is {text!r}; it is True or False")
+            raise UsageError(f"the stored {name} is {text!r}, must be True or False; record the baseline again")
         return text == "True"
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"the stored {name} is {text!r}; it is a whole number") from None
+        raise UsageError(f"the stored {name} is {text!r}, must be a whole number; record it again") from None

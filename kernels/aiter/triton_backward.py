@@ -53,11 +53,12 @@ class TritonMhaBackward(Backend[Takes]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family given at construction."""
+        """The one op family that this backend was made for."""
         return (self.family,)
 
     def unsupported_reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
-        """Refuses all but what aiter's source supports: 16 bits, unpadded head dimensions, rows that all see a key."""
+        """Returns reasons against all but what aiter's source supports: 16 bits, unpadded head dimensions, rows that
+        all see a key."""
         who = f"aiter's Triton backward pass ({self.impl})"
         found = device_reasons(device)
         if workload.dtype not in HALVES:
@@ -103,7 +104,7 @@ class TritonMhaBackward(Backend[Takes]):
         )
 
     def _bind_backward(self, workload: Takes) -> tuple[Function, Callable[..., Any]]:
-        """Returns a function of (results of the forward pass, offsets, gradients)."""
+        """Returns (aiter's function, a function of (results of the forward pass, offsets, gradients) that calls it)."""
         packed = isinstance(workload, VarlenBackward)
         offsets = ("cu_seqlens_q", "cu_seqlens_k") if packed else ()
         scale, causal = 1.0 / math.sqrt(workload.head_dim), workload.causal
@@ -126,7 +127,8 @@ class TritonMhaBackward(Backend[Takes]):
         return function, function.bind_tensors((*DAO_LEFT_BEHIND, *offsets, *GRADIENTS), fixed)
 
     def _bind_forward(self, workload: Takes) -> Callable[[Tensors], Tensors]:
-        """Returns a function from canonical inputs to the timed tensors; out and lse come from aiter, in its layout."""
+        """Returns a function from canonical inputs to the timed tensors (dout, q, k, v, out, lse, offsets); out and lse
+        come from aiter's forward pass, in its layout."""
         packed = isinstance(workload, VarlenBackward)
         name = FUNCTIONS["varlen" if packed else "prefill"]
         function = Function.import_named(MHA, name, "triton", old=OLD_MHA)
@@ -145,7 +147,8 @@ class TritonMhaBackward(Backend[Takes]):
 
 
 def _with_gradients(backward: Callable[..., Any]) -> Callable[..., Tensors]:
-    """Wraps the call so that it allocates gradients as aiter's autograd function does."""
+    """Returns a function that allocates dq, dk and dv as aiter's autograd function does, lets `backward` write into
+    them, and returns them."""
 
     def call_backward(
         dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor

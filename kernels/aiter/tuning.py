@@ -40,7 +40,7 @@ class TunableMha(TritonMha):
     """`TritonMha` whose configuration can be searched."""
 
     def replay_config(self, config: Mapping[str, str]) -> TritonMha:
-        """Returns a copy with the stored configuration, or one that runs dao_ai if that path was stored."""
+        """Returns a copy with the stored configuration, or a backend for dao_ai if that path was stored."""
         if config.get("path") == PATHS["dao_ai"]:
             return TritonMha(self.name, family=self.family, impl="dao_ai")
         return super().replay_config(config)
@@ -48,7 +48,8 @@ class TunableMha(TritonMha):
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """Returns the candidates for the bucket that serves these workloads. Raises UsageError as `Tunable` states."""
+        """Returns the values to try for the bucket that serves these workloads, and aiter's own autotuner as a further
+        candidate. Raises UsageError as `Tunable` states."""
         if kernel not in ("", KERNEL):
             raise UsageError(f"{self.name} has no kernel {kernel!r} to tune; it has {KERNEL}")
         target = Target(arch)
@@ -72,14 +73,15 @@ class TunableMha(TritonMha):
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns whether aiter takes the tuned bucket for this workload too."""
+        """Returns whether aiter takes the bucket of this tuning space for `workload` too; False if it has none."""
         try:
             return _describe_served(*self._choose_bucket([workload], arch, when)) == space.serves
         except UsageError:
             return False
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Returns the values that are passed to the call; for aiter's own autotuner, its path."""
+        """Returns the candidate's values as entries with which `replay_config` runs it; for aiter's autotuner its
+        path."""
         if candidate == AUTOTUNED:
             return {"path": PATHS["dao_ai"]}
         return {name: str(value) for name, value in candidate.values.items()}
@@ -87,7 +89,8 @@ class TunableMha(TritonMha):
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns the build of aiter's own kernel if AITER_SOURCE is set and the kernel is known, else no builds."""
+        """Returns a list of one: aiter's own kernel with the candidate's values; empty without AITER_SOURCE or such a
+        kernel."""
         from kernels.aiter.mha_builds import build_with
 
         if candidate == AUTOTUNED or source_root() is None:
@@ -108,7 +111,8 @@ class TunableMha(TritonMha):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """Returns aiter's complete file under the path of every version that reads it, and a README on its use."""
+        """Returns aiter's complete file under the path of every version that reads it, and a README on its use; only a
+        README if aiter's autotuner won. Raises UsageError."""
         file, name = self._choose_bucket(workloads, arch, when)
         if winner == AUTOTUNED:
             what = "aiter's dao_ai instead of a bucket: no configuration to write"
@@ -118,8 +122,7 @@ class TunableMha(TritonMha):
         if strange or values.keys() < file.buckets[name].keys():
             raise UsageError(
                 f"bucket fwd.{name} of {file.relative_path} consists of {', '.join(file.buckets[name])}; the "
-                f"winner has "
-                f"{', '.join(values)}"
+                f"winner has {', '.join(values)} and must have the same; tune again with this version of aiter"
             )
         text = config_files.replace_bucket(file.text, name, values)
         what = (
@@ -135,7 +138,8 @@ class TunableMha(TritonMha):
     def _choose_bucket(
         self, workloads: Sequence[Workload], arch: str, when: Mapping[str, Value] | None
     ) -> tuple[AiterFile, str]:
-        """Returns the file and the one bucket that serves these workloads. Raises UsageError."""
+        """Returns (aiter's file, the one bucket that serves all these workloads). Raises UsageError if there is no such
+        bucket, and for `when`."""
         if when:
             raise UsageError(
                 f"--when {', '.join(when)}: aiter chooses a bucket by element type and head dimension alone, and none "
@@ -160,12 +164,12 @@ class TunableMha(TritonMha):
 
 
 def tunable_parts(parts: Iterable[tuple[str, str, Backend]]) -> tuple[tuple[str, str, Backend], ...]:
-    """Returns the parts, with aiter's default Triton attention made tunable."""
+    """Returns `parts`, (backend name, family, implementation), with aiter's default Triton attention made tunable."""
     return tuple((name, family, _make_tunable(part)) for name, family, part in parts)
 
 
 def aiter_bucket(workload: Takes, arch: str) -> Mapping[str, Value]:
-    """Returns the values of aiter's file for a workload. Raises UsageError."""
+    """Returns name -> value of the bucket in aiter's file that serves a workload. Raises UsageError without one."""
     file = config_files.aiter_file(arch)
     return file.buckets[config_files.serving_bucket(file, workload, arch)]
 
@@ -177,7 +181,8 @@ def _make_tunable(part: Backend) -> Backend:
 
 
 def _candidate_values(bucket: Mapping[str, Value], target: Target) -> dict[str, tuple[Value, ...]]:
-    """Returns the values to try; PRELOAD_V only if this version's kernel has it, kpack only if the compiler does."""
+    """Returns name -> values to try; PRELOAD_V only if the bucket of this version has it, kpack only on gfx942,
+    matrix_instr_nonkdim only on CDNA."""
     values: dict[str, tuple[Value, ...]] = {"BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128)}
     if "PRELOAD_V" in bucket:
         values["PRELOAD_V"] = (False, True)

@@ -71,15 +71,15 @@ class AiterVarlen(Backend[Varlen]):
 
     @property
     def display_name(self) -> str:
-        """The function's name, as reasons print it."""
+        """Name of the aiter function for messages, with the route's label."""
         return self.route.format_function(self.function)
 
     def make_limits(self) -> AttentionLimits:
-        """Returns the limits that apply to every sequence."""
+        """Returns what the function accepts for every sequence: fp16 and bf16."""
         return AttentionLimits(self.display_name, dtypes=HALVES)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Returns what all routes refuse. A property of several sequences gives one reason."""
+        """Returns what all routes refuse; empty if nothing. A property of several sequences gives one reason."""
         found = route_reasons(self.route, self.display_name, device)
         found += head_dim_reasons(self.display_name, (workload.head_dim,), padded=not self.route.path)
         if workload.lse and workload.rows_without_keys:
@@ -91,12 +91,12 @@ class AiterVarlen(Backend[Varlen]):
         return found + refusal_reasons(workload.make_sequence(0), self.make_limits())
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Imports aiter, runs the call once, and records which path ran."""
+        """Imports aiter, copies the inputs, runs the call once, and records which path ran."""
         return prepare_binding(self.route, self.bind_call(workload), inputs)
 
     @abc.abstractmethod
     def bind_call(self, workload: Varlen) -> Binding:
-        """Returns the call for one workload; the longest lengths are numbers on the host."""
+        """Returns the call of aiter's function for one workload; the longest lengths are numbers on the host."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ class ForcedVarlen(AiterVarlen):
     """A route that calls a low-level function with positional arguments."""
 
     def bind_call(self, workload: Varlen) -> Binding:
-        """Returns the call. `min_seqlen_q` is 0, the default of aiter's public function without chunked prefill."""
+        """Returns the call of the low-level function. `min_seqlen_q` is 0, the default of aiter's public function
+        without chunked prefill."""
         left, right = window_sizes(workload.causal, workload.window)
         values = {
             "max_seqlen_q": workload.max_q,
@@ -128,7 +129,7 @@ class ForcedVarlen(AiterVarlen):
         return Binding(f"aiter's {self.function}", call, _keep_inputs, outputs, config, DECLARES[self.route.path])
 
     def choice_entries(self) -> dict[str, str]:
-        """Returns further entries for `Prepared.config`."""
+        """Returns further entries to record in `Prepared.config`; empty unless a subclass overrides it."""
         return {}
 
 
@@ -148,19 +149,19 @@ class AsmVarlen(ForcedVarlen):
     function = "fmha_v3_varlen_fwd"
 
     def make_limits(self) -> AttentionLimits:
-        """Returns the limits: no fp16, and no change of the scores except a causal mask."""
+        """Returns what the function accepts: bf16, and no change of the scores except a causal mask."""
         return AttentionLimits(self.display_name, dtypes=frozenset({"bf16"}), window=False, alibi=False)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Returns what `can_impl_fmha_v3_fwd` refuses. Its other head dimensions, 192 with 128 for v, cannot occur in a
-        `Varlen`."""
+        """Returns what all routes refuse, and head dimensions other than 128. The pair 192 and 128 for v, which
+        `can_impl_fmha_v3_fwd` allows, cannot occur in a `Varlen`."""
         found = super().unsupported_reasons(workload, device)
         if workload.head_dim != ASM_HEAD_DIM:
             found.append(f"{self.display_name} takes head_dim {ASM_HEAD_DIM}, not {workload.head_dim}")
         return found
 
     def choice_entries(self) -> dict[str, str]:
-        """Returns how results are rounded, which selects the kernel on gfx942."""
+        """Returns the entry that records how results are rounded, which selects the kernel on gfx942."""
         return {"how_v3_bf16_cvt": str(ROUNDING)}
 
 
@@ -173,7 +174,8 @@ class AutoVarlen(AiterVarlen):
     function = "flash_attn_varlen_func"
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Also refuses what the dispatcher gets wrong, or passes to an implementation that cannot compute it."""
+        """Returns what all routes refuse, and what aiter's dispatcher gets wrong or passes to an implementation that
+        cannot compute it."""
         found = super().unsupported_reasons(workload, device)
         if workload.window == 1:
             found.append(
@@ -190,7 +192,8 @@ class AutoVarlen(AiterVarlen):
         return found
 
     def bind_call(self, workload: Varlen) -> Binding:
-        """Returns the call, with arguments that every version has since v0.1.5, and a window if there is one."""
+        """Returns the call of the public function, with arguments that every version has since v0.1.5, and any
+        window."""
         values: dict[str, object] = {
             "max_seqlen_q": workload.max_q,
             "max_seqlen_k": workload.max_kv,
@@ -231,7 +234,7 @@ ENTRY_POINTS = (
 
 
 def tensor_names(workload: Varlen) -> list[str]:
-    """Returns aiter's names of the workload's inputs, in order."""
+    """Returns the names of aiter's arguments for the workload's inputs, in their order."""
     return [*_PACKED, *["alibi_slopes"] * workload.alibi]
 
 

@@ -31,7 +31,7 @@ class FirstRun:
 
     @property
     def entries(self) -> dict[str, str]:
-        """Configuration entries: `path` where it is known, and `built` where something was."""
+        """Entries of `Prepared.config`: `path` if it is known, and `built`, module names and seconds, if any."""
         entries = {PATH: self.path} if self.path else {}
         if self.built:
             entries[BUILT] = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.built.items())
@@ -49,7 +49,8 @@ class FirstRun:
 
 
 def warm_up(call: Callable[[], Any], what: str, also: Mapping[tuple[str, str], str] | None = None) -> FirstRun:
-    """Runs once and waits for the device. Raises UnsupportedError for the failures that `call_failure` knows.
+    """Runs `call` once, waits for the device, and returns its result, path and build times. Raises UnsupportedError for
+    the failures that `call_failure` knows.
 
     `also` adds functions that identify a path, as for `which_path`.
     """

@@ -21,7 +21,8 @@ def make_build(
     matrix: bool = False,
     where: str = "",
 ) -> KernelBuild:
-    """Returns a kernel in one configuration; its settings are its macros, and their place its file, unless stated."""
+    """Returns a kernel of this folder in one configuration, to be compiled for `arch`. `settings` is by default the
+    kernel's macros, and `where`, the place to look up the settings, the kernel's file."""
     source = HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
     return KernelBuild(
         kernel=name,
@@ -39,7 +40,7 @@ class HipKernelBuilds(Kernel):
     """A kernel of this folder: compiled ahead by clang, for AMD; a subclass gives `builds`."""
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Refuses other architectures than AMD's: only these are compiled ahead."""
+        """Returns a reason for architectures other than AMD's, because only those are compiled ahead; else empty."""
         if arch.startswith("gfx"):
             return []
         return [f"{self.name} is compiled ahead for AMD architectures only; {arch} compiles it when it is run"]

@@ -45,14 +45,15 @@ class LaunchableKernel(Protocol):
     """A kernel that can be launched."""
 
     def __call__(self, grid: tuple[int, int, int], *arguments: torch.Tensor | int) -> None:
-        """Launches the kernel. On a GPU it does not wait for the end."""
+        """Launches the kernel on `grid` workgroups in x, y and z. On a GPU it does not wait for the end."""
 
 
 _loaded: dict[tuple[str, ...], LaunchableKernel] = {}
 
 
 def load(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
-    """Returns the kernel for a device, compiled if necessary; the same object again while nothing changes.
+    """Returns the kernel as a callable for a device, compiled if necessary; the same object while source, macros and
+    environment stay equal.
 
     Raises CodeObjectError where it does not compile or load, UsageError where its workgroup or its LDS exceed what the
     device allows, and for an invalid environment variable.
@@ -83,7 +84,8 @@ def _load_on_gpu(kernel: HipKernel, text: str, device: torch.device) -> Launchab
 
 
 def _load_object(kernel: HipKernel, text: str, arch: str, lds_limit: int) -> LoadedObject:
-    """Loads the kernel's object on the current device; `lds_limit` is in bytes."""
+    """Compiles or finds the kernel as ATTNPERF_HIP_COMPILER and ATTNPERF_HIP_OBJECTS say, and loads it on the current
+    device. `lds_limit` is in bytes. Raises UsageError for an impossible setting, CodeObjectError if that fails."""
     from kernels.hip import extension, torch_gpu
 
     way = os.environ.get(COMPILER, "")
@@ -102,7 +104,7 @@ def _load_object(kernel: HipKernel, text: str, arch: str, lds_limit: int) -> Loa
 
 
 def compile_kernel(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]:
-    """Returns the object for the current device, and whether it is cached or was compiled now.
+    """Returns (the object for the current device, its origin in words: cached or compiled now, by which versions).
 
     Raises CodeObjectError with the compiler's first error where it does not compile.
     """
@@ -124,7 +126,7 @@ def compile_kernel(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]
 
 
 def _load_on_device(kernel: HipKernel, data: bytes, arch: str, origin: str, lds_limit: int) -> LoadedObject:
-    """Loads an object on the current device. Raises CodeObjectError where the driver refuses it."""
+    """Loads an object on the current device. Raises CodeObjectError if refused, UsageError for too much LDS."""
     from kernels.hip import torch_gpu
     from kernels.hip.launching import LoadedObject, check_lds
 

@@ -45,7 +45,7 @@ REDUCE_SPLITS = 16
 
 @dataclass(frozen=True)
 class HipDecode(Backend[Decode]):
-    """Contiguous or in pages, fp16 or bf16; keys and values are read once for all query heads that share them.
+    """Decode attention, contiguous or paged, fp16 or bf16; keys and values are read once for all heads that share them.
 
     split_keys_min    least keys of a split, unless the sequence has fewer
     """
@@ -55,7 +55,7 @@ class HipDecode(Backend[Decode]):
     families = ("decode",)
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Returns what the two kernels do not compute, and what is missing to compile or emulate them."""
+        """Returns what the two kernels do not compute, and what is missing to compile or emulate them, if anything."""
         found = missing_hip(device)
         least, largest, multiple = HEAD_DIMS
         if workload.queries > 1:
@@ -78,7 +78,8 @@ class HipDecode(Backend[Decode]):
         return found + [f"hip.decode takes no {name}" for name, has in extras.items() if has]
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Checks the block table, chooses the splits, compiles both kernels and, on a GPU, runs them once."""
+        """Copies the inputs, chooses the splits, compiles both kernels and, on a GPU, runs them once. Raises UsageError
+        if the block table or the lengths are out of range."""
         tensors = own_copies(inputs)
         given = workload.split_inputs(tensors)
         if given.table is not None:
@@ -141,7 +142,7 @@ def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: 
 def splits_of(
     seq_kv: int, workgroups_per_split: int, multiprocessors: int, split_keys_min: int = SPLIT_KEYS_MIN
 ) -> tuple[int, int]:
-    """Returns (splits, keys of each): at least one split, and enough to reach WORKGROUPS_PER_MULTIPROCESSOR.
+    """Returns (number of splits, keys of each): at least one split, and enough to reach WORKGROUPS_PER_MULTIPROCESSOR.
 
     seq_kv                  keys of the longest sequence
     workgroups_per_split    B * Hk
@@ -159,7 +160,7 @@ def group_of(workload: Decode) -> int:
 
 
 def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
-    """Returns the first kernel. Groups above eight have four parts, each with its own wave of 32 or 64 lanes."""
+    """Returns the kernel that attends over splits of the keys. Groups above eight have four parts with a wave each."""
     threads = 128 if group <= GROUP_MAX // 2 else 256
     defines = {"HEAD_DIM": head_dim, "GROUP": group, "PAGE": page, "THREADS": threads}
     scale = {"SOFTMAX_SCALE": f"{1.0 / math.sqrt(head_dim)!r}f"}
@@ -168,14 +169,14 @@ def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
 
 
 def decode_reduce(head_dim: int, dtype: str, splits: int, *, with_lse: bool) -> HipKernel:
-    """Returns the second kernel, which merges the splits."""
+    """Returns the kernel that merges the results of the splits, with the log-sum-exp if `with_lse`."""
     threads = REDUCE_THREADS[splits > REDUCE_SPLITS]
     defines = {"HEAD_DIM": str(head_dim), "WITH_LSE": str(int(with_lse)), "THREADS": str(threads)}
     return HipKernel("decode_reduce.hip", "decode_reduce", threads, defines | element_define(dtype))
 
 
 def multiprocessors_of(device: torch.device) -> int:
-    """Multiprocessors (compute units) of a GPU."""
+    """Returns the multiprocessors (compute units) of a GPU; for a CPU a number assumed for the emulator."""
     import torch
 
     if device.type == "cpu":

@@ -34,7 +34,7 @@ class HipDecodeSplit(HipKernelBuilds):
     backends: tuple[str, ...] = ("hip.decode",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per problem."""
+        """Returns one build for `arch` per problem in LINES."""
         return [self._make_build(arch, Decode.parse_line(line)) for line in LINES]
 
     def _make_build(self, arch: str, workload: Decode) -> KernelBuild:
@@ -52,7 +52,7 @@ class HipDecodeReduce(HipKernelBuilds):
     backends: tuple[str, ...] = ("hip.decode",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per head dimension, and one more for many splits."""
+        """Returns one build for `arch` per entry of REDUCED: each head dimension, and one more with many splits."""
         return [
             make_build(
                 self.name, f"d{head_dim}-s{splits}-{dtype}", arch, decode_reduce(head_dim, dtype, splits, with_lse=True)

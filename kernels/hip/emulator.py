@@ -123,7 +123,8 @@ class EmulatedKernel:
             )
 
     def __call__(self, grid: tuple[int, int, int], *arguments: torch.Tensor | int) -> None:
-        """Runs all blocks of `grid`. Raises EmulationError for wrong arguments, and for a bug, with its line."""
+        """Runs all blocks of `grid` (x, y, z). Raises EmulationError for wrong arguments, and for a bug, with its
+        line."""
         if len(grid) != 3 or min(grid) < 1 or math.prod(grid) >= 2**31:
             raise EmulationError(
                 f"{self._kernel.function}: a grid is three numbers from 1 on, less than 2^31 blocks, not {grid}"
@@ -151,25 +152,26 @@ class EmulatedKernel:
     @staticmethod
     def _integer_problem(argument: torch.Tensor | int) -> str:
         if isinstance(argument, bool) or not isinstance(argument, int):
-            return f"is a 32-bit integer, not {type(argument).__name__}"
-        return "" if -(2**31) <= argument < 2**31 else f"is a 32-bit integer; {argument} is too large"
+            return f"must be a 32-bit integer, got {type(argument).__name__}"
+        return "" if -(2**31) <= argument < 2**31 else f"must be a 32-bit integer, got {argument}"
 
     def _tensor_problem(self, code: int, argument: torch.Tensor | int) -> str:
-        """Returns why the argument cannot be passed for a pointer; '' if it can."""
+        """Returns why the argument cannot be passed for a pointer parameter; '' if it can. `code` describes the
+        parameter's type."""
         if isinstance(argument, int):
-            return "is a tensor, not a number"
+            return f"must be a CPU tensor, got the number {argument}"
         if argument.device.type != "cpu":
-            return f"lies on {argument.device}; the emulator takes tensors of the CPU"
+            return f"must be a CPU tensor for the emulator, got one on {argument.device}; call .cpu() on it"
         if not argument.is_contiguous():
             return f"is not contiguous: shape {tuple(argument.shape)}, strides {argument.stride()}; use .contiguous()"
         letter = chr(code & 255)
         bf16 = self._kernel.defines.get("ELEMENT_BF16", "0") != "0"
         wanted = ("bfloat16" if bf16 else "float16",) if letter == "e" else _DTYPES.get(letter, ())
         dtype = str(argument.dtype).removeprefix("torch.")
-        return f"is of dtype {' or '.join(wanted)}, not {dtype}" if wanted and dtype not in wanted else ""
+        return f"must be of dtype {' or '.join(wanted)}, got {dtype}" if wanted and dtype not in wanted else ""
 
     def _map_memory(self, arguments: Sequence[torch.Tensor | int]) -> tuple[list[_Region], list[_Argument]]:
-        """Returns the tensors' memory regions, overlapping ones merged, and the arguments for the kernel."""
+        """Returns (the tensors' memory regions, overlapping ones merged; the arguments as the kernel takes them)."""
         spans = []
         for code, name, argument in zip(self._library.codes, self._library.parameters, arguments, strict=True):
             if not isinstance(argument, int):
@@ -214,7 +216,8 @@ class _Library:
         self.same_place = _SAME_PLACE(self._lines.is_same_position)
 
     def run(self, launch: _EmulatedLaunch) -> None:
-        """Runs one launch to its end."""
+        """Runs one launch to its end. Raises EmulationError with the source line for a bug that it detects, and if
+        memory is short."""
         with self._lock:
             status = self._launch(ctypes.byref(launch))
         if status == 2:
@@ -232,7 +235,7 @@ _LOADING = threading.Lock()
 
 
 def _load_library(compiled: EmulatorObject) -> _Library:
-    """Loads an object once, because dlopen keeps it until the process ends."""
+    """Returns the loaded object; loads each only once, because dlopen keeps it until the process ends."""
     with _LOADING:
         if compiled.key not in _LIBRARIES:
             _LIBRARIES[compiled.key] = _Library(compiled)
@@ -241,7 +244,7 @@ def _load_library(compiled: EmulatorObject) -> _Library:
 
 @functools.cache
 def _parse_order(order: str) -> tuple[int, int]:
-    """Returns the number of an order, and its seed."""
+    """Returns (number of the order, seed), e.g. (2, 5) for 'shuffled-5'. Raises UsageError for an unknown order."""
     name, dash, seed = order.partition("-")
     if name not in _ORDERS or (dash and (name != "shuffled" or not seed.isdecimal())):
         raise UsageError(

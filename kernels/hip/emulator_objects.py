@@ -92,7 +92,8 @@ class EmulatorObject:
 
 
 def emulated_gpu_of(arch: str | None) -> EmulatedGpu:
-    """Returns what to imitate for an architecture; None takes ATTNPERF_HIP_EMULATE. Raises UsageError if unknown."""
+    """Returns the GPU to imitate for an architecture; None takes that of ATTNPERF_HIP_EMULATE. Raises UsageError if
+    unknown."""
     arch = arch or emulated_arch()
     for prefix, number, wave in _FACES:
         if arch.startswith(prefix):
@@ -117,7 +118,8 @@ def missing_tools() -> list[str]:
 
 
 def compile_emulated(kernel: HipKernel, face: EmulatedGpu, checked: bool, cache: Path) -> EmulatorObject:
-    """Compiles the kernel, or takes the object from `cache`. Raises EmulationError, ToolMissingError."""
+    """Returns the kernel compiled for the emulator, from `cache` if it is there. `checked` adds tests of every memory
+    access. Raises EmulationError if it does not compile, ToolMissingError without clang."""
     stated, parameters = _read_declaration(kernel)
     toolchain = find_toolchain(OLDEST_ARCH)
     entry = {"EMULATED_KERNEL": kernel.function, "EMULATED_THREADS": stated}
@@ -142,7 +144,8 @@ def compile_emulated(kernel: HipKernel, face: EmulatedGpu, checked: bool, cache:
 
 
 def _read_declaration(kernel: HipKernel) -> tuple[str, tuple[str, ...]]:
-    """Returns the text in the kernel's KERNEL(...), and the names of its parameters."""
+    """Returns (the text in the kernel's KERNEL(...), the names of its parameters). Raises EmulationError if the file or
+    the kernel is missing."""
     try:
         text = _COMMENT.sub("", kernel.path.read_text())
     except OSError as error:
@@ -184,7 +187,7 @@ def _compile_object(toolchain: Toolchain, flags: tuple[str, ...], text: str, run
 
 
 def _hash_of_headers() -> str:
-    """Returns a hash of every header that an object may include besides its own file's includes."""
+    """Returns a hash of all headers of kernels/hip and of the emulator's runtime, which any object may include."""
     digest = hashlib.sha256()
     for path in sorted([*FOLDER.glob("*.h"), *RUNTIME.glob("*.h"), *RUNTIME.glob("*.cpp")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -201,7 +204,7 @@ def _has_half_floats() -> bool:
 
 
 def _format_path(path: Path) -> str:
-    """Returns `path`, relative to the checkout if it is inside."""
+    """Returns the path as text, relative to the checkout if it is inside."""
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
@@ -219,7 +222,8 @@ class SourceLines:
         return self._known[address]
 
     def format_position(self, address: int) -> str:
-        """Returns e.g. 'kernels/hip/03_flash.hip:57', and the caller's line where that is in another file."""
+        """Returns e.g. 'kernels/hip/03_flash.hip:57', the source position of `address`, and the caller's if that is in
+        another file."""
         frames = [frame for frame in self.find_frames(address) if not _is_api(Path(frame[0]))] or self.find_frames(
             address
         )[:1]
@@ -233,25 +237,26 @@ class SourceLines:
         )
 
     def _line_before(self, address: int, file: str) -> str:
-        """Returns e.g. 'near 57': the last line of `file` with code before an address."""
+        """Returns e.g. 'near 57': the last line of `file` with code in the 129 bytes before `address`; else '0'."""
         questions = [f"CODE {hex(before)}" for before in range(address - 2, max(address - 130, 0), -1)]
         frames = (found[0] for found in map(_parse_frames, self._ask_symbolizer(*questions)) if found)
         return next((f"near {line}" for name, line, _ in frames if line and name == file), "0")
 
     def is_same_position(self, one: int, other: int) -> bool:
-        """Whether two addresses have one position, inlined in the same calls. Unknown positions count as the same."""
+        """Returns whether two addresses have the same source position, inlined in the same calls. Unknown positions
+        count as the same."""
         first, second = self.find_frames(one), self.find_frames(other)
         unknown = not first or not second or any(line == 0 for _, line, _ in (*first, *second))
         return unknown or first == second
 
     def find_variable(self, address: int) -> str:
-        """Returns e.g. 'byte 4 of tile': the variable at `address`; '?' if unknown."""
+        """Returns e.g. 'byte 4 of tile': the offset in the variable at `address`, and its name; '?' if unknown."""
         found = self._ask_symbolizer(f"DATA {hex(address)}")[0].get("Data", {})
         name = str(found.get("Name", "")).rpartition("::")[2]
         return f"byte {address - int(found['Start'], 16)} of {name}" if name else "?"
 
     def _ask_symbolizer(self, *questions: str) -> list[dict[str, Any]]:
-        """Returns the symbolizer's answer to each question; an empty one where it has none."""
+        """Returns llvm-symbolizer's answer to each question, parsed JSON; {} for each if it is missing or fails."""
         program = find_symbolizer()
         if not program:
             return [{} for _ in questions]
@@ -279,7 +284,7 @@ def _is_api(path: Path) -> bool:
 
 @functools.cache
 def find_symbolizer() -> str:
-    """Returns the command of llvm-symbolizer: the one beside clang, else any version; '' if there is none."""
+    """Returns the path of llvm-symbolizer: the one beside clang, else any version on PATH; '' if there is none."""
     beside = run_tool([*find_toolchain(OLDEST_ARCH).clang, "-print-prog-name=llvm-symbolizer"], COMPILE_LIMIT_S)
     names = (beside.stdout.strip(), "llvm-symbolizer", *(f"llvm-symbolizer-{number}" for number in range(30, 15, -1)))
     return next((path for path in map(shutil.which, filter(None, names)) if path), "")

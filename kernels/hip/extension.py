@@ -70,7 +70,8 @@ void launch(std::vector<int64_t> values, std::vector<int64_t> is_pointer, std::v
 
 
 def build_extension(kernel: HipKernel, text: str, arch: str) -> LoadedObject:
-    """Builds the extension for the visible devices, or loads it from torch's folder of extensions.
+    """Returns the kernel in a C++ extension of torch, built for the visible devices or loaded from torch's folder of
+    extensions.
 
     Raises CodeObjectError with the build's messages.
     """
@@ -92,7 +93,7 @@ def build_extension(kernel: HipKernel, text: str, arch: str) -> LoadedObject:
 
 
 def render_program(kernel: HipKernel, text: str) -> str:
-    """Returns the device source: the kernel, and a function that launches it."""
+    """Returns the device source of the extension: the kernel's text, and a function that launches it."""
     filled = LAUNCHER.replace("FUNCTION", kernel.function).replace("THREADS_OF_BLOCK", str(kernel.threads))
     return filled.replace("LDS_BYTES", str(kernel.lds_bytes)).replace("SOURCE", f'{text}\n#line 1 "launcher"')
 
@@ -113,5 +114,5 @@ def _load_inline(name: str, source: str, options: list[str]) -> Any:
 
 
 def _render_headers(needed: bool) -> str:
-    """Returns the headers that bind functions to Python, if torch does not include them itself."""
+    """Returns the #include of torch's Python bindings if `needed`, because torch does not add it itself; else ''."""
     return "#include <torch/extension.h>\n" if needed else ""

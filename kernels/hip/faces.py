@@ -39,7 +39,7 @@ class Face:
     buffers: int
 
     def tiles_bytes(self, head_dim: int, block_m: int, block_n: int) -> tuple[int, int]:
-        """Returns the LDS bytes of BLOCK_M rows of Q, and of the tiles of K and V, in the layout of steps 6 and 7."""
+        """Returns the LDS bytes of (BLOCK_M rows of Q, the tiles of K and V), in the layout of steps 6 and 7."""
         dim = -(-head_dim // 16) * 16
         row = dim + self.lds_padding
         values = dim * (block_n + self.lds_padding) if self.values_transposed else block_n * row
@@ -54,7 +54,7 @@ NVIDIA = Face(wave=32, matrix=True, lds_padding=8, values_transposed=False, buff
 
 
 def face_of(arch: str) -> Face:
-    """Returns the face that gpu.h selects for an architecture such as 'gfx942', 'gfx1100', 'sm_90'."""
+    """Returns the properties that gpu.h selects for an architecture such as 'gfx942', 'gfx1100', 'sm_90'."""
     if not arch.startswith("gfx"):
         return NVIDIA
     if arch in ("gfx90a", "gfx942", "gfx950"):
@@ -65,12 +65,12 @@ def face_of(arch: str) -> Face:
 
 
 def emulated_arch() -> str:
-    """Returns the architecture that the emulator imitates."""
+    """Returns the architecture that the emulator imitates: ATTNPERF_HIP_EMULATE, else 'gfx942'."""
     return os.environ.get(EMULATED_ARCH) or "gfx942"
 
 
 def arch_of(device: torch.device) -> str:
-    """Returns e.g. 'gfx942' or 'sm_90'; on a CPU the architecture that the emulator imitates."""
+    """Returns a GPU's architecture, e.g. 'gfx942' or 'sm_90'; for a CPU the one that the emulator imitates."""
     if device.type == "cpu":
         return emulated_arch()
     from kernels.triton.triton_backend import arch_of as arch_of_gpu

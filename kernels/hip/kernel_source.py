@@ -46,7 +46,7 @@ def flatten_includes(path: Path) -> str:
 
 
 def parse_parameters(text: str, function: str) -> tuple[Parameter, ...] | None:
-    """Returns the parameters of `KERNEL(...) function(...)`; None where the text cannot be parsed."""
+    """Returns the parameters of `KERNEL(...) function(...)` in order; None where the text lacks this form."""
     plain = _COMMENT.sub("", text)
     found = re.search(rf"\bKERNEL\([^\n]*\)\s+{re.escape(function)}\s*\((?P<list>[^(){{}}#]*)\)\s*\{{", plain)
     if found is None:
@@ -62,12 +62,12 @@ def _parse_parameter(declared: str) -> Parameter:
 
 
 def format_path(path: Path) -> str:
-    """Returns a file's name for messages and line tables."""
+    """Returns a file's name for messages and line tables, relative to `root_of`."""
     return path.resolve().relative_to(root_of(path)).as_posix()
 
 
 def root_of(path: Path) -> Path:
-    """Returns the folder that `format_path` names a file relative to."""
+    """Returns the folder that file names are relative to: the checkout; for a file outside of it the file's folder."""
     return ROOT if path.resolve().is_relative_to(ROOT) else path.resolve().parent
 
 
@@ -92,12 +92,13 @@ def _flatten_lines(path: Path, seen: set[Path]) -> list[str]:
 
 
 def defines_of(kernel: HipKernel) -> list[str]:
-    """Returns the kernel's macros as compiler options, sorted by name."""
+    """Returns the kernel's macros as compiler options, e.g. '-DHEAD_DIM=128', sorted by name."""
     return [f"-D{name}={value}" for name, value in sorted(kernel.defines.items())]
 
 
 def compile_message(kernel: HipKernel, arch: str, said: str, version: str) -> str:
-    """Returns the message for a kernel that does not compile: compiler text from the first error, and the macros."""
+    """Returns the message for a kernel that does not compile: text of the compiler (`said`) from the first error on,
+    its version, and the macros."""
     lines = said.replace(f"{ROOT}/", "").splitlines()
     first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), 0)
     excerpt = "\n".join(lines[first : first + ERROR_LINES])

@@ -55,7 +55,7 @@ class GpuKernel:
     parameters: tuple[Parameter, ...] | None = None
 
     def __call__(self, grid: Grid, *arguments: torch.Tensor | int) -> None:
-        """Launches on torch's current stream of the device, without waiting.
+        """Launches the kernel with these arguments on torch's current stream of its device, without waiting.
 
         Raises UsageError for a grid or an argument that the kernel cannot take.
         """
@@ -98,7 +98,7 @@ class GpuKernel:
                 raise UsageError(f"{self.kernel.function}: {named} {wrong}")
 
     def _argument_problem(self, argument: object, place: int) -> str | None:
-        """Returns why the argument cannot be passed; None if it can."""
+        """Returns why the argument at index `place` cannot be passed; None if it can."""
         declared = None if self.parameters is None else self.parameters[place]
         if isinstance(argument, torch.Tensor):
             if declared is not None and not declared.pointer:
@@ -122,8 +122,8 @@ class GpuKernel:
             )
         if tensor.data_ptr() % ALIGNMENT:
             return (
-                f"must begin at a multiple of {ALIGNMENT} bytes, which kernels load at once, got one "
-                f"{tensor.data_ptr() % ALIGNMENT} bytes behind; call .clone() on it"
+                f"must begin at a multiple of {ALIGNMENT} bytes, because kernels load that many at once, but it begins "
+                f"{tensor.data_ptr() % ALIGNMENT} bytes after one; call .clone() on it"
             )
         expected = None if declared is None else self._expected_dtype(declared)
         if expected is not None and tensor.dtype != expected:
@@ -138,7 +138,7 @@ class GpuKernel:
 
 
 def check_threads(kernel: HipKernel) -> None:
-    """Raises UsageError for a workgroup that no GPU runs."""
+    """Raises UsageError for a workgroup size that no GPU runs: below 1 or above 1,024 threads."""
     if not 1 <= kernel.threads <= THREADS_MOST:
         raise UsageError(
             f"{kernel.function} in {format_path(kernel.path)} has workgroups of {kernel.threads} threads; 1 to "
@@ -147,7 +147,7 @@ def check_threads(kernel: HipKernel) -> None:
 
 
 def check_lds(kernel: HipKernel, static_bytes: int, limit: int, arch: str) -> None:
-    """Raises UsageError where a workgroup asks for more LDS than the device allows."""
+    """Raises UsageError where the LDS of a workgroup, `static_bytes` plus the launch's, exceeds `limit`; in bytes."""
     wanted = kernel.lds_bytes + static_bytes
     if kernel.lds_bytes < 0 or wanted > limit:
         raise UsageError(

@@ -42,7 +42,8 @@ def missing_hip(device: DeviceInfo) -> list[str]:
 
 
 def _missing_compiler(kind: str) -> list[str]:
-    """Returns what is missing to build an extension, if that is the only way: requested, or torch is too old."""
+    """Returns why no extension can be built (no nvcc or hipcc), if that is the only way: requested, or torch is too
+    old. Empty otherwise."""
     program, variables, usual = TOOLKITS[kind]
     since = RTC_SINCE[kind]
     if os.environ.get(COMPILER) != "extension" and _torch_version() >= since:
@@ -57,7 +58,7 @@ def _missing_compiler(kind: str) -> list[str]:
 
 
 def _torch_version() -> tuple[int, ...]:
-    """Returns (major, minor) of the installed torch; where it is unknown, a version that is new enough."""
+    """Returns (major, minor) of the installed torch; where it is not known, a version that has all that is needed."""
     try:
         found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:

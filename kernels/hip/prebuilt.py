@@ -26,7 +26,8 @@ class Prebuilt:
 
 
 def find_prebuilt(kernel: HipKernel, arch: str, environ: Mapping[str, str]) -> Prebuilt | None:
-    """Returns the object of this function with these macros for this architecture; None where the folder has none.
+    """Returns the object of this function with these macros for this architecture; None where the folder has none, or
+    none is named.
 
     Raises UsageError where the named folder does not exist, CodeObjectError where the object or its manifest is damaged
     or where the sources changed since it was compiled.
@@ -50,13 +51,13 @@ def find_prebuilt(kernel: HipKernel, arch: str, environ: Mapping[str, str]) -> P
 
 
 def _is_match(candidate: PrebuiltObject, kernel: HipKernel) -> bool:
-    """Returns whether the candidate has the kernel's file, function and macros."""
+    """Returns whether a prebuilt object has the kernel's file, function and macros."""
     named = (candidate.source, candidate.function, candidate.defines)
     return named == (format_path(kernel.path), kernel.function, dict(kernel.defines))
 
 
 def _find_changed_sources(candidate: PrebuiltObject, root: Path) -> list[str]:
-    """Returns the sources that changed since the build; includes the kernel's file if the manifest lacks it."""
+    """Returns the sources changed since the object was compiled; also the kernel's file if the manifest lacks it."""
     unnamed = [] if candidate.source in candidate.sources else [candidate.source]
     return unnamed + [name for name, digest in candidate.sources.items() if _hash_file(root / name) != digest]
 
@@ -66,7 +67,7 @@ def _hash_file(path: Path) -> str:
 
 
 def _read_object(path: Path, wanted: PrebuiltObject) -> Prebuilt:
-    """Reads the object. Raises CodeObjectError if it is not the one that the manifest describes."""
+    """Reads the object file. Raises CodeObjectError if too large, unreadable, or not the one in the manifest."""
     try:
         if path.stat().st_size > OBJECT_LIMIT_BYTES:
             raise CodeObjectError(f"{path} has more than {OBJECT_LIMIT_BYTES:,} bytes, which no kernel has; {AGAIN}")

@@ -40,12 +40,12 @@ class HipStep(Configured, Backend["Prefill"]):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """The launch configuration space of its one kernel."""
+        """The launch configuration space of this step's kernel, as a tuple of one."""
         return (self.step.space,)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns what the step refuses. It needs a compiler for the device or the emulator, 16-bit floats in rows of
-        whole 16-byte words, and plain masks."""
+        """Returns what the step refuses; empty if it can run. It needs a compiler for the device or the emulator,
+        16-bit floats in rows of whole 16-byte words, and plain masks."""
         found = missing_hip(device)
         dim, most = workload.head_dim, self.step.head_dim_max(device.arch)
         if not HEAD_DIM_MIN <= dim <= most or dim % 8:
@@ -63,7 +63,8 @@ class HipStep(Configured, Backend["Prefill"]):
         return found + refusal_reasons(workload, limits)
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Picks the configuration for this architecture, or the pinned one, and compiles."""
+        """Copies the inputs, picks the configuration for this architecture, or the pinned one, compiles, and runs once
+        on a GPU."""
         import torch
 
         tensors = own_copies(inputs)

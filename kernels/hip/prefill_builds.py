@@ -28,7 +28,7 @@ class HipStepKernel(HipKernelBuilds):
     step: LadderStep
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one per shape that it takes there."""
+        """Returns one build per entry of SHAPES whose head dimension the step takes on `arch`."""
         return tuple(self._make_build(arch, each) for each in SHAPES if each.head_dim <= self.step.head_dim_max(arch))
 
     def _make_build(self, arch: str, shape: Prefill) -> KernelBuild:

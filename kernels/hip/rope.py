@@ -30,16 +30,17 @@ ROPE_FLOPS_MAX = EMULATOR_FLOPS_MAX / 10
 
 @dataclass(frozen=True)
 class HipRope(Backend[Rope]):
-    """fp32, fp16 and bf16, both kinds of pairs, every even head dimension; in fp32, rounded once."""
+    """Rotary embedding for fp32, fp16 and bf16, both kinds of pairs, every even head dimension; rounded once, from
+    fp32."""
 
     families = ("rope",)
 
     def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
-        """Returns what is missing to compile or emulate the kernel."""
+        """Returns what is missing to compile or emulate the kernel; empty if nothing is."""
         return missing_hip(device)
 
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
-        """Compiles for the head dimension, dtype and kind of pairs."""
+        """Copies the inputs, compiles for the head dimension, dtype and kind of pairs, and runs once on a GPU."""
         import torch
 
         tensors = own_copies(inputs)
@@ -68,7 +69,8 @@ class HipRope(Backend[Rope]):
 
 
 def kernel_of(workload: Rope) -> HipKernel:
-    """Returns the kernel. Threads read 16 bytes if the head dimension allows; a workgroup may hold several tokens."""
+    """Returns the kernel with its macros. Threads read 16 bytes if the head dimension allows; a workgroup may hold
+    several tokens."""
     half = workload.head_dim // 2
     widest = LOAD_BYTES // DTYPE_BYTES[workload.dtype] // (2 if workload.interleaved else 1)
     pairs = next(count for count in (8, 4, 2, 1) if count <= widest and half % count == 0)

@@ -32,7 +32,7 @@ class HipRopeKernel(HipKernelBuilds):
     backends: tuple[str, ...] = ("hip.rope",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one per shape."""
+        """Returns one build for `arch` per entry of SHAPES."""
         return tuple(self._make_build(arch, shape) for shape in SHAPES)
 
     def _make_build(self, arch: str, shape: Rope) -> KernelBuild:

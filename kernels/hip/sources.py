@@ -28,10 +28,10 @@ class HipKernel:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the kernel's .hip file."""
         return FOLDER / self.file
 
 
 def element_define(dtype: str) -> dict[str, str]:
-    """Returns the macro of an element type: 'f16' or 'bf16'."""
+    """Returns {'ELEMENT_BF16': '1'} for 'bf16', else {'ELEMENT_BF16': '0'}: the macro of the 16-bit type."""
     return {"ELEMENT_BF16": str(int(dtype == "bf16"))}

@@ -44,17 +44,17 @@ class HipStaged(StagedBackend):
     dtypes = HALVES
 
     def missing_reasons(self, device: DeviceInfo) -> list[str]:
-        """Returns what is missing to compile or emulate the kernels."""
+        """Returns what is missing to compile or emulate the kernels; empty if nothing is."""
         return missing_hip(device)
 
     def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
-        """Returns why a head dimension is refused that is not a multiple of DIM_STEP."""
+        """Returns a reason if the head dimension is not a multiple of DIM_STEP; else an empty list."""
         if problem.head_dim % DIM_STEP == 0:
             return []
         return [f"{self.name} takes head dimensions that are multiples of {DIM_STEP}, not {problem.head_dim}"]
 
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """Compiles the stage's kernel for the problem."""
+        """Returns the stage's kernel, compiled for the problem, as a function that allocates its results."""
         kernel = kernel_of(stage, problem)
         return StageKernel(
             run=_LAUNCHERS[stage](load(kernel, device), problem),
@@ -64,12 +64,12 @@ class HipStaged(StagedBackend):
 
 
 def kernels_of(workload: Prefill) -> dict[str, HipKernel]:
-    """Returns the kernels of a whole attention by stage, in launch order."""
+    """Returns stage -> its kernel, in launch order, for a whole attention."""
     return {stage: kernel_of(stage, problem_of(workload, stage)) for stage in stages_of(workload)}
 
 
 def kernel_of(stage: str, problem: StageProblem) -> HipKernel:
-    """Returns the kernel of a stage; its file and function have the stage's name."""
+    """Returns the kernel of a stage with its macros; its file and function have the stage's name."""
     defines: dict[str, str] = {}
     if stage in ("qk_scores", "weighted_values"):
         defines["HEAD_DIM"] = str(problem.head_dim)
@@ -149,7 +149,7 @@ def _matrix_sizes(problem: StageProblem) -> tuple[int, int, int, int]:
 
 
 def _rows_grid(problem: StageProblem) -> tuple[int, int, int]:
-    """Returns the grid of a kernel with one workgroup per row."""
+    """Returns (Sq, H, B), the grid of a kernel with one workgroup per row."""
     return problem.seq_q, problem.heads, problem.batch
 
 

@@ -30,7 +30,7 @@ class HipStagedKernel(HipKernelBuilds):
     settings: tuple[str, ...] = ()
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one for each shape that gives other macros."""
+        """Returns one build for `arch` per set of macros that SHAPES give this kernel."""
         found: dict[str, KernelBuild] = {}
         for shape in SHAPES:
             words = {

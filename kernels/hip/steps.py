@@ -34,7 +34,7 @@ class WorkgroupSize:
 
 @dataclass(frozen=True)
 class LadderStep:
-    """One file of the ladder.
+    """One step of the ladder of HIP prefill kernels: a .hip file and how it is launched.
 
     name       of the backend, e.g. 'hip.flash'
     file       '03_flash.hip'
@@ -61,23 +61,23 @@ class LadderStep:
 
     @property
     def space(self) -> Space:
-        """Its launch configuration space."""
+        """The launch configuration space of this step's kernel."""
         return hip_space(self.name.removeprefix("hip."), dict.fromkeys(self.constants, int), PROPERTIES)
 
     def make_kernel(self, workload: Prefill, arch: str, choice: ConfigChoice) -> tuple[HipKernel, WorkgroupSize]:
-        """Returns the kernel for a problem, and its workgroup size."""
+        """Returns (the kernel with the macros of a problem and a configuration, the size of its workgroups)."""
         launch = self.launch(choice.config, workload.head_dim, face_of(arch))
         defines = problem_defines(workload) | {name: str(value) for name, value in choice.config.items()}
         return HipKernel(self.file, self.function, launch.threads, defines, launch.lds_bytes), launch
 
 
 def problem_of(workload: Prefill) -> Problem:
-    """Returns the properties by which a rule is chosen."""
+    """Returns the properties by which a configuration is chosen: 'head_dim', and 'rows', which is B * H * Sq."""
     return {"head_dim": workload.head_dim, "rows": workload.batch * workload.heads * workload.seq_q}
 
 
 def problem_defines(workload: Prefill) -> dict[str, str]:
-    """Returns the macros that a problem sets in every step."""
+    """Returns the macros, name -> text, that a problem sets in every step of the ladder."""
     return {
         "HEAD_DIM": str(workload.head_dim),
         "CAUSAL": str(int(workload.causal)),

@@ -41,14 +41,14 @@ def is_hip() -> bool:
 
 
 def list_missing() -> list[str]:
-    """Returns the private functions that this torch lacks; if any, its runtime compiler cannot be used."""
+    """Returns the names of the private functions that this torch lacks; if any, its runtime compiler cannot be used."""
     utils = _load_utils()
     needed = (*NEEDED, *(("_get_gpu_rtc_library", "_get_gpu_runtime_library") if is_hip() else ()))
     return [f"torch.cuda._utils.{name}" for name in needed if not hasattr(utils, name)]
 
 
 def compile_object(source: str, function: str, options: Sequence[str]) -> bytes:
-    """Compiles `source` for the current device. Raises RuntimeError with the compiler's messages.
+    """Returns `source` compiled for the current device, as ELF. Raises RuntimeError with the compiler's messages.
 
     torch 2.8 inserts text before a source that does not begin with `extern "C"`, which would break the line directives.
     So the source begins with an empty `extern "C"` block.
@@ -68,7 +68,8 @@ def compile_object(source: str, function: str, options: Sequence[str]) -> bytes:
 
 
 def load_function(data: bytes, function: str) -> Any:
-    """Loads a code object's kernel on the current device. Raises RuntimeError where the driver refuses it."""
+    """Returns the kernel `function` of a code object, loaded on the current device. Raises RuntimeError where the
+    driver refuses it."""
     return _load_utils()._cuda_load_module(data, [function])[function]
 
 
@@ -93,17 +94,18 @@ def allow_dynamic_lds(kernel: Any, size_bytes: int) -> None:
 
 
 def launch_function(kernel: Any, grid: Sequence[int], threads: int, arguments: Sequence[Any], lds_bytes: int) -> None:
-    """Launches on torch's current stream of the current device."""
+    """Launches a loaded kernel on torch's current stream, without waiting. `grid`: workgroups; `threads`: their
+    size."""
     kernel(tuple(grid), (threads, 1, 1), [*arguments], lds_bytes)
 
 
 def handle_of(kernel: Any) -> int:
-    """Returns the driver's handle of a loaded kernel."""
+    """Returns the driver's handle of a loaded kernel; 0 if it has none."""
     return int(kernel.func.value or 0)
 
 
 def lds_limit_bytes(device: torch.device) -> int | None:
-    """Returns the most shared memory of a block on NVIDIA; None where torch does not say."""
+    """Returns the most shared memory of a block in bytes on NVIDIA; None on AMD and where torch does not say."""
     import torch
 
     limit = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", None)
@@ -111,7 +113,8 @@ def lds_limit_bytes(device: torch.device) -> int | None:
 
 
 def compiler_version() -> str:
-    """Returns the versions that compiling depends on: torch, its toolkit, the runtime compiler, the driver."""
+    """Returns as text the versions that compiling depends on: torch, its toolkit, the runtime compiler, NVIDIA's
+    driver."""
     import torch
 
     parts = [f"torch {torch.__version__}"]
@@ -140,7 +143,7 @@ def _driver_version() -> int:
 
 
 def _link_ptx(ptx: bytes) -> bytes:
-    """Lets the driver make a cubin of PTX for the current device, with its line table. Raises RuntimeError.
+    """Returns the cubin that the driver makes of PTX for the current device, with its line table. Raises RuntimeError.
 
     Loading PTX would make the same cubin but not return it; linking here makes the code that runs known.
     """
@@ -163,7 +166,8 @@ def _link_ptx(ptx: bytes) -> bytes:
 
 @contextmanager
 def _include_folder() -> Iterator[None]:
-    """Names a toolkit folder for `_nvrtc_compile`, which raises without one, although our sources include nothing."""
+    """Gives `_nvrtc_compile` a toolkit folder in the block if torch has none: it raises without one, although our
+    sources include nothing."""
     extension: Any = importlib.import_module("torch.utils.cpp_extension")
     before = extension.CUDA_HOME
     if before is None:  # a ROCm build without a ROCm folder asks for it too

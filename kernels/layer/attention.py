@@ -43,7 +43,7 @@ class BoundAttention:
 
 
 def problem_over_cache(attention: Backend, block: Block, device: DeviceInfo) -> Prefill | Decode:
-    """Returns the attention workload of `block` for this backend.
+    """Returns the prefill or decode workload with which this backend computes the attention of `block`.
 
     A decode step covers all rows of the cache, and lengths say how many are visible. A backend that does not support
     different lengths does not read them; it gets views of the visible rows instead.
@@ -60,7 +60,8 @@ def problem_over_cache(attention: Backend, block: Block, device: DeviceInfo) -> 
 def bind_attention(
     attention: Backend, problem: Prefill | Decode, block: Block, q: torch.Tensor, caches: Tensors
 ) -> BoundAttention:
-    """Prepares the backend for contiguous tensors of these shapes and dtypes; their values do not matter.
+    """Prepares `attention` and returns it as stages of a layer. Of the tensors only shapes and dtypes matter, not the
+    values.
 
     q         (B, S, H, D), contiguous
     caches    of keys and of values
@@ -81,27 +82,29 @@ def bind_attention(
 
 
 def _collect_inputs(problem: Prefill | Decode, lengths: Tensors, values: Values) -> Tensors:
-    """Returns the problem's inputs in the order of its family; keys and values are views of the caches."""
+    """Returns q, views of the first seq_kv rows of both caches, and the lengths: the inputs that the problem's family
+    takes, in order."""
     keys, rows = (values[name][:, : problem.seq_kv] for name in ("k_cache", "v_cache"))
     return (values["q"], keys, rows, *lengths)
 
 
 def _make_lengths(block: Block, device: torch.device) -> Tensors:
-    """Returns seq_lens of a decode problem, (B,) int32."""
+    """Returns a tuple of one tensor (B,) int32: the number of keys that each sequence of a decode step sees."""
     import torch
 
     return (torch.full((block.batch,), block.length, dtype=torch.int32, device=device),)
 
 
 def _memory_address(tensor: torch.Tensor) -> int:
-    """Returns the address of the memory that a tensor is a view of."""
+    """Returns the address of a tensor's storage, which all views of the same storage share."""
     return tensor.untyped_storage().data_ptr()
 
 
 def _make_stages(
     call: Callable[..., Any], arguments: Callable[[Values], Tensors], outputs: Callable[[Any], Outputs]
 ) -> tuple[Stage, ...]:
-    """Returns one stage for the call, or all its stages if it is a pipeline."""
+    """Returns one stage for the call, or all its stages if it is a pipeline. `arguments` makes the call's tensors from
+    the layer's values; `outputs` names its result, of which the stages keep 'out' as RESULT."""
     if isinstance(call, Pipeline):
         return inline_stages(call, arguments, outputs)
 

@@ -67,5 +67,5 @@ class KeyValueCache:
 
 
 def _format_value(value: object) -> str:
-    """Returns a shape as a tuple, other values unchanged, as text."""
+    """Returns a value as text for a message, a shape as a tuple, e.g. '(1, 64, 8, 128)'."""
     return str(tuple(value)) if isinstance(value, tuple) else str(value)

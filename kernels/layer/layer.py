@@ -50,11 +50,12 @@ class Layer(Backend[Block]):
     families = ("block",)
 
     def attention_problem(self, block: Block, device: DeviceInfo) -> Prefill | Decode:
-        """Returns the workload that `attention` computes for this block."""
+        """Returns the prefill or decode workload that the attention backend computes inside this block."""
         return problem_over_cache(self.attention, block, device)
 
     def unsupported_reasons(self, workload: Block, device: DeviceInfo) -> list[str]:
-        """Returns the attention backend's reasons, the rope's, and a cache layout that the attention cannot read."""
+        """Returns why the layer cannot run the block: attention of the wrong family, reasons of the attention and of
+        the rope, a cache layout that the attention cannot read. Empty if it can."""
         if reason := self._other_kind(workload):
             return [reason]
         problem = self.attention_problem(workload, device)
@@ -71,7 +72,7 @@ class Layer(Backend[Block]):
         return list(dict.fromkeys(found))
 
     def prepare(self, workload: Block, inputs: Tensors) -> Prepared:
-        """Prepares rope and attention for the shapes; on a GPU runs once, so that nothing is left to compile."""
+        """Copies the inputs and prepares rope and attention for their shapes; on a GPU runs once, to compile all."""
         tensors = own_copies(inputs)
         parts = workload.split_inputs(tensors)
         x, problem = parts.x, self.attention_problem(workload, identify_device(parts.x.device.type))
@@ -100,7 +101,7 @@ class Layer(Backend[Block]):
         return prepared
 
     def _other_kind(self, block: Block) -> str:
-        """Returns why the attention has the wrong family for a block; '' if it has the right one."""
+        """Returns why the attention's family, prefill or decode, does not fit the block; '' if it does."""
         if ("decode" if block.is_decode else "prefill") in self.attention.families:
             return ""
         if block.is_decode:
@@ -123,8 +124,8 @@ class Layer(Backend[Block]):
 
 
 def _merge_declares(attention: Declares, rope: Declares) -> Declares:
-    """Merges what attention and rope declare, without a promise of matrix instructions: torch's projections would meet
-    that promise whatever the attention runs."""
+    """Returns what attention and rope declare to run, without a promise of matrix instructions: torch's projections
+    would meet that promise whatever the attention runs."""
     return Declares(
         kernels=attention.kernels + rope.kernels,
         operators=attention.operators + rope.operators,

@@ -36,7 +36,7 @@ class PinnableLayer(Layer):
     """A layer whose attention or rope chooses a configuration by itself."""
 
     def replay_config(self, config: Mapping[str, str]) -> Self:
-        """Returns a copy in which both use the stored configuration. Raises UsageError as they do."""
+        """Returns a copy whose attention and rope use the stored configuration. Raises UsageError if one cannot."""
         return replace(
             self,
             attention=replay_choice(self.attention, own_settings(config, PREFIX)),
@@ -49,7 +49,7 @@ class PlainLayer(Layer):
     """A layer in plain torch operators, for whole prompts and decode steps, over a cache of any room."""
 
     def attention_problem(self, block: Block, device: DeviceInfo) -> Prefill:
-        """Returns attention from S queries to all keys so far, computed as two products around a softmax."""
+        """Returns a prefill workload from the S new queries to all keys so far, also for a decode step."""
         return Prefill(
             block.batch, block.seq, block.heads, block.head_dim, block.length,
             kv_heads=block.kv_heads, dtype=block.dtype, causal=block.seq > 1,
@@ -72,7 +72,8 @@ def layers_over(backends: Iterable[Backend]) -> tuple[Layer, ...]:
 
 
 def layer_over(attention: Backend) -> Layer:
-    """Returns the layer over one attention backend; a PinnableLayer if a choice can be replayed."""
+    """Returns the layer over one attention backend, with the rope of its kind in ROPES or torch's; a PinnableLayer if
+    the attention or the rope can replay a stored configuration."""
     name = attention.name
     rope = ROPES.get(name.partition(".")[0], EAGER_ROPE)
     kind = PinnableLayer if isinstance(attention, Pinnable) or isinstance(rope, Pinnable) else Layer
@@ -89,7 +90,8 @@ def layer_over(attention: Backend) -> Layer:
 
 
 def own_settings(config: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Returns the entries of a layer's stored configuration that belong to the part with this prefix, without it.
+    """Returns those entries of a layer's stored configuration that begin with `prefix`, its attention's or rope's,
+    without it.
 
     Autotuners' choices (`autotuned.*`) are stored without a prefix, and every part gets all of them.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def stages_of(block: Block, rotate: Rotate, attention: tuple[Stage, ...], *, copies: bool) -> tuple[Stage, ...]:
-    """Returns all stages of a layer in order.
+    """Returns all stages of a layer in order, from the projection of q, k and v to that of the output.
 
     rotate       q (B, S, H, D), k (B, S, Hk, D), cos and sin (S, D / 2) -> both rotated, contiguous
     attention    reads q, k_cache and v_cache, adds RESULT and frees q
@@ -50,31 +50,33 @@ def stages_of(block: Block, rotate: Rotate, attention: tuple[Stage, ...], *, cop
 
 
 def canonical_outputs(block: Block, result: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Outputs:
-    """Names out (B, S, E) 'out', and the new rows of both caches 'k' and 'v'; views."""
+    """Returns the layer's result (out, k_cache, v_cache) as 'out' (B, S, E), and views 'k' and 'v' of the caches' new
+    rows."""
     out, k_cache, v_cache = result
     rows = slice(block.past, block.length)
     return {"out": out, "k": k_cache[:, rows], "v": v_cache[:, rows]}
 
 
 def rope_of(block: Block) -> Rope:
-    """Returns the rope workload of a block's new queries and keys."""
+    """Returns the rope workload that rotates a block's new queries and keys."""
     return Rope(block.batch, block.seq, block.heads, block.head_dim, block.kv_heads, block.dtype)
 
 
 def tables_of(block: Block, cos: torch.Tensor, sin: torch.Tensor) -> Tensors:
-    """Returns the rows of both tables for the new tokens, (S, D / 2)."""
+    """Returns the rows of cos and sin for the new tokens, two views (S, D / 2)."""
     return cos[block.past : block.length], sin[block.past : block.length]
 
 
 def _qkv_projection(values: Values) -> Values:
-    """Multiplies x (B, S, E) by w_qkv: (B, S, (H + 2 Hk) D)."""
+    """Returns 'qkv', the product of x (B, S, E) and w_qkv, plus b_qkv if given: (B, S, (H + 2 Hk) D)."""
     from torch.nn.functional import linear
 
     return {"qkv": linear(values["x"], values["w_qkv"], values.get("b_qkv"))}
 
 
 def _split_qkv(block: Block, qkv: torch.Tensor, *, copies: bool) -> Values:
-    """Returns views q (B, S, H, D), k and v (B, S, Hk, D); q and k are copied contiguous if `copies`."""
+    """Returns 'q' (B, S, H, D), 'k' and 'v' (B, S, Hk, D) as views of qkv; with `copies`, q and k are contiguous
+    copies."""
     heads = qkv.view(block.batch, block.seq, block.heads + 2 * block.kv_heads, block.head_dim)
     first_v = block.heads + block.kv_heads
     q, k, v = heads[:, :, : block.heads], heads[:, :, block.heads : first_v], heads[:, :, first_v:]
@@ -82,7 +84,7 @@ def _split_qkv(block: Block, qkv: torch.Tensor, *, copies: bool) -> Values:
 
 
 def _output_projection(block: Block, values: Values) -> Values:
-    """Multiplies (B * S, H D) by w_out and returns (B, S, E)."""
+    """Returns 'out' (B, S, E), the product of 'flat' (B * S, H D) and w_out."""
     from torch.nn.functional import linear
 
     return {"out": linear(values["flat"], values["w_out"]).view(block.batch, block.seq, block.hidden)}

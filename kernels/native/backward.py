@@ -50,7 +50,7 @@ class EagerBackward(BackwardBackend):
     """
 
     def prepare(self, workload: Backward, inputs: Tensors) -> Prepared:
-        """Transposes to (B, H, S, D) and builds the mask, untimed."""
+        """Copies the inputs to (B, H, S, D) and builds the causal mask, both untimed."""
         return Prepared(
             call=eager_backward(workload, inputs[0].device),
             tensors=_to_heads_first(inputs),
@@ -66,7 +66,8 @@ class SdpaFlashBackward(BackwardBackend):
     """The operator that torch's autograd calls for flash attention on a CPU, called directly."""
 
     def unsupported_reasons(self, workload: Backward, device: DeviceInfo) -> list[str]:
-        """Returns limits tested on torch 2.13. The version for grouped heads is from its pull request."""
+        """Returns reasons against devices other than a CPU, rows that see no key, and grouped K/V heads before torch
+        2.9. Tested on torch 2.13; the version for grouped heads is from its pull request."""
         found = []
         if device.kind != "cpu":
             found.append(
@@ -87,7 +88,8 @@ class SdpaFlashBackward(BackwardBackend):
         return found
 
     def prepare(self, workload: Backward, inputs: Tensors) -> Prepared:
-        """Transposes to (B, H, S, D), builds the mask; torch's is_causal is top-left, so it needs Sq == Skv."""
+        """Copies the inputs to (B, H, S, D) and, for a causal workload with Sq != Skv, builds an added mask, because
+        torch's is_causal is top-left."""
         import torch
 
         mask = None
@@ -113,7 +115,8 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def eager_backward(workload: Backward, device: torch.device) -> Callable[..., Gradients]:
-    """Returns a function of q, dout, out (B, H, Sq, D), k, v (B, Hk, Skv, D), contiguous, and lse (B, H, Sq), unread.
+    """Returns a function (q, k, v, dout, out, lse) -> (dq, dk, dv), contiguous: q, dout, out (B, H, Sq, D), k, v (B,
+    Hk, Skv, D); lse is not read.
 
     Query heads that share a K/V head are stacked as further rows, so no K or V is copied for grouped heads, and one
     product sums their dK and dV.
@@ -170,18 +173,18 @@ def _flash_backward(mask: torch.Tensor | None, *, is_causal: bool) -> Callable[.
 
 
 def _to_heads_first(inputs: Tensors) -> Tensors:
-    """Copies (q, k, v, dout, out) to contiguous (B, H, S, D), and lse unchanged."""
+    """Returns contiguous (B, H, S, D) copies of (q, k, v, dout, out), and an unchanged copy of lse."""
     *tensors, lse = inputs
     return (*heads_first(tuple(tensors)), lse.clone())
 
 
 def _canonical_outputs(result: Gradients) -> Outputs:
-    """Names (dq, dk, dv) in (B, H, S, D); returns (B, S, H, D) views."""
+    """Returns 'dq', 'dk' and 'dv' as (B, S, H, D) views of the (B, H, S, D) result."""
     return {name: heads_last(gradient) for name, gradient in zip(("dq", "dk", "dv"), result, strict=True)}
 
 
 def _torch_release() -> tuple[int, int]:
-    """Returns (major, minor) of the installed torch without importing it; (0, 0) where there is none."""
+    """Returns (major, minor) of the installed torch without importing it; (0, 0) if torch is not installed."""
     try:
         found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:

@@ -40,11 +40,13 @@ class FlashBackward(Backend[Backward | VarlenBackward]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family given at construction; dense and packed are separate, because both are common baselines."""
+        """The one op family that this backend was made for; dense and packed are separate, because both are common
+        baselines."""
         return (self.family,)
 
     def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
-        """Returns what the operator's own checks refuse."""
+        """Returns what the operator refuses: devices other than CUDA, dtypes other than f16 and bf16, and head
+        dimensions above 256 or not divisible by 8."""
         found = []
         if device.kind != "cuda":
             found.append(f"torch's FlashAttention-2 is built for CUDA, this device is {device.kind}")
@@ -82,14 +84,15 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def _longest_lengths(workload: Backward | VarlenBackward) -> tuple[int, int]:
-    """Returns the most queries and the most keys of a sequence."""
+    """Returns (queries of the sequence with most queries, keys of the one with most keys)."""
     if isinstance(workload, VarlenBackward):
         return workload.max_q, workload.max_kv
     return workload.seq_q, workload.seq_kv
 
 
 def _bind_forward(workload: Backward | VarlenBackward) -> Callable[[Tensors], Tensors]:
-    """Returns a function from canonical inputs to the timed tensors; 'out' and 'lse' come from the operator."""
+    """Returns a function from canonical inputs to the timed tensors (q, k, v, dout, out, lse, offsets): it copies the
+    inputs, and runs the forward operator, whose 'out' and 'lse' replace the given ones."""
     import torch
 
     max_q, max_kv = _longest_lengths(workload)
@@ -130,5 +133,5 @@ def _bind_backward(workload: Backward | VarlenBackward, device: torch.device) ->
 
 
 def _canonical_outputs(result: Tensors) -> Outputs:
-    """Names the operator's (dq, dk, dv), which have the canonical layout."""
+    """Returns the operator's (dq, dk, dv), which have the canonical layout, by name."""
     return dict(zip(("dq", "dk", "dv"), result, strict=True))

@@ -29,12 +29,12 @@ OPERATORS = {"copy": "aten::copy_", "read": "aten::sum", "write": "aten::copy_",
 
 @dataclass(frozen=True)
 class NativeBandwidth(Backend[Bandwidth]):
-    """One operator for each kind."""
+    """Copy, read, write and triad, each by one operator of torch."""
 
     families = ("bandwidth",)
 
     def prepare(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
-        """Binds the operator to copies of the inputs."""
+        """Copies the inputs and binds torch's operator for the workload's kind: copy, read, write or triad."""
         operator = OPERATORS[workload.kind]
         return Prepared(
             call=_choose_operator(workload),
@@ -47,7 +47,7 @@ class NativeBandwidth(Backend[Bandwidth]):
 
 
 def _choose_operator(workload: Bandwidth) -> Callable[..., torch.Tensor]:
-    """Returns a function of the workload's inputs."""
+    """Returns a function of the workload's inputs that allocates and returns the result of its kind."""
     import torch
 
     def run_copy(b: torch.Tensor) -> torch.Tensor:

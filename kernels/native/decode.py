@@ -41,7 +41,7 @@ class EagerDecode(Backend[Decode]):
     families = ("decode",)
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Checks the block table and copies the inputs."""
+        """Copies the inputs. Raises UsageError if a paged cache's block table or lengths are out of range."""
         tensors = own_copies(inputs)
         given = workload.split_inputs(tensors)
         if given.table is not None:
@@ -63,7 +63,8 @@ class SdpaDecode(Backend[Decode]):
     families = ("decode",)
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Refuses all extra features; on a GPU the limits are those of torch's flash attention (sdp_utils)."""
+        """Returns reasons against pages, soft caps, windows, 8-bit caches, sinks, lengths that differ, log-sum-exp, and
+        on a GPU against what torch's flash attention does not take (sdp_utils)."""
         extras = {
             "pages": workload.page,
             "soft cap": workload.cap,
@@ -87,7 +88,7 @@ class SdpaDecode(Backend[Decode]):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Transposes to (B, H, S, D), untimed. One token needs no mask, several need a bottom-right causal one."""
+        """Copies q, k, v to (B, H, S, D). One token needs no mask, several need a bottom-right causal one."""
         import torch
 
         return Prepared(
@@ -111,7 +112,8 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def eager_decode(workload: Decode) -> Callable[..., Result]:
-    """Returns a function of the canonical inputs that returns out (B, Q, H, D) and, with lse, (B, H, Q) in fp32.
+    """Returns a function of the canonical inputs that returns (out (B, Q, H, D), lse (B, H, Q) in fp32, or None if not
+    requested).
 
     Query heads that share a K/V head, and tokens, are stacked as rows of one product. Lengths are read on the device.
     """
@@ -143,7 +145,7 @@ def eager_decode(workload: Decode) -> Callable[..., Result]:
 
 
 def _dense_cache(parts: DecodeInputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns keys and values (B, room, Hk, D) in the dtype of q."""
+    """Returns keys and values (B, room, Hk, D) in the dtype of q: pages gathered, 8 bits dequantised."""
     caches = ((parts.k, parts.k_scale), (parts.v, parts.v_scale))
     k, v = (
         paged_cache.load(cache if parts.table is None else paged_cache.gather(cache, parts.table), scale, parts.q.dtype)
@@ -184,7 +186,7 @@ def _sdpa_decode(workload: Decode, device: torch.device) -> Callable[..., torch.
 
 
 def _heads_first(inputs: Tensors) -> Tensors:
-    """Copies q, k and v to contiguous (B, H, S, D); drops the lengths, which are all equal here."""
+    """Returns contiguous copies of q, k and v in (B, H, S, D), without the lengths, which are all equal here."""
     import torch
 
     return tuple(tensor.transpose(1, 2).clone(memory_format=torch.contiguous_format) for tensor in inputs[:3])

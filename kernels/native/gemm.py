@@ -40,13 +40,14 @@ class Matmul(Backend["Gemm"]):
     families = ("gemm",)
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Returns what torch's operators refuse."""
+        """Returns what torch._scaled_mm refuses for fp8, and torch._int_mm for i8; empty for floats."""
         if workload.is_scaled:
             return _fp8_reasons(workload, device)
         return _int8_reasons(workload, device) if workload.dtype == "i8" else []
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
-        """Binds the operator without converting: b of layout 'nt' is passed as a transposed view, as torch expects."""
+        """Copies the inputs and binds the operator. Nothing is converted: b of layout 'nt' is passed as a transposed
+        view, as torch expects."""
         call, operator = _choose_product(workload)
         return Prepared(
             call=call,
@@ -62,7 +63,7 @@ BACKENDS: tuple[Backend, ...] = (Matmul("native.matmul", CPU_FLOPS_MAX),)
 
 
 def _choose_product(workload: Gemm) -> tuple[Product, str]:
-    """Returns a function of the inputs, and the name of the operator that it calls."""
+    """Returns (a function of the workload's inputs, the name of the torch operator that it calls)."""
     import torch
 
     transposed = workload.layout == "nt"

@@ -41,7 +41,8 @@ class EagerMixed(Backend[Mixed]):
     families = ("mixed",)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """Refuses workloads whose score matrices are too large for this simple implementation."""
+        """Returns a reason if one sequence has more than EAGER_SCORE_BYTES_MAX bytes of scores, which are all kept in
+        memory; else an empty list."""
         score_bytes = max(part.q * part.kv for part in workload.parts) * workload.heads * DTYPE_BYTES[workload.dtype]
         if score_bytes <= EAGER_SCORE_BYTES_MAX:
             return []
@@ -51,7 +52,7 @@ class EagerMixed(Backend[Mixed]):
         ]
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Builds the masks, untimed. Raises UsageError for a block table or lengths out of range."""
+        """Copies the inputs and builds the masks, untimed. Raises UsageError for an invalid block table or lengths."""
         tensors = _copy_checked(inputs)
         attend = _bind_eager(workload, tensors[0].device)
         return Prepared(
@@ -71,7 +72,8 @@ class SdpaMixed(Backend[Mixed]):
     families = ("mixed",)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """Refuses windows, soft caps and sinks, for which torch's flash attention has no argument."""
+        """Returns reasons against windows, soft caps and sinks, for which torch's flash attention has no argument, and
+        on a GPU against head dimensions above 256 or not divisible by 8."""
         extras = {"sliding window": workload.window, "soft cap": workload.cap, "attention sinks": workload.sinks}
         found = [f"torch's FLASH_ATTENTION takes no {name}" for name, value in extras.items() if value]
         if device.kind != "cpu" and (workload.head_dim % 8 or workload.head_dim > SDPA_HEAD_DIM_MAX):
@@ -82,7 +84,8 @@ class SdpaMixed(Backend[Mixed]):
         return found
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Builds the masks, untimed; torch's is_causal is top-left, so it is right only for prompts without a past.
+        """Copies the inputs and builds the masks, untimed; torch's is_causal is top-left, so right only for prompts
+        without a past.
 
         Raises UsageError for a block table or lengths out of range.
         """
@@ -110,7 +113,8 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def _make_step(workload: Mixed, attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Returns a function of the canonical inputs that returns out (T, H, D). `attend` takes (part, q, k, v, sinks)."""
+    """Returns a function of the canonical inputs that returns out (T, H, D). For each part (sequences of one size) it
+    gathers keys and values, and calls `attend` with (the part's number, q, k, v, sinks or None)."""
     import torch
 
     def run_step(
@@ -139,7 +143,8 @@ def _make_step(workload: Mixed, attend: Callable[..., torch.Tensor]) -> Callable
 
 
 def _bind_eager(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
-    """Returns the attention of one part: q (count, q, H, D), k and v (count, kv, Hk, D) -> (count, q, H, D)."""
+    """Returns a function (part's number, q (count, q, H, D), k and v (count, kv, Hk, D), sinks) -> out (count, q, H,
+    D)."""
     import torch
 
     hidden = [hidden_keys(p.kv - p.q, p.q, p.kv, workload.window, device) for p in workload.parts]
@@ -167,7 +172,7 @@ def _bind_eager(workload: Mixed, device: torch.device) -> Callable[..., torch.Te
 
 
 def _bind_sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
-    """Does the same as `_bind_eager`, by flash attention."""
+    """Returns a function like that of `_bind_eager`, by torch's flash attention; it ignores sinks."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -190,7 +195,7 @@ def _bind_sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Ten
 
 
 def _make_mask(part: BatchPart, device: torch.device) -> Any:
-    """Returns the mask; None for one token, which sees all keys, and for equal lengths, where is_causal is right."""
+    """Returns the attn_mask of a part; None for one token, which sees all keys, and for equal lengths (is_causal)."""
     if part.q in (1, part.kv):
         return None
     if device.type != "cpu":
@@ -201,7 +206,7 @@ def _make_mask(part: BatchPart, device: torch.device) -> Any:
 
 
 def _copy_checked(inputs: Tensors) -> Tensors:
-    """Checks that the block table is in range, then copies the inputs."""
+    """Returns copies of the inputs. Raises UsageError if the block table or the lengths are out of range."""
     require_block_table(inputs[3], inputs[5], inputs[1].shape[0], inputs[1].shape[1])
     return tuple(tensor.clone() for tensor in inputs)
 

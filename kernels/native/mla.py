@@ -39,7 +39,8 @@ class MlaNaive(Backend[Mla]):
     families = ("mla",)
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """Refuses log-sum-exp and long caches: every call would project the whole cache up for every head."""
+        """Returns reasons against log-sum-exp, and against long caches, because every call would project the whole
+        cache up for every head."""
         found = ["scaled_dot_product_attention returns no log-sum-exp"] if workload.lse else []
         if (needed := projected_bytes(workload)) > PROJECTED_BYTES_MAX:
             found.append(
@@ -49,7 +50,7 @@ class MlaNaive(Backend[Mla]):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Builds the mask if one is needed: torch's is_causal is top-left, so it is right only for S == T."""
+        """Copies the inputs and builds a mask if needed: torch's is_causal is top-left, so right only for S == T."""
         import torch
 
         return Prepared(
@@ -69,7 +70,7 @@ class MlaAbsorb(Backend[Mla]):
     families = ("mla",)
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Builds the mask, untimed."""
+        """Copies the inputs and builds the causal mask, untimed."""
         return Prepared(
             call=absorbed_attention(workload, inputs[0].device),
             tensors=own_copies(inputs),
@@ -84,7 +85,7 @@ BACKENDS = (MlaNaive("native.mla_naive", CPU_FLOPS_MAX), MlaAbsorb("native.mla_a
 
 
 def naive_attention(workload: Mla, device: torch.device) -> Callable[..., torch.Tensor]:
-    """Returns a function of the five canonical inputs that returns out (B, H, S, Dv)."""
+    """Returns a function of the canonical q_nope, q_pe, kv_latent, k_pe and wkv_b that returns out (B, H, S, Dv)."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -105,7 +106,7 @@ def naive_attention(workload: Mla, device: torch.device) -> Callable[..., torch.
 
 
 def absorbed_attention(workload: Mla, device: torch.device) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
-    """Returns a function of the canonical inputs that returns out (B, S, H, Dv) and, if set, fp32 lse (B, H, S)."""
+    """Returns a function of the canonical inputs that returns (out (B, S, H, Dv), fp32 lse (B, H, S) or None)."""
     import torch
 
     scale = 1.0 / math.sqrt(workload.nope_dim + workload.rope_dim)
@@ -128,7 +129,7 @@ def absorbed_attention(workload: Mla, device: torch.device) -> Callable[..., tup
 
 
 def projected_bytes(workload: Mla) -> int:
-    """Returns the bytes of the keys (D + R) and values (Dv) of all heads."""
+    """Returns the bytes of the keys (D + R) and values (Dv) of all heads and all cached tokens."""
     key_and_value = workload.nope_dim + workload.rope_dim + workload.value_dim
     return workload.batch * workload.seq_kv * workload.heads * key_and_value * DTYPE_BYTES[workload.dtype]
 

@@ -57,12 +57,13 @@ class CompiledPrefill(Backend["Prefill"]):
     families = ("prefill",)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Refuses CPUs, and workloads that `native.eager` does not compute in their own dtype."""
+        """Returns reasons against CPUs, and against dtypes other than f16, bf16, f32 and tf32."""
         found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Compiles for exactly these shapes, and runs once so that nothing is left to compile.
+        """Copies the inputs to (B, H, S, D), compiles for exactly these shapes, and runs once so that nothing is left
+        to compile.
 
         Inductor replaces softmax(q k^T * number) v by scaled_dot_product_attention, which is another backend
         (torch/_inductor/fx_passes/fuse_attention.py), also with a term added before the softmax. It does not if the
@@ -91,17 +92,19 @@ class Flex(Backend["Prefill"]):
     kernel_options: tuple[tuple[str, int], ...] = ()
 
     def replay_config(self, config: Mapping[str, str]) -> Flex:
-        """Returns a copy with the stored block sizes, warps and stages. Raises UsageError where they are missing."""
+        """Returns a copy that passes the stored block sizes, warps and stages to FlexAttention. Raises UsageError if
+        missing."""
         return replace(self, kernel_options=template_options(config))
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Refuses CPUs and log-sum-exp, beside FlexAttention's limits."""
+        """Returns reasons against CPUs, log-sum-exp, and dtypes other than f16, bf16, f32 and tf32."""
         found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
         no_lse = f"{self.name} gives no log-sum-exp: FlexAttention's argument for it differs between releases"
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS, no_lse=no_lse))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Builds the block mask for the bottom-right diagonal, compiles, and runs once.
+        """Builds the block mask of a causal, bottom-right workload, copies the inputs to (B, H, S, D), compiles, and
+        runs once.
 
         Slopes and biases are arguments of the compiled function; its score modification reads them.
         """
@@ -170,7 +173,7 @@ def compile_for_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_settings() -> str:
-    """Returns how it is compiled: our arguments, and every setting in DECISIVE that is not torch's default."""
+    """Returns as text how functions are compiled: our arguments, and the DECISIVE settings that differ from torch's."""
     import torch._inductor.config
 
     settings: Any = torch._inductor.config
@@ -183,7 +186,8 @@ def compile_settings() -> str:
 
 
 def template_options(config: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """Returns FlexAttention's `kernel_options` from a stored configuration. Raises UsageError where it has none."""
+    """Returns (name, value) pairs for FlexAttention's `kernel_options` from a stored configuration. Raises UsageError
+    where it has none."""
     for name, text in config.items():
         parts = dict(part.split(": ", 1) for part in text.split(", ") if ": " in part)
         found = tuple((option, int(parts[option])) for option in TEMPLATE_OPTIONS if parts.get(option, "").isdecimal())
@@ -209,7 +213,8 @@ def _prepare_compiled(call: Callable[..., Any], tensors: Tensors, config: dict[s
 
 
 def views_compiled_for(call: Callable[..., Any], known: set[Any], inputs: Tensors) -> Tensors:
-    """Returns canonical inputs, heads first, as views. Compiles `call` again for strides that are not in `known`.
+    """Returns the canonical inputs as (B, H, S, D) views. For strides not in `known` it first compiles `call` and adds
+    them.
 
     As in `CompiledPrefill.prepare`, no graph is taken from AOTAutograd's cache.
     """

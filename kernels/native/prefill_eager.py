@@ -44,7 +44,7 @@ class Eager(Backend["Prefill"]):
     upcast: bool = False
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Transposes to (B, H, S, D), upcasts if set, builds the mask; after upcasting, out gets its dtype untimed.
+        """Copies the inputs to (B, H, S, D), in fp32 if `upcast`, and builds the mask; out gets back its dtype untimed.
 
         Raises AttnperfError if torch may compute fp32 products in TF32, because that is not the report's reference.
         """
@@ -77,12 +77,13 @@ class Eager(Backend["Prefill"]):
 
 
 def heads_first_views(inputs: Tensors) -> Tensors:
-    """Returns (B, S, H, D) inputs as (B, H, S, D) views; slopes and a bias unchanged."""
+    """Returns inputs (B, S, H, D) as (B, H, S, D) views; scales, slopes and a bias unchanged."""
     return tuple(tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in inputs)
 
 
 def upcast_inputs(workload: Prefill, inputs: Tensors) -> Tensors:
-    """Returns q, k and v in fp32, contiguous (B, H, S, D), times their scales if any; slopes or bias in fp32."""
+    """Returns copies of q, k and v in fp32, contiguous (B, H, S, D), times their scales if any; then slopes or bias in
+    fp32."""
     import torch
 
     split = workload.split_inputs(inputs)
@@ -138,7 +139,8 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
 
 
 def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
-    """Does the same as `eager_attention` for 8-bit inputs, with q, k and v heads first; out is bf16."""
+    """Returns a function of 8-bit q, k and v in (B, H, S, D), their scales, and slopes or a bias. It computes as
+    `eager_attention` in fp32, and returns bf16 out (B, H, Sq, Dv) [, fp32 lse (B, H, Sq)]."""
     import torch
 
     attention = eager_attention(workload, device)
@@ -179,7 +181,7 @@ def visible_keys(workload: Prefill, device: torch.device) -> torch.Tensor:
 
 
 def canonical_outputs(result: Any) -> Outputs:
-    """Names out (B, H, Sq, D) [, lse (B, H, Sq)]; out becomes a (B, Sq, H, D) view."""
+    """Returns 'out' as a (B, Sq, H, D) view of the result, and 'lse' (B, H, Sq) if the result is a pair."""
     if isinstance(result, tuple):
         return {"out": heads_last(result[0]), "lse": result[1]}
     return {"out": heads_last(result)}

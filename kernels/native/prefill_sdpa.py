@@ -48,7 +48,8 @@ class PinnedSdpa(Backend["Prefill"]):
     head_dim_max: int | None = None
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns limits from torch's dispatch rules (sdp_utils), tested on torch 2.11 (CUDA) and 2.13 (CPU)."""
+        """Returns why the pinned backend cannot run the workload, by torch's dispatch rules (sdp_utils), tested on
+        torch 2.11 (CUDA) and 2.13 (CPU)."""
         found = refusal_reasons(workload, self._make_limits(device))
         if device.kind not in self.kinds:
             found.append(f"torch's {self.backend} attention exists on {join_names(self.kinds)}, not on {device.kind}")
@@ -69,7 +70,7 @@ class PinnedSdpa(Backend["Prefill"]):
         return found
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Transposes to (B, H, S, D), builds the mask; torch's is_causal is top-left, so it needs Sq == Skv.
+        """Copies to (B, H, S, D) and builds the mask; torch's is_causal is top-left, so it needs Sq == Skv.
 
         ALiBi or a bias, -inf where a row does not see a key, is built before timing and passed to the timed call.
         """
@@ -98,7 +99,8 @@ class PinnedSdpa(Backend["Prefill"]):
         )
 
     def _make_limits(self, device: DeviceInfo) -> AttentionLimits:
-        """Returns the limits. Windows, keyless rows, ALiBi and biases need a free mask, which flash has only on CPUs.
+        """Returns what the backend accepts. Windows, keyless rows, ALiBi and biases need a mask, which flash has on
+        CPUs only.
 
         Flash takes one head dimension for q, k and v (check_head_dim_size_flash and _cpp in torch's sdp_utils).
 
@@ -118,7 +120,8 @@ class PinnedSdpa(Backend["Prefill"]):
         )
 
     def _bottom_right(self, workload: Prefill, device: torch.device) -> tuple[Any, str]:
-        """Returns the attn_mask to pass, and its name: on GPUs, flash and efficient have their own form of it."""
+        """Returns (attn_mask, its name to record): None with 'none' or 'is_causal' if torch needs no mask, else a bool
+        mask or, for flash and efficient on GPUs, their 'causal_lower_right'."""
         if not workload.causal:
             return None, "none"
         if workload.seq_q == workload.seq_kv and not workload.window:
@@ -143,7 +146,8 @@ def _pin_backend(backend: Any, *, mask: Any, is_causal: bool, enable_gqa: bool) 
 
 
 def _with_added_mask(workload: Prefill, inputs: Tensors) -> Tensors:
-    """Returns q, k and v heads first, and the mask (1, H, Sq, Skv) to add to the scores, in q's dtype for SDPA."""
+    """Returns copies of q, k and v as (B, H, S, D), and the mask (1, H, Sq, Skv) to add to the scores, in q's dtype for
+    SDPA."""
     split = workload.split_inputs(inputs)
     q, k, v = heads_first(split.qkv)
     added = split.bias

@@ -25,7 +25,7 @@ class EagerRope(Backend[Rope]):
     families = ("rope",)
 
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
-        """Binds the operators to copies of the inputs."""
+        """Copies the inputs; the timed call returns rotated (q, k) in their dtype."""
 
         def call_operators(
             q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor

@@ -39,7 +39,7 @@ class NativeSoftmax(Backend[Softmax]):
     families = ("softmax",)
 
     def prepare(self, workload: Softmax, inputs: Tensors) -> Prepared:
-        """Binds the operator to copies of the inputs."""
+        """Copies the inputs; the timed call is torch.softmax."""
         import torch
 
         def call_operators(x: torch.Tensor) -> Summed:
@@ -50,19 +50,19 @@ class NativeSoftmax(Backend[Softmax]):
 
 @dataclass(frozen=True)
 class NativeRmsNorm(Backend[RmsNorm]):
-    """F.rms_norm; a separate operator adds a residual before it."""
+    """torch's F.rms_norm; a separate operator adds a residual before it."""
 
     families = ("rmsnorm",)
 
     def unsupported_reasons(self, workload: RmsNorm, device: DeviceInfo) -> list[str]:
-        """Refuses a torch without F.rms_norm."""
+        """Returns a reason if the installed torch is older than 2.4, the first with F.rms_norm; else an empty list."""
         found = _torch_release()
         if found >= RMS_NORM_SINCE:
             return []
         return [f"torch has F.rms_norm from {_format_release(RMS_NORM_SINCE)} on, not in {_format_release(found)}"]
 
     def prepare(self, workload: RmsNorm, inputs: Tensors) -> Prepared:
-        """Binds the operators to copies of the inputs."""
+        """Copies the inputs; the timed call adds the residual, if any, and calls F.rms_norm."""
         from torch.nn.functional import rms_norm
 
         def call_operators(x: torch.Tensor, *others: torch.Tensor) -> Summed:
@@ -76,12 +76,12 @@ class NativeRmsNorm(Backend[RmsNorm]):
 
 @dataclass(frozen=True)
 class NativeLayerNorm(Backend[LayerNorm]):
-    """F.layer_norm; a separate operator adds a residual before it."""
+    """torch's F.layer_norm; a separate operator adds a residual before it."""
 
     families = ("layernorm",)
 
     def prepare(self, workload: LayerNorm, inputs: Tensors) -> Prepared:
-        """Binds the operators to copies of the inputs."""
+        """Copies the inputs; the timed call adds the residual, if any, and calls F.layer_norm."""
         from torch.nn.functional import layer_norm
 
         def call_operators(x: torch.Tensor, *others: torch.Tensor) -> Summed:
@@ -121,7 +121,7 @@ def _canonical_outputs(result: Summed) -> Outputs:
 
 
 def _torch_release() -> tuple[int, int]:
-    """Returns (major, minor) of the installed torch without importing it; (0, 0) where there is none."""
+    """Returns (major, minor) of the installed torch without importing it; (0, 0) if torch is not installed."""
     try:
         found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:

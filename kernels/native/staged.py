@@ -43,7 +43,7 @@ class NativeStaged(StagedBackend):
     heads_first = True
 
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """Returns the operators of a stage, and the configuration where torch had a choice."""
+        """Returns a stage as torch operators, with the settings to record, such as the scores' dtype."""
         if stage == "qk_scores":
             how = f"matmul and scale in {problem.dtype}, then float" if problem.dtype in HALVES else "matmul, scale"
             config = {"scores": how, **_product_config(problem)}
@@ -63,7 +63,7 @@ def _declare_operators(*operators: str) -> Declares:
 
 
 def _product_config(problem: StageProblem) -> dict[str, str]:
-    """Returns how fp32 is multiplied, which is a setting of torch."""
+    """Returns torch's setting of how fp32 is multiplied, as an entry to record; empty for f16 and bf16."""
     import torch
 
     return {} if problem.dtype in HALVES else {"float32_matmul": torch.get_float32_matmul_precision()}

@@ -44,7 +44,7 @@ class EagerVarlen(VarlenBackend):
     """`native.eager`'s function on one sequence after the other. The timed call slices and transposes each of them."""
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Builds the masks, one for all sequences of the same lengths, untimed.
+        """Copies the inputs and builds the masks, one for all sequences of the same lengths, untimed.
 
         The lengths come from the workload, because reading the offsets would wait for the device.
         """
@@ -64,7 +64,8 @@ class FlashVarlen(VarlenBackend):
     """The operator that torch's own varlen_attn and jagged SDPA call on an NVIDIA GPU, called directly."""
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Returns limits read from torch's sources (flash_api.cpp, torch/nn/attention/varlen.py)."""
+        """Returns what the operator does not take, read from torch's sources (flash_api.cpp,
+        torch/nn/attention/varlen.py)."""
         found = []
         if device.kind != "cuda":
             found.append(
@@ -80,7 +81,7 @@ class FlashVarlen(VarlenBackend):
         return found + refusal_reasons(shortest, limits)
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Binds the longest lengths, which the operator takes as numbers on the host."""
+        """Copies the inputs and binds the longest lengths, which the operator takes as numbers on the host."""
         import torch
 
         return Prepared(
@@ -103,7 +104,7 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def eager_varlen(workload: Varlen, device: torch.device) -> Callable[..., Any]:
-    """Returns a function of the inputs of `workload` that returns out (Tq, H, D) [, lse (H, Tq)]."""
+    """Returns a function of the canonical inputs of `workload` that returns out (Tq, H, D) [, lse (H, Tq)]."""
     import torch
 
     functions = {one: eager_attention(one, device) for one in set(workload.sequences)}

@@ -28,13 +28,13 @@ class EagerVarlenBackward(Backend[VarlenBackward]):
     families = ("varlen_backward",)
 
     def unsupported_reasons(self, workload: VarlenBackward, device: DeviceInfo) -> list[str]:
-        """Refuses a sequence of one key, because the dense family does not allow it."""
+        """Returns a reason against a sequence of one key, because the dense family does not allow it; else empty."""
         if 1 in workload.seqs_kv:
             return ["takes sequences of at least 2 keys, this workload has one of 1"]
         return []
 
     def prepare(self, workload: VarlenBackward, inputs: Tensors) -> Prepared:
-        """Builds the masks, untimed."""
+        """Copies the inputs and builds the causal masks, untimed."""
         device = inputs[0].device
         sequences = [
             (rows, keys, eager_backward(one, device))

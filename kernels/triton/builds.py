@@ -37,7 +37,7 @@ class TritonKernel(Kernel):
     space: Space
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns the builds under each rule of `arch`, or of 'default'; of equal ids the first, as `Space.choose`."""
+        """Returns the builds under each rule of `arch`, or of 'default' if it has none; of equal ids only the first."""
         found: dict[str, KernelBuild] = {}
         for rule in self.space.load_rules(arch):
             for one in self.builds_under(arch, rule):
@@ -63,7 +63,7 @@ def make_build(
     divisible_by_16: Sequence[str] = (),
     matrix: bool = False,
 ) -> KernelBuild:
-    """Makes one build of `kernels.triton.<module>.<function>` under a rule of `space`.
+    """Returns one build of `kernels.triton.<module>.<function>` for `arch` under a rule of `space`.
 
     kernel       registered name, e.g. 'triton.gemm'
     config       id of the configuration, see `KernelBuild`

@@ -25,7 +25,7 @@ INTERPRETER_ROWS_FLOPS_MAX = 5e6
 
 
 def missing_triton(device: DeviceInfo) -> list[str]:
-    """Returns why no Triton kernel can run here: missing Triton or, without a GPU, its interpreter."""
+    """Returns why no Triton kernel can run here: missing Triton or, without a GPU, its interpreter. Else empty."""
     found = []
     if importlib.util.find_spec("triton") is None:
         found.append("triton is not installed")
@@ -35,7 +35,7 @@ def missing_triton(device: DeviceInfo) -> list[str]:
 
 
 def compile_ahead(call: Callable[..., Any], tensors: Tensors, space: Space, choice: ConfigChoice) -> None:
-    """Runs once on a GPU, so that nothing is compiled while timing; does nothing without one.
+    """Calls `call` once if the tensors are on a GPU, so that nothing is compiled while timing; does nothing on a CPU.
 
     Raises KernelConfigError before the launch for a configuration that needs more shared memory, or other resources,
     than the device has.
@@ -56,7 +56,7 @@ def compile_ahead(call: Callable[..., Any], tensors: Tensors, space: Space, choi
 
 
 def arch_of(device: torch.device) -> str:
-    """Returns the name of the configuration files: e.g. 'sm_90', 'gfx942', or 'interpreter' without a GPU."""
+    """Returns the device's name in configuration files: e.g. 'sm_90' or 'gfx942', or 'interpreter' for a CPU."""
     import torch
 
     if device.type == "cpu":

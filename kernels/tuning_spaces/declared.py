@@ -35,12 +35,13 @@ class Declared:
 
 
 def get_number(values: Mapping[str, Value], name: str) -> int:
-    """Returns a value that is a number."""
+    """Returns the value of `name`, a number, as an int."""
     return int(values[name])
 
 
 def tile_constraint(target: Target, elements: Callable[[Mapping[str, Value]], int], what: str) -> Constraint:
-    """Returns the constraint that `elements` fp32 accumulators, spread over all lanes, fit a lane's registers."""
+    """Returns the constraint that the fp32 accumulators of a program, spread over all lanes, fit the registers of each
+    lane. `elements` gives their number for a candidate's values, `what` names them in messages."""
 
     def can_hold(values: Mapping[str, Value]) -> bool:
         return elements(values) <= target.registers * target.lanes * get_number(values, "num_warps")
@@ -49,7 +50,8 @@ def tile_constraint(target: Target, elements: Callable[[Mapping[str, Value]], in
 
 
 def shared_constraints(target: Target, stage_bytes: Callable[[Mapping[str, Value]], int]) -> tuple[Constraint, ...]:
-    """Returns the shared memory constraint: each stage but one loads `stage_bytes` ahead, a lower bound of the need."""
+    """Returns the constraint that loads ahead fit shared memory, or () if its size is not known: each stage but one
+    loads `stage_bytes` ahead. This is a lower bound of the memory that a kernel needs."""
     limit = target.shared_bytes
     if limit is None:
         return ()
@@ -61,7 +63,8 @@ def shared_constraints(target: Target, stage_bytes: Callable[[Mapping[str, Value
 
 
 def with_rule(build: KernelBuild, rule: ConfigRule) -> KernelBuild:
-    """Returns the build with the options, and the constants that the kernel takes, of another rule."""
+    """Returns the build with the compiler options of `rule`, and with those of its constants that the kernel takes.
+    Raises TypeError for a build that is no Triton kernel."""
     if not isinstance(build.source, TritonSource):
         raise TypeError(f"{build.id} is no Triton kernel")
     taken = {name: value for name, value in rule.constants.items() if name in build.source.constants}

@@ -18,7 +18,8 @@ DECODE = frozenset({"decode"})
 
 
 def split_values(workloads: Sequence[Decode], target: Target) -> Values:
-    """Returns the values for the kernel over the keys. PROGRAMS counts all multiprocessors together, so it is large."""
+    """Returns constant or option -> values to try for the kernel that reads the keys. PROGRAMS counts all
+    multiprocessors together, so it is large."""
     return {
         "BLOCK_N": (32, 64, 128) if target.is_amd else (32, 64, 128, 256),
         "PROGRAMS": (608, 1216, 2432) if target.is_amd else (528, 1056, 2112),
@@ -30,23 +31,24 @@ def split_values(workloads: Sequence[Decode], target: Target) -> Values:
 
 
 def list_constraints(workloads: Sequence[Decode], target: Target) -> tuple[Constraint, ...]:
-    """Returns the shared memory constraint for keys and values of the widest cache."""
+    """Returns the constraint that tiles of BLOCK_N keys or values that are loaded ahead, of the widest cache, fit
+    shared memory."""
     row_bytes = max(each.head_dim * _cache_bytes(each) for each in workloads)
     return shared_constraints(target, lambda values: get_number(values, "BLOCK_N") * row_bytes)
 
 
 def split_builds(workload: Decode, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """Returns the build of the kernel over the keys."""
+    """Returns a list of one: what is compiled of the kernel that reads the keys, under the rule."""
     return [with_rule(DecodeKernel().build_of(arch, workload), rule)]
 
 
 def reduce_problem(workload: Decode) -> Problem:
-    """Returns the properties by which a rule of the reduction is chosen."""
+    """Returns the properties by which a rule of the kernel that joins the splits is chosen: only the head dimension."""
     return {"head_dim": workload.head_dim}
 
 
 def reduction_values(workloads: Sequence[Decode], target: Target) -> Values:
-    """Returns the values for the kernel that joins the splits."""
+    """Returns constant or option -> values to try for the kernel that joins the results of the splits."""
     return {
         "BLOCK_SPLITS": (8, 16, 32, 64),
         "num_warps": target.possible_warps(1, 2, 4, 8),
@@ -56,7 +58,7 @@ def reduction_values(workloads: Sequence[Decode], target: Target) -> Values:
 
 
 def reduce_builds(workload: Decode, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """Returns the build of the kernel that joins the splits."""
+    """Returns a list of one: what is compiled of the kernel that joins the splits, under the rule."""
     return [with_rule(DecodeReduceKernel().build_of(arch, workload.head_dim), rule)]
 
 

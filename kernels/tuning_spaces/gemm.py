@@ -20,7 +20,8 @@ FEW_ROWS = 16
 
 
 def tile_values(workloads: Sequence[Gemm], target: Target) -> Values:
-    """Returns values by rows of a and element bytes. Few rows are bound by memory and need long tiles along K."""
+    """Returns constant or option -> values to try, by rows of a and element bytes. Few rows (up to 16) are bound by
+    memory and need long tiles along K."""
     size = max(DTYPE_BYTES[each.dtype] for each in workloads)
     few = all(each.size_m <= FEW_ROWS for each in workloads)
     along_k = {1: (64, 128, 256), 2: (32, 64, 128), 4: (16, 32, 64)}[size]
@@ -38,7 +39,8 @@ def tile_values(workloads: Sequence[Gemm], target: Target) -> Values:
 
 
 def list_constraints(workloads: Sequence[Gemm], target: Target) -> tuple[Constraint, ...]:
-    """Returns the constraints for the widest elements."""
+    """Returns the constraints that the accumulators of a tile fit the registers, and its operands, of the widest
+    elements, fit shared memory."""
     size = max(DTYPE_BYTES[each.dtype] for each in workloads)
     return (
         tile_constraint(
@@ -54,7 +56,7 @@ def list_constraints(workloads: Sequence[Gemm], target: Target) -> tuple[Constra
 
 
 def make_builds(workload: Gemm, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """Returns the build of `triton.gemm`'s one kernel."""
+    """Returns a list of one: what is compiled for `triton.gemm` on the workload under the rule."""
     kernel = next(each for each in KERNELS if each.name == "triton.gemm")
     return [kernel.build_under(arch, workload, rule)]
 

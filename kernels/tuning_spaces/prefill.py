@@ -44,7 +44,7 @@ EVEN = 16
 
 
 def tile_values(workloads: Sequence[Prefill | Varlen], target: Target) -> Values:
-    """Returns the constants and options of both kernels to try, by head dimension and element bytes."""
+    """Returns constant or option -> values to try for a flash attention kernel, by head dimension and element bytes."""
     head_dim = max(each.head_dim for each in workloads)
     wide = max(DTYPE_BYTES[each.dtype] for each in workloads) == 4
     large = (32, 64, 128) if head_dim > 128 else (64, 128, 256) if head_dim <= 64 else (64, 128)
@@ -60,12 +60,13 @@ def tile_values(workloads: Sequence[Prefill | Varlen], target: Target) -> Values
 
 
 def persistent_tile_values(workloads: Sequence[Prefill], target: Target) -> Values:
-    """Returns the values of `tile_values`, and programs per multiprocessor."""
+    """Returns what `tile_values` does, with the numbers of programs per multiprocessor to try."""
     return {**tile_values(workloads, target), "PROGRAMS_PER_SM": (1, 2)}
 
 
 def list_constraints(workloads: Sequence[Prefill | Varlen], target: Target) -> tuple[Constraint, ...]:
-    """Returns the constraints for the largest head dimension and widest elements. K and V are loaded ahead together."""
+    """Returns the constraints on scores per warp, registers and shared memory, for the largest head dimension and
+    widest elements. K and V are loaded ahead together."""
     head_dim_v = max(_head_dim_v(each) for each in workloads)
     key_bytes = max((each.head_dim + _head_dim_v(each)) * DTYPE_BYTES[each.dtype] for each in workloads)
 
@@ -86,7 +87,8 @@ def _head_dim_v(workload: Prefill | Varlen) -> int:
 
 
 def variant_of(workload: Prefill, rule: ConfigRule) -> PrefillVariant:
-    """Returns the launch variant of a workload."""
+    """Returns the variant of the kernel that runs a workload: pointer types, head dimensions, window, slopes or bias,
+    causal mask, and whether the rule's BLOCK_N divides the number of keys."""
     kv = POINTERS[workload.dtype]
     feature = "window" if workload.window else "alibi" if workload.alibi else "bias" if workload.bias else ""
     return PrefillVariant(
@@ -114,17 +116,18 @@ def _make_builds(kernel: str, space: Space, workload: Prefill, arch: str, rule: 
 
 
 def forward_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """Returns the build of the one kernel of `triton.flash`."""
+    """Returns a list of one: what is compiled for `triton.flash` on the workload under the rule."""
     return _make_builds("triton.prefill_forward", SPACE, workload, arch, rule)
 
 
 def persistent_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """Returns the build of the one kernel of `triton.flash_persistent`."""
+    """Returns a list of one: what is compiled for `triton.flash_persistent` on the workload under the rule."""
     return _make_builds("triton.prefill_persistent", PERSISTENT, workload, arch, rule)
 
 
 def varlen_builds(workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """Returns the build of `triton.flash_varlen`'s one kernel; none for f32 and ALiBi, which need a GPU to compile."""
+    """Returns a list of one: what is compiled for `triton.flash_varlen` on the workload with the rule's values. Empty
+    for f32 and ALiBi, which need a GPU to compile."""
     if workload.dtype not in VARLEN_TYPES or workload.alibi:
         return []
     build = VarlenForwardKernel().build_of(
@@ -136,7 +139,7 @@ def varlen_builds(workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelB
 
 
 def _without_lse(source: TritonSource) -> TritonSource:
-    """Returns the same launch without a log-sum-exp."""
+    """Returns a copy of the source's launch that stores no log-sum-exp."""
     signature = {name: kind for name, kind in source.signature.items() if name != "lse_ptr"}
     constants = {**source.constants, "lse_ptr": None, "WITH_LSE": False}
     divisible = [name for name in source.divisible_by_16 if name != "lse_ptr"]

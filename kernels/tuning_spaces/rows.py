@@ -23,7 +23,7 @@ PER_LANE = (4, 128)
 
 
 def tile_values(workloads: Sequence[RowProblem], target: Target) -> Values:
-    """Returns the values to try: tiles of whole rows if a program can hold them, down to a quarter of a row."""
+    """Returns constant or option -> values to try: tiles of a whole row if it fits, a half and a quarter."""
     whole = min(LARGEST, max(SHORTEST, pad_size(max(each.columns for each in workloads))))
     return {
         "BLOCK_R": (1, 2, 4),
@@ -37,7 +37,7 @@ def tile_values(workloads: Sequence[RowProblem], target: Target) -> Values:
 
 
 def list_constraints(workloads: Sequence[RowProblem], target: Target) -> tuple[Constraint, ...]:
-    """Returns the constraints between tile, threads and loop stages."""
+    """Returns the constraints: 4 to 128 elements per lane (PER_LANE), and loop stages only if the kernel loops."""
     longest = max(each.columns for each in workloads)
 
     def per_lane(values: Mapping[str, Value]) -> int:

@@ -42,7 +42,7 @@ class Target:
 
     @property
     def is_amd(self) -> bool:
-        """Whether waves_per_eu and matrix_instr_nonkdim are options of its compiler."""
+        """Whether it is an AMD GPU, whose compiler has the options waves_per_eu and matrix_instr_nonkdim."""
         return self.arch.startswith("gfx")
 
     @property
@@ -52,12 +52,12 @@ class Target:
 
     @property
     def registers(self) -> int:
-        """Most registers that a lane can address; on CDNA2 and later VGPRs and AGPRs together."""
+        """Most 32-bit registers that a lane can address: 512 on CDNA, VGPRs and AGPRs together, else 256."""
         return 512 if self.arch in CDNA else 256
 
     @property
     def shared_bytes(self) -> int | None:
-        """Most shared memory of a program in bytes; None where it is not known here."""
+        """Most shared memory (LDS) of a program in bytes; None for an architecture that is not listed here."""
         return SHARED_BYTES.get(self.arch, LDS_BYTES if self.is_amd and self.arch != "gfx1250" else None)
 
     @property
@@ -66,12 +66,13 @@ class Target:
         return 1024 // self.lanes
 
     def possible_warps(self, *counts: int) -> tuple[int, ...]:
-        """Returns those of `counts` that a program can have as its number of warps."""
+        """Returns those of `counts` that are at most `warps_max`."""
         return tuple(count for count in counts if count <= self.warps_max)
 
     def option_values(self, *, matrix: bool, waves: tuple[int, ...] = (1, 2)) -> dict[str, tuple[int, ...]]:
-        """Returns the further options to try; empty on NVIDIA. `matrix_instr_nonkdim` 0 leaves the choice to the
-        compiler, and only CDNA has several shapes."""
+        """Returns AMD's further compiler options -> values to try; empty on NVIDIA. `waves` are those of waves_per_eu.
+        `matrix` adds `matrix_instr_nonkdim` on CDNA, which alone has several shapes; 0 leaves the choice to the
+        compiler."""
         if not self.is_amd:
             return {}
         shapes: dict[str, tuple[int, ...]] = {"matrix_instr_nonkdim": (0, 16)} if matrix and self.arch in CDNA else {}

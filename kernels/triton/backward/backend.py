@@ -33,15 +33,15 @@ class TritonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
     spaces = (DELTA, DKV, DQ)
 
     def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
-        """Refuses head dimensions above HEAD_DIM_MAX, and missing Triton or, without a GPU, its interpreter."""
+        """Returns reasons against head dimensions above HEAD_DIM_MAX, and missing Triton or interpreter."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest these kernels take")
         return found
 
     def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
-        """Picks the configurations for this architecture from the data files, or the pinned ones, and compiles. It does
-        not tune."""
+        """Copies the inputs, picks the configurations for this architecture from the data files, or the pinned ones,
+        and compiles. It does not tune."""
         from kernels.triton.backward.launch import flash_backward
 
         tensors = own_copies(inputs)
@@ -74,7 +74,7 @@ class TritonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
 
 
 def _find_packed(workload: Backward | VarlenBackward, tensors: Tensors) -> Packed | None:
-    """Returns the offsets of packed sequences, or None for a dense problem."""
+    """Returns the offsets and longest lengths of packed sequences; None for a dense problem."""
     from kernels.triton.backward.launch import Packed
 
     if not isinstance(workload, VarlenBackward):
@@ -83,7 +83,8 @@ def _find_packed(workload: Backward | VarlenBackward, tensors: Tensors) -> Packe
 
 
 def _compile_kernels(workload: Backward | VarlenBackward, tensors: Tensors, choices: dict[str, ConfigChoice]) -> None:
-    """Compiles each kernel separately, so that an error names the kernel that does not fit the device."""
+    """Runs each kernel once on a GPU, separately, so that an error names the kernel that does not fit the device. Does
+    nothing on a CPU."""
     from kernels.triton.backward import launch
 
     if not tensors[0].is_cuda:

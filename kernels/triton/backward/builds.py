@@ -60,7 +60,7 @@ class BackwardKernel(TritonKernel):
     even: str
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """Yields one build per variant that the rule takes."""
+        """Yields one build for `arch` per variant in VARIANTS that the rule takes."""
         head_dim, bits = int(rule.when["head_dim_max"]), int(rule.when["element_bits"])
         for variant in VARIANTS.get(head_dim, ()) if bits == 16 else WIDE_VARIANTS:
             if rule.when.get("causal", variant.causal) != variant.causal:
@@ -92,7 +92,7 @@ class BackwardKernel(TritonKernel):
             )
 
     def _kernel_signature(self, element: str, *, varlen: bool) -> dict[str, str]:
-        """Returns the launch's signature; dense problems have None as offsets, which are constants."""
+        """Returns argument name -> type of the launch. Dense problems have None as offsets, which are constants."""
         return {
             **dict.fromkeys((*INPUTS, *self.outputs), element),
             **dict.fromkeys(STATISTICS, "*fp32"),
@@ -107,7 +107,7 @@ class BackwardDeltaKernel(TritonKernel):
     """`backward_delta_kernel`, at the largest head dimension of each rule."""
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """Yields one build."""
+        """Yields one build for `arch` under the rule: f32 if it is for 32 bits, else bf16."""
         head_dim = int(rule.when["head_dim_max"])
         dtype = "f32" if rule.when["element_bits"] == 32 else "bf16"
         pointers = ("dout_ptr", "out_ptr")

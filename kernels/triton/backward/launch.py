@@ -57,7 +57,7 @@ class _Geometry:
 
     @property
     def common_arguments(self) -> tuple[Any, ...]:
-        """The arguments that dkv and dq share, from the offsets on."""
+        """The arguments that the dK/dV and the dQ kernel share, in order: offsets, sizes, stride and scale."""
         offsets = (self.packed.cu_seqlens_q, self.packed.cu_seqlens_k) if self.packed else (None, None)
         scale = 1.0 / math.sqrt(self.head_dim)
         return (*offsets, self.heads, self.kv_heads, self.seq_q, self.seq_kv, self.stats_stride, scale)
@@ -94,7 +94,7 @@ def flash_backward(
 
 
 def launch_delta(dout: torch.Tensor, out: torch.Tensor, config: Config) -> torch.Tensor:
-    """Computes rowsum(dout * out) in fp32: (B, S, H, D) -> (B, H, S), and packed (T, H, D) -> (H, T)."""
+    """Returns rowsum(dout * out) in fp32: (B, S, H, D) -> (B, H, S), and packed (T, H, D) -> (H, T)."""
     import torch
 
     *batches, seq, heads, head_dim = dout.shape
@@ -116,7 +116,8 @@ def launch_dkv(
     causal: bool,
     config: Config,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Computes dk and dv, like k and v. `make_geometry` must have checked the inputs; delta is from `launch_delta`."""
+    """Returns (dk, dv), of k's and v's shapes. `make_geometry` must have checked the inputs; delta is from
+    `launch_delta`."""
     import torch
 
     dk, dv = torch.empty_like(k), torch.empty_like(v)
@@ -141,7 +142,7 @@ def launch_dq(
     causal: bool,
     config: Config,
 ) -> torch.Tensor:
-    """Computes dq, like q. `make_geometry` must have checked the inputs; delta is from `launch_delta`."""
+    """Returns dq, of q's shape. `make_geometry` must have checked the inputs; delta is from `launch_delta`."""
     import torch
 
     dq = torch.empty_like(q)
@@ -155,7 +156,7 @@ def launch_dq(
 
 
 def _kernel_constants(q: torch.Tensor, geometry: _Geometry, *, causal: bool) -> dict[str, Any]:
-    """Returns the compile-time constants that dkv and dq share."""
+    """Returns name -> value of the compile-time constants that the dK/dV and the dQ kernel share."""
     import torch
 
     return {
@@ -177,7 +178,8 @@ def make_geometry(
     lse: torch.Tensor,
     packed: Packed | None = None,
 ) -> _Geometry:
-    """Checks the arguments and returns their sizes. Raises UsageError naming an argument and what it must be."""
+    """Checks the tensors of `flash_backward` and returns their sizes. Raises UsageError naming an argument and what it
+    must be."""
     import torch
 
     dims = 3 if packed else 4
@@ -206,7 +208,8 @@ def make_geometry(
 
 
 def _count_sequences(packed: Packed) -> int:
-    """Returns the number of sequences from the shape of the offsets; their values on the device are not read."""
+    """Returns the number of sequences, from the shape of the offsets; their values on the device are not read. Raises
+    UsageError for invalid offsets or lengths."""
     import torch
 
     lengths = packed.cu_seqlens_q.numel()

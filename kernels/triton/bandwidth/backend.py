@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TritonBandwidth(Configured, Backend[Bandwidth]):
-    """One kernel for each kind; the output is allocated by every call."""
+    """Copy, read, write and triad, each by one kernel; every call allocates its output."""
 
     families = ("bandwidth",)
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Bandwidth, device: DeviceInfo) -> list[str]:
-        """Returns why Triton or, without a GPU, its interpreter is missing."""
+        """Returns why Triton or, without a GPU, its interpreter is missing; empty if it can run."""
         return missing_triton(device)
 
     def prepare(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
-        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
+        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
         tensors = own_copies(inputs)
         problem: Problem = {"kind": workload.kind, "element_bits": tensors[0].element_size() * 8}
         choice = self.choose(SPACE, arch_of(tensors[0].device), problem)
@@ -50,7 +50,7 @@ class TritonBandwidth(Configured, Backend[Bandwidth]):
 
 
 def _choose_launcher(workload: Bandwidth, config: dict[str, int | bool]) -> Callable[..., torch.Tensor]:
-    """Returns a function of the workload's inputs."""
+    """Returns a function of the workload's inputs that launches the kernel of its kind and returns the new output."""
     from kernels.triton.bandwidth import kernel
 
     def run_copy(b: torch.Tensor) -> torch.Tensor:

@@ -104,7 +104,8 @@ def read_sums(b: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
 
 
 def write_pattern(p: torch.Tensor, count: int, *, config: Mapping[str, Any]) -> torch.Tensor:
-    """Returns a (count,) with a[i] = p[i modulo P]: p (P,) contiguous, P a power of two from 16 on, `config` as `copy`.
+    """Returns a (count,) with a[i] = p[i modulo P]: p (P,) contiguous, P a power of two from 16 on; `config` as for
+    `copy`.
 
     Raises UsageError for any other p, a P that does not divide BLOCK, and a count below 1.
     """
@@ -125,7 +126,7 @@ def write_pattern(p: torch.Tensor, count: int, *, config: Mapping[str, Any]) -> 
 
 
 def triad(b: torch.Tensor, c: torch.Tensor, scalar: float, *, config: Mapping[str, Any]) -> torch.Tensor:
-    """Computes b + scalar * c, of b and c (N,), contiguous and of one dtype; `config` as for `copy`.
+    """Returns b + scalar * c, for b and c (N,), contiguous and of one dtype; `config` as for `copy`.
 
     Raises UsageError for other tensors.
     """

@@ -29,7 +29,7 @@ class TritonFlashDecode(Configured, Backend[Decode]):
     spaces = (SPACE, REDUCE_SPACE)
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Refuses too large heads or groups, and missing Triton or, without a GPU, its interpreter."""
+        """Returns reasons against too large heads or groups, and missing Triton or, without a GPU, its interpreter."""
         found = missing_triton(device)
         rows = workload.heads // workload.kv_heads * workload.queries
         if workload.head_dim > HEAD_DIM_MAX:
@@ -44,7 +44,8 @@ class TritonFlashDecode(Configured, Backend[Decode]):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Checks the block table, picks the configurations for this architecture or the pinned ones, and compiles."""
+        """Copies the inputs, picks the configurations for this architecture or the pinned ones, and compiles. Raises
+        UsageError for a block table or lengths out of range."""
         from kernels.triton.decode.kernel import flash_decode
 
         tensors = own_copies(inputs)

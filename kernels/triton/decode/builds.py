@@ -50,11 +50,11 @@ class DecodeKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_decode",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per problem."""
+        """Returns one build for `arch` per problem in LINES."""
         return [self.build_of(arch, parse_problem(line, arch)) for line in LINES]
 
     def build_of(self, arch: str, workload: Decode) -> KernelBuild:
-        """Returns the build of a problem under the rule that takes it."""
+        """Returns the build for `arch` of a problem under the rule that takes it."""
         rule = self.space.choose(arch, problem_of(workload)).rule
         # Values that only decide the grid are not arguments of the kernel.
         seen = {name: value for name, value in rule.config.items() if name not in LAUNCH_CONSTANTS}
@@ -82,11 +82,11 @@ class DecodeReduceKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_decode",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per head dimension, for bf16."""
+        """Returns one build for `arch` per head dimension of 64, 128 and 256, in bf16."""
         return [self.build_of(arch, head_dim) for head_dim in (64, 128, 256)]
 
     def build_of(self, arch: str, head_dim: int) -> KernelBuild:
-        """Returns the build for a head dimension."""
+        """Returns the build for `arch` and a head dimension, in bf16, under the rule that takes it."""
         floats = dict.fromkeys(("acc_ptr", "max_ptr", "sum_ptr", "sinks_ptr", "lse_ptr"), "*fp32")
         pointers = {**floats, "seq_lens_ptr": "*i32", "out_ptr": "*bf16"}
         sizes = dict.fromkeys(("heads", "splits", "split_keys"), "i32")
@@ -118,14 +118,14 @@ def parse_problem(line: str, arch: str) -> Decode:
 
 
 def config_id(workload: Decode) -> str:
-    """Returns e.g. 'd128-r16-page16-bf16-kvi8': the properties that the compiled code depends on."""
+    """Returns the properties that the compiled code depends on as an id, e.g. 'd128-r16-page16-bf16-kvi8'."""
     rows = problem_of(workload)["rows"]
     words = [f"d{workload.head_dim}", f"r{rows}", *([f"page{workload.page}"] if workload.page else []), workload.dtype]
     return "-".join([*words, *([workload.kv_dtype] if workload.kv_dtype else [])])
 
 
 def _kernel_signature(workload: Decode) -> dict[str, str]:
-    """Returns the signature of `flash_decode`'s launch. Absent tensors are None and count as constants."""
+    """Returns argument name -> type of `flash_decode`'s launch. Absent tensors are None and count as constants."""
     own, cache = TYPES[workload.dtype], TYPES[workload.cache_dtype]
     signature = {"q_ptr": own, "k_ptr": cache, "v_ptr": cache, "seq_lens_ptr": "*i32", "out_ptr": own}
     optional = {"table_ptr": workload.page, "sinks_ptr": workload.sinks, "lse_ptr": workload.lse}

@@ -29,7 +29,8 @@ def require_arguments(
     cap: float,
     window: int,
 ) -> None:
-    """Raises UsageError for the first invalid argument of `flash_decode`; reads no device memory."""
+    """Raises UsageError naming the first invalid argument of `flash_decode` and what is allowed; reads no device
+    memory."""
     import torch
 
     named = {"q": q, "k": k, "v": v}

@@ -166,12 +166,14 @@ def decode_kernel(
 
 
 def keys_walked(room_keys: int, queries: int, window: int, block_n: int) -> int:
-    """Returns the most keys that one sequence's splits must cover; with a window also the rest of its first tile."""
+    """Returns the most keys that one sequence's splits cover: all; with a window at most window + queries - 1 +
+    block_n."""
     return min(room_keys, window + queries - 1 + block_n) if window else room_keys
 
 
 def splits_of(span: int, programs_per_split: int, config: dict[str, Any]) -> tuple[int, int]:
-    """Returns (splits, keys of each): enough splits for PROGRAMS programs, but of at least SPLIT_KEYS_MIN keys.
+    """Returns (number of splits, keys of each): enough splits for PROGRAMS programs, but of at least SPLIT_KEYS_MIN
+    keys.
 
     span                  most keys that a sequence's programs read
     programs_per_split    B * Hk
@@ -244,7 +246,8 @@ def flash_decode(
 
 
 def _partial_results(q: torch.Tensor, splits: int) -> tuple[torch.Tensor | None, ...]:
-    """Allocates the splits' results, (B, Q, H, splits, D) and twice (B, Q, H, splits), fp32; None for one split."""
+    """Allocates fp32 memory for the splits' results: acc (B, Q, H, splits, D), maxima and sums (B, Q, H, splits); three
+    None for one split."""
     import torch
 
     if splits == 1:

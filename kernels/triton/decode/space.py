@@ -23,7 +23,7 @@ REDUCE_SPACE = Space("decode_reduce", {"BLOCK_SPLITS": int}, ("head_dim",))
 
 
 def problem_of(workload: Decode) -> dict[str, int | bool | str]:
-    """Returns the properties by which a rule is chosen."""
+    """Returns the properties, name -> value, by which a rule of the kernel over the keys is chosen."""
     return {
         "head_dim": workload.head_dim,
         "rows": pad_size(workload.heads // workload.kv_heads * workload.queries),

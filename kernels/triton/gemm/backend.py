@@ -43,22 +43,22 @@ class TritonGemm(Configured, Backend["Gemm"]):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """The space of its one kernel."""
+        """The configuration space of this schedule's kernel, as a tuple of one."""
         return (self.space,)
 
     @property
     @abc.abstractmethod
     def space(self) -> Space:
-        """The configuration space of its kernel."""
+        """The configuration space of this schedule's kernel."""
 
     @abc.abstractmethod
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Returns the timed function of `tensors`, the names of its kernels, and further recorded settings."""
+        """Returns (the timed function of `tensors`, the names of its kernels, further settings to record)."""
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Refuses fp8 formats that the device does not multiply, and missing Triton or interpreter."""
+        """Returns reasons against fp8 formats that the device does not multiply, and missing Triton or interpreter."""
         found = missing_triton(device)
         if workload.is_scaled and device.kind != "cpu" and workload.dtype not in (formats := fp8_formats(device)):
             held = ", ".join(sorted(formats)) or "no fp8 format"
@@ -66,7 +66,7 @@ class TritonGemm(Configured, Backend["Gemm"]):
         return found
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
-        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
+        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
         call, kernels, recorded = self.bind_launch(workload, tensors, choice)
@@ -86,17 +86,17 @@ class TritonGemm(Configured, Backend["Gemm"]):
 
 
 class DataParallel(TritonGemm):
-    """One program per tile of the result."""
+    """Matrix multiplication with one program per tile of the result."""
 
     @property
     def space(self) -> Space:
-        """The space of `gemm_kernel`."""
+        """The configuration space of `gemm_kernel`."""
         return SPACE
 
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Also records how tiles are read."""
+        """Returns (the launch of `gemm_kernel`, its name, how tiles are read, to record)."""
         from kernels.triton.gemm.kernel import gemm, takes_descriptors
 
         config = {name: value for name, value in choice.config.items() if name not in STREAM_K_ONLY}
@@ -117,22 +117,24 @@ class DataParallelTwin(DataParallel):
 
     @property
     def space(self) -> Space:
-        """The space of stream-K."""
+        """The configuration space of stream-K, which `gemm_kernel` uses here."""
         return STREAM_K_SPACE
 
 
 class StreamK(TritonGemm):
-    """A fixed number of programs that share K tiles evenly. The workspace is allocated once, in `prepare`."""
+    """Matrix multiplication by a fixed number of programs that share K tiles evenly. `prepare` allocates the
+    workspace."""
 
     @property
     def space(self) -> Space:
-        """The space of `gemm_stream_k_kernel`."""
+        """The configuration space of `gemm_stream_k_kernel`."""
         return STREAM_K_SPACE
 
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Also records how tiles are read, how many are cut, and the number of programs."""
+        """Returns (the launch of both kernels, their names, settings to record: how tiles are read, how many are cut,
+        and the number of programs)."""
         from kernels.triton.gemm.kernel import takes_descriptors
         from kernels.triton.gemm.stream_k import cut_tile_count, gemm_stream_k, new_workspace, program_count
 
@@ -152,15 +154,15 @@ class StreamK(TritonGemm):
 
 
 class MultiplyReduce(TritonGemm):
-    """Few rows without matrix instructions."""
+    """Matrix multiplication of few rows without matrix instructions."""
 
     @property
     def space(self) -> Space:
-        """The space of `gemm_multiply_reduce_kernel`."""
+        """The configuration space of `gemm_multiply_reduce_kernel`."""
         return MULTIPLY_REDUCE_SPACE
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Refuses more than MULTIPLY_REDUCE_SIZE_M_MAX rows. fp8 only needs conversion on the device, not products."""
+        """Returns reasons of all schedules, and against more than MULTIPLY_REDUCE_SIZE_M_MAX rows."""
         found = super().unsupported_reasons(workload, device)
         if workload.size_m > MULTIPLY_REDUCE_SIZE_M_MAX:
             found.append(
@@ -172,7 +174,7 @@ class MultiplyReduce(TritonGemm):
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Returns the launch in the chosen configuration."""
+        """Returns (the launch in the chosen configuration, the kernel's name, no further settings)."""
         from kernels.triton.gemm.multiply_reduce import gemm_multiply_reduce
 
         config, transposed = choice.config, workload.layout == "nt"
@@ -185,7 +187,7 @@ class MultiplyReduce(TritonGemm):
 
 
 def _tile_read_entries(*, described: int) -> dict[str, str]:
-    """Returns the recorded way to read tiles, which also depends on the sizes."""
+    """Returns the entry to record that says whether tiles are read by descriptors or by pointers."""
     return {"reads": "descriptors" if described else "pointers"}
 
 

@@ -89,13 +89,14 @@ class GemmKernel(TritonKernel):
     matrix: bool = True
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per problem, under the rule of `arch` (or of 'default') that takes it."""
+        """Returns one build per entry of `problems` that `arch` can multiply, under the rule of `arch` (or of
+        'default') that takes it."""
         chosen = (_native_problem(Gemm.parse(text), arch) for text in self.problems)
         rules = self.space.choose
         return [self.build_under(arch, each, rules(arch, problem_of(each)).rule) for each in chosen if each is not None]
 
     def build_under(self, arch: str, workload: Gemm, rule: ConfigRule) -> KernelBuild:
-        """Returns the build of a problem under a rule, which need not be a shipped one."""
+        """Returns the build for `arch` of a problem under a rule, which need not be a shipped one."""
         bits = 8 * DTYPE_BYTES[workload.dtype]
         aligned = tuple(name for name in SIZES if getattr(workload, name) % 16 == 0)
         left_out = NOT_TAKEN[self.function]
@@ -119,7 +120,7 @@ class GemmKernel(TritonKernel):
         )
 
     def _kernel_signature(self, workload: Gemm, rule: ConfigRule) -> Mapping[str, str]:
-        """Returns the signature of the launch."""
+        """Returns argument name -> type of the launch, of all arguments that are no constants."""
         signature = {"out_ptr": OUT_TYPES.get(workload.dtype, FP8_OUT), **dict.fromkeys(SIZES, "i32")}
         if workload.is_scaled:
             signature |= dict.fromkeys(SCALES, "*fp32")
@@ -145,14 +146,14 @@ class GemmKernel(TritonKernel):
 
 
 def _reads_descriptors(workload: Gemm, rule: ConfigRule) -> bool:
-    """Whether tiles are read by descriptors, as in `gemm.kernel.make_operands`, for addresses that 16 divides."""
+    """Returns whether tiles are read by descriptors, as in `make_operands`, for addresses that 16 divides."""
     rows = (workload.size_k, workload.size_k if workload.layout == "nt" else workload.size_n)
     aligned = all(row * DTYPE_BYTES[workload.dtype] % DESCRIPTOR_BYTES == 0 for row in rows)
     return bool(rule.config.get("DESCRIPTORS")) and aligned
 
 
 def _descriptor_types(workload: Gemm, rule: ConfigRule) -> dict[str, str]:
-    """Returns the types of a and b as tensor descriptors, as Triton writes them."""
+    """Returns the types of a and b as tensor descriptors, by argument name, as Triton writes them."""
     element = TYPES[workload.dtype].removeprefix("*")
     block_m, block_n, block_k = (rule.config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
     b_block = (block_n, block_k) if workload.layout == "nt" else (block_k, block_n)
@@ -161,7 +162,7 @@ def _descriptor_types(workload: Gemm, rule: ConfigRule) -> dict[str, str]:
 
 
 def _native_problem(workload: Gemm, arch: str) -> Gemm | None:
-    """Returns the problem in an fp8 format that the architecture multiplies; None where it has none."""
+    """Returns the problem; for fp8 in a format that the architecture multiplies, or None where it has none."""
     if not workload.is_scaled:
         return workload
     kind = "cuda" if arch.startswith("sm_") else "rocm"

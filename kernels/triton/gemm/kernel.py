@@ -152,7 +152,7 @@ def gemm_kernel(
 def gemm(
     a: torch.Tensor, b: torch.Tensor, scales: Scales | None = None, *, transposed: bool, config: dict[str, Any]
 ) -> torch.Tensor:
-    """Launches the kernel: a (M, K), b (K, N) or, with `transposed`, (N, K); contiguous, of one dtype.
+    """Multiplies a (M, K) by b (K, N) or, with `transposed`, (N, K); contiguous, of one dtype. One program per tile.
 
     Takes fp32, fp16, bf16 and int8, and fp8 with `scales` (a's, b's), fp32 (1,). `config` holds BLOCK_M, BLOCK_N,
     BLOCK_K, GROUP_M, DESCRIPTORS (see `make_operands`) and the compiler's options (num_warps, num_stages, on AMD
@@ -173,7 +173,7 @@ def gemm(
 def make_operands(
     a: torch.Tensor, b: torch.Tensor, *, transposed: bool, config: dict[str, Any]
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Returns a and b for the kernel, and the configuration with DESCRIPTORS set to what is used.
+    """Returns (a, b, configuration) for the kernel, with DESCRIPTORS in the configuration set to what is used.
 
     They are tile descriptors if the configuration requests them and the operands allow it, otherwise the tensors.
     """
@@ -187,7 +187,7 @@ def make_operands(
 
 
 def takes_descriptors(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether tensor descriptors can be made of two operands: their rows must start at multiples of 16 bytes."""
+    """Returns whether tensor descriptors can be made of a and b: their rows must start at multiples of 16 bytes."""
     return all(
         tensor.data_ptr() % DESCRIPTOR_BYTES == 0 and tensor.stride(0) * tensor.element_size() % DESCRIPTOR_BYTES == 0
         for tensor in (a, b)
@@ -195,7 +195,7 @@ def takes_descriptors(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def kernel_constants(a: torch.Tensor, *, transposed: bool) -> dict[str, bool]:
-    """Returns the constants of a kernel that follow from its operands.
+    """Returns name -> value of the kernel's constants that follow from its operands.
 
     Triton's interpreter multiplies the bit patterns of bf16, so there types other than f16 and f32 are widened (exact).
     """
@@ -211,7 +211,7 @@ def kernel_constants(a: torch.Tensor, *, transposed: bool) -> dict[str, bool]:
 
 
 def empty_result(a: torch.Tensor, size_n: int) -> torch.Tensor:
-    """Allocates out (M, N)."""
+    """Allocates out (M, N): int32 for int8, bf16 for fp8, else of a's dtype."""
     import torch
 
     narrow = torch.int32 if a.dtype == torch.int8 else torch.bfloat16
@@ -220,7 +220,7 @@ def empty_result(a: torch.Tensor, size_n: int) -> torch.Tensor:
 
 
 def checked_sizes(a: torch.Tensor, b: torch.Tensor, scales: Scales | None, *, transposed: bool) -> tuple[int, int, int]:
-    """Checks two operands and returns (M, N, K). Raises UsageError naming the argument, its value and limits."""
+    """Returns (M, N, K) of two operands. Raises UsageError naming an invalid argument and its limits."""
     import torch
 
     for name, tensor in (("a", a), ("b", b)):
@@ -252,7 +252,7 @@ def checked_sizes(a: torch.Tensor, b: torch.Tensor, scales: Scales | None, *, tr
 
 
 def operand_dtypes() -> tuple[torch.dtype, ...]:
-    """Returns the dtypes that a and b may have."""
+    """Returns the dtypes that the kernels take for a and b: fp32, fp16, bf16, int8 and four of fp8."""
     import torch
 
     return (

@@ -60,7 +60,7 @@ def gemm_multiply_reduce_kernel(
 def gemm_multiply_reduce(
     a: torch.Tensor, b: torch.Tensor, scales: Scales | None = None, *, transposed: bool, config: dict[str, Any]
 ) -> torch.Tensor:
-    """Launches the kernel: operands and result as `gemm`, M at most 8.
+    """Multiplies few rows without matrix instructions: operands and result as `gemm`, M at most 8.
 
     `config` holds BLOCK_N, BLOCK_K and the compiler's options; the tile has M rows, padded to a power of two. Raises
     UsageError naming the argument that does not fit.

@@ -27,7 +27,7 @@ MULTIPLY_REDUCE_SPACE = Space("gemm_multiply_reduce", {"BLOCK_N": int, "BLOCK_K"
 
 
 def problem_of(workload: Gemm) -> dict[str, int | bool | str]:
-    """Returns a workload's PROPERTIES."""
+    """Returns name -> value of the workload's PROPERTIES, by which a rule is chosen."""
     return {
         "m": workload.size_m,
         "outputs": workload.size_m * workload.size_n,

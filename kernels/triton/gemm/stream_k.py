@@ -127,15 +127,15 @@ def gemm_fix_up_kernel(
 
 
 def cut_tile_count(tiles: int, programs: int) -> int:
-    """Returns how many tiles are cut: none if they fill whole waves, all if they do not fill one, and otherwise those
-    of the incomplete wave and of one full wave."""
+    """Returns how many tiles of the result are cut between programs: none if they fill whole waves (`programs` tiles
+    each), all if they do not fill one, and otherwise those of the incomplete wave and of one full wave."""
     if tiles % programs == 0:
         return 0
     return tiles if tiles < programs else programs + tiles % programs
 
 
 def program_count(device: torch.device, config: dict[str, Any]) -> int:
-    """Returns PROGRAMS of the configuration; for 0, one per multiprocessor.
+    """Returns the number of programs: PROGRAMS of the configuration, or for 0 one per multiprocessor.
 
     Raises UsageError for a negative number, and for 0 without a GPU.
     """
@@ -148,7 +148,8 @@ def program_count(device: torch.device, config: dict[str, Any]) -> int:
 
 
 def new_workspace(a: torch.Tensor, config: dict[str, Any]) -> torch.Tensor:
-    """Allocates reusable memory for the fragments of `gemm_stream_k`; (2 * programs, BLOCK_M, BLOCK_N)."""
+    """Allocates memory for the partial sums of `gemm_stream_k`, for any number of calls: (2 * programs, BLOCK_M,
+    BLOCK_N)."""
     import torch
 
     dtype = torch.float32 if a.dtype.is_floating_point else torch.int32
@@ -165,7 +166,7 @@ def gemm_stream_k(
     workspace: torch.Tensor,
     config: dict[str, Any],
 ) -> torch.Tensor:
-    """Launches both kernels: operands and result as `gemm`, `workspace` from `new_workspace`.
+    """Multiplies with a fixed number of programs: operands and result as `gemm`, `workspace` from `new_workspace`.
 
     `config` holds BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, DESCRIPTORS, PROGRAMS (0: one per multiprocessor), FIX_M, which
     divides BLOCK_M, and the compiler's options. Calls that share a workspace must not overlap. Raises UsageError naming

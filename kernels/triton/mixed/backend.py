@@ -38,7 +38,7 @@ class TritonUnified(Configured, Backend[Mixed]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """Refuses too large heads or groups, and missing Triton or, without a GPU, its interpreter."""
+        """Returns reasons against too large heads or groups, and missing Triton or, without a GPU, its interpreter."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest this kernel takes")
@@ -47,8 +47,8 @@ class TritonUnified(Configured, Backend[Mixed]):
         return found
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles. Raises
-        UsageError for a block table or lengths out of range."""
+        """Copies the inputs, picks this architecture's configuration from the data files, or the pinned one, and
+        compiles. Raises UsageError for a block table or lengths out of range."""
         from kernels.triton.mixed.kernel import mixed_attention
 
         tensors = tuple(tensor.clone() for tensor in inputs)

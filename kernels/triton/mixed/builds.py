@@ -38,7 +38,7 @@ class MixedVariant:
 
     @property
     def name(self) -> str:
-        """E.g. 'd128-bf16-decode-kvi8'; features are named as in an id."""
+        """Part of the build's id for this variant, e.g. 'd128-bf16-decode-kvi8'."""
         words = [f"d{self.head_dim}", self.dtype, "decode" if self.decode else "mixed", self.cache]
         words += [f"w{self.window}" if self.window else "", f"cap{self.cap:.0f}" if self.cap else ""]
         return "-".join(word for word in [*words, "sinks" if self.sinks else ""] if word)
@@ -66,7 +66,7 @@ class MixedKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.unified",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per variant."""
+        """Returns one build for `arch` per variant in VARIANTS."""
         return list(self._make_builds(arch))
 
     def _make_builds(self, arch: str) -> Iterator[KernelBuild]:
@@ -94,7 +94,7 @@ class MixedKernel(TritonKernel):
 
 
 def _kernel_signature(element: str, cached: str) -> dict[str, str]:
-    """Returns the signature of `mixed_attention`'s launch."""
+    """Returns argument name -> type of `mixed_attention`'s launch; `element` is q's, `cached` that of k and v."""
     return {
         **dict.fromkeys(("q_ptr", "out_ptr"), element),
         **dict.fromkeys(("k_ptr", "v_ptr"), cached),

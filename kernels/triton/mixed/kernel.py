@@ -250,7 +250,8 @@ def mixed_attention(
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Launches the kernel; returns out (T, H, D) in q's dtype. All tensors are contiguous and on one device.
+    """Computes attention of a serving step and returns out (T, H, D) in q's dtype. All tensors are contiguous and on
+    one device.
 
     q               (T, H, D), fp16 or bf16: the query tokens of all sequences, one after the other
     k_cache, v_cache    (pages, page_size, Hk, D) in q's dtype, or 8-bit with both scales; page_size a power of two
@@ -278,7 +279,7 @@ def mixed_attention(
     if window < 0 or cap < 0:
         raise UsageError(f"window and cap must be at least 0, where 0 is none, got window={window} and cap={cap}")
     if config["BLOCK_M"] < group:
-        raise UsageError(f"BLOCK_M is {config['BLOCK_M']}, and must hold the {group} query heads of a K/V head")
+        raise UsageError(f"BLOCK_M is {config['BLOCK_M']}; it must be at least {group}, the query heads of a K/V head")
     sequences, head_dim = seq_lens.shape[0], q.shape[2]
     out = torch.empty_like(q)
     grid = (k_cache.shape[2], q.shape[0] // (config["BLOCK_M"] // group) + sequences)
@@ -293,7 +294,7 @@ def mixed_attention(
 
 
 def _require_inputs(tensors: dict[str, torch.Tensor]) -> None:
-    """Checks shapes and dtypes of q and the two caches. Raises UsageError."""
+    """Raises UsageError unless q, k_cache and v_cache, in this order, have fitting shapes and dtypes."""
     import torch
 
     q, k, v = tensors.values()
@@ -315,7 +316,7 @@ def _require_inputs(tensors: dict[str, torch.Tensor]) -> None:
 
 
 def _require_indices(tensors: dict[str, torch.Tensor]) -> None:
-    """Checks shapes and dtypes of the block table, offsets and lengths. Raises UsageError."""
+    """Raises UsageError unless block_table, cu_seqlens_q and seq_lens, in this order, are int32 of fitting shapes."""
     import torch
 
     table, starts, lengths = tensors.values()
@@ -332,7 +333,8 @@ def _require_indices(tensors: dict[str, torch.Tensor]) -> None:
 
 
 def _require_floats(tensors: dict[str, torch.Tensor | None], *, heads: int, quantised: bool) -> None:
-    """Checks sinks, which are optional, and scales, which only an 8-bit cache must have. Raises UsageError."""
+    """Raises UsageError unless sinks, if given, and scales, which must be given with an 8-bit cache only, are fp32 of
+    the right size."""
     import torch
 
     for name, tensor in tensors.items():

@@ -30,13 +30,13 @@ DECODE_KERNELS = ("mla_absorb_kernel", "mla_split_kernel", "mla_combine_kernel")
 
 @dataclass(frozen=True)
 class TritonMla(Configured, Backend[Mla]):
-    """Absorbed, causal (bottom-right), any lengths and heads, latents to 512, log-sum-exp."""
+    """Latent attention in absorbed form: causal (bottom-right), any lengths and heads, latents to 512, log-sum-exp."""
 
     families = ("mla",)
     spaces = (PREFILL, DECODE)
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """Refuses too large dimensions, RDNA (too few registers), and missing Triton or interpreter."""
+        """Returns reasons against too large dimensions, RDNA (too few registers), and missing Triton or interpreter."""
         found = missing_triton(device) + too_few_registers(device.arch)
         if workload.latent_dim > LATENT_DIM_MAX:
             found.append(f"latent_dim {workload.latent_dim} is above {LATENT_DIM_MAX}, the largest this kernel takes")
@@ -46,7 +46,7 @@ class TritonMla(Configured, Backend[Mla]):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
+        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
         from kernels.triton.mla.decode import mla_decode
         from kernels.triton.mla.kernel import mla_prefill
 

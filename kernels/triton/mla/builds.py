@@ -42,11 +42,11 @@ class MlaKernel(TritonKernel):
     masks: tuple[bool | None, ...] = (None,)
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Refuses RDNA, see `too_few_registers`."""
+        """Returns a reason for RDNA, which has too few registers; empty for every other architecture."""
         return too_few_registers(arch)
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """Yields one build per element type, and one per further mask in bf16."""
+        """Yields one build for `arch` per element type of the rule, and one per further mask in bf16."""
         latent, bits = int(rule.when["latent_dim_max"]), int(rule.when["element_bits"])
         nope, rope = SHAPES[latent]
         rows = f"-rows{rule.when.get('rows_max', MANY_ROWS)}" if "rows" in self.space.properties else ""
@@ -79,7 +79,7 @@ def _common_constants(nope: int, latent: int) -> Constants:
 
 
 def _prefill_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
-    """Returns signature and constants of `mla_prefill`'s launch, with log-sum-exp and ragged lengths."""
+    """Returns (signature, constants) of the launch of `mla_kernel`, with log-sum-exp and ragged lengths."""
     pointers = "q_nope_ptr q_pe_ptr kv_ptr k_pe_ptr wkv_b_ptr out_ptr scratch_ptr"
     numbers = {**dict.fromkeys(("heads", "seq_q", "seq_kv"), "i32"), "scale_log2": "fp32"}
     constants = {"WITH_LSE": True, "EVEN_N": False, "R": rope, "BLOCK_R": pad_size(rope), "BLOCK_C": pad_size(latent)}
@@ -87,13 +87,13 @@ def _prefill_arguments(element: str, nope: int, rope: int, latent: int) -> tuple
 
 
 def _absorb_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
-    """Returns signature and constants of `mla_decode`'s launch."""
+    """Returns (signature, constants) of the launch of `mla_absorb_kernel`."""
     signature = _pointer_types(element, "q_nope_ptr wkv_b_ptr q_latent_ptr")
     return {**signature, "tokens": "i32", "heads": "i32"}, _common_constants(nope, latent) | {"BLOCK_D": pad_size(nope)}
 
 
 def _split_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
-    """Returns signature and constants of `mla_decode`'s launch with several parts."""
+    """Returns (signature, constants) of the launch of `mla_split_kernel`, for several parts of the keys."""
     pointers = _pointer_types(element, "q_latent_ptr q_pe_ptr kv_ptr k_pe_ptr", "part_ptr part_lse_ptr")
     numbers = {**dict.fromkeys(("heads", "seq_q", "seq_kv", "keys_per_part"), "i32"), "scale_log2": "fp32"}
     constants = {"R": rope, "C": latent, "BLOCK_R": pad_size(rope), "BLOCK_C": pad_size(latent)}
@@ -101,7 +101,7 @@ def _split_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[S
 
 
 def _combine_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
-    """Returns signature and constants of `mla_decode`'s launch with several parts and log-sum-exp."""
+    """Returns (signature, constants) of the launch of `mla_combine_kernel`, for several parts and with log-sum-exp."""
     pointers = _pointer_types(element, "wkv_b_ptr out_ptr", "part_ptr part_lse_ptr lse_ptr")
     numbers = dict.fromkeys(("tokens", "heads", "seq_q", "parts"), "i32")
     return {**pointers, **numbers}, _common_constants(nope, latent) | {"WITH_LSE": True}

@@ -197,7 +197,7 @@ def check_tensors(
     *,
     causal: bool,
 ) -> None:
-    """Raises UsageError naming the argument, its value and what is allowed, unless the five fit each other.
+    """Raises UsageError naming the argument, its value and what is allowed, unless the five tensors fit each other.
 
     Shapes are those of `mla_prefill`; all contiguous, on one device, of one dtype of fp16, bf16, fp32; at most 2^31 - 1
     rows and, with causal, as many keys as queries at least.
@@ -220,7 +220,7 @@ def check_tensors(
     }
     for name, (tensor, shape) in shapes.items():
         if tuple(tensor.shape) != shape:
-            raise UsageError(f"{name} has shape {tuple(tensor.shape)}; the others ask for {shape}")
+            raise UsageError(f"{name} has shape {tuple(tensor.shape)}; by the other arguments it must be {shape}")
         if tensor.dtype != q_nope.dtype or tensor.device != q_nope.device:
             raise UsageError(
                 f"{name} is {tensor.dtype} on {tensor.device}; q_nope is {q_nope.dtype} on {q_nope.device}, and all "

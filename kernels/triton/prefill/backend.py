@@ -36,8 +36,8 @@ class TritonFlash(Configured, Backend["Prefill"]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Refuses missing Triton or interpreter, fp8 formats that the device does not multiply, and fp8 log-sum-exp on
-        NVIDIA, whose fp8 sums have too few bits."""
+        """Returns reasons against missing Triton or interpreter, large head dimensions, fp8 formats that the device
+        does not multiply, and fp8 log-sum-exp on NVIDIA, whose fp8 sums have too few bits."""
         found = missing_triton(device)
         for name in ("head_dim", "head_dim_v"):
             if (size := getattr(workload, name)) > HEAD_DIM_MAX:
@@ -52,8 +52,8 @@ class TritonFlash(Configured, Backend["Prefill"]):
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS | {"i8"} | eight))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles. Values
-        that are multiplied in 8 bits are transposed, untimed."""
+        """Copies the inputs, picks this architecture's configuration from the data files, or the pinned one, and
+        compiles. Values that are multiplied in 8 bits are transposed, untimed."""
         (space,) = self.spaces
         transposes = multiplies_8_bits(dtype_name(inputs[2]), workload.int8)
 
@@ -80,7 +80,7 @@ class TritonFlash(Configured, Backend["Prefill"]):
         )
 
     def choose_function(self, device: torch.device) -> Callable[..., Any]:
-        """Returns the launcher for a device."""
+        """Returns the function that launches the kernel, `prefill_forward`, for every device."""
         from kernels.triton.prefill.forward import prefill_forward
 
         return prefill_forward
@@ -93,7 +93,7 @@ class TritonFlashPersistent(TritonFlash):
     spaces = (PERSISTENT,)
 
     def choose_function(self, device: torch.device) -> Callable[..., Any]:
-        """Returns the launcher, with the device's number of multiprocessors; three for the interpreter."""
+        """Returns `prefill_persistent` bound to the device's multiprocessors, three for the interpreter."""
         import functools
 
         import torch
@@ -105,7 +105,8 @@ class TritonFlashPersistent(TritonFlash):
 
 
 def make_launcher(function: Callable[..., Any], workload: Prefill, choice: ConfigChoice) -> Callable[..., Any]:
-    """Returns the timed function: the launch with the tensors of `Prefill` in order."""
+    """Returns the timed function of the workload's inputs in order; it calls `function` with them and the
+    configuration."""
     scales, config = len(workload.scaled_names), choice.config
 
     def launch_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor) -> Any:

@@ -30,7 +30,7 @@ MANY_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class PrefillVariant:
-    """One way to launch.
+    """One way to launch a flash attention kernel, for which a build is made.
 
     config      id of the configuration
     q, kv       types of q, and of k and v, as Triton writes them
@@ -54,7 +54,7 @@ class PrefillVariant:
 
     @property
     def problem(self) -> Problem:
-        """The properties by which a rule is chosen."""
+        """The properties, name -> value, by which a rule is chosen."""
         return {
             "head_dim": max(self.head_dims),
             "causal": self.causal,
@@ -65,7 +65,7 @@ class PrefillVariant:
         }
 
     def kernel_signature(self) -> dict[str, str]:
-        """Returns the types of the launch's arguments that are neither None nor constants."""
+        """Returns name -> type of the launch's arguments that are neither None nor constants."""
         found = {"q_ptr": self.q, "k_ptr": self.kv, "v_ptr": self.kv}
         found |= {"out_ptr": self.q if self.bits > 8 else "*bf16", "lse_ptr": "*fp32"}
         if self.bits == 8:
@@ -80,7 +80,8 @@ class PrefillVariant:
         return found | {"scale_log2": "fp32"}
 
     def kernel_constants(self) -> dict[str, object]:
-        """Returns the values of the other arguments, as in `launch.kernel_constants`."""
+        """Returns name -> value of the launch's constants that no rule sets, None for absent tensors, as in
+        `launch.kernel_constants`."""
         given = self.kernel_signature()
         absent = (*SCALES, "slopes_ptr", "bias_ptr", "window")
         return {
@@ -124,8 +125,8 @@ class PrefillForwardKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per head dimension that a rule of `arch` (or of 'default') ends at, element type, mask and kind of
-        lengths; then one per feature."""
+        """Returns one build per head dimension that a rule of `arch` (or of 'default') ends at, element type, mask and
+        kind of lengths; then one per feature."""
         return [
             build_variant(self.name, arch, self.space, each)
             for each in (*self._plain_variants(arch), *feature_variants(arch))
@@ -154,14 +155,14 @@ class PrefillPersistentKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_persistent",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per kind of lengths."""
+        """Returns two builds for `arch`: for ragged lengths, and for lengths that tiles and 16 divide."""
         variants = (PrefillVariant("d128-bf16-causal-ragged"), PrefillVariant("d128-bf16-causal-even", even=True))
         further = {"batch_heads": "i32", "multiprocessors": "i32"}
         return [build_variant(self.name, arch, self.space, each, further) for each in variants]
 
 
 def feature_variants(arch: str) -> Iterator[PrefillVariant]:
-    """Yields the feature variants that an architecture supports."""
+    """Yields the variants in FEATURES, then one per fp8 format that the architecture multiplies."""
     yield from FEATURES
     for dtype, element in TYPES_8.items():
         if dtype in FLOAT_8.get(arch, ()):
@@ -171,7 +172,7 @@ def feature_variants(arch: str) -> Iterator[PrefillVariant]:
 def build_variant(
     kernel: str, arch: str, space: Space, variant: PrefillVariant, further: Mapping[str, str] | None = None
 ) -> KernelBuild:
-    """Returns the build of a variant under the rule that takes it; `further`: more arguments and their types."""
+    """Returns the build of a variant under the rule that takes it. `further` holds more arguments, name -> type."""
     signature = {**variant.kernel_signature(), **(further or {})}
     aligned = [name for name, kind in signature.items() if kind.startswith("*")]
     return make_build(

@@ -187,7 +187,7 @@ def prefill_forward(
     alibi_slopes: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Launches the kernel: q (B, Sq, H, D), k (B, Skv, Hk, D), v (B, Skv, Hk, Dv), contiguous, D and Dv at most 256.
+    """Attends from q (B, Sq, H, D) to k (B, Skv, Hk, D), v (B, Skv, Hk, Dv); contiguous, D and Dv at most 256.
 
     q, k, v        all fp16, all bf16, all fp32, all of one fp8 type, or int8 as `int8` says. Where v is multiplied in
                    8 bits (fp8, and int8 of mode ''), it is (B, Hk, Dv, S), S being Skv rounded up to a multiple of 16:

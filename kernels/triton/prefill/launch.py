@@ -56,24 +56,25 @@ def split_head_dim(head_dim: int, least: int = 16) -> tuple[int, int]:
 
 
 def multiplies_8_bits(dtype: str, int8: str) -> bool:
-    """Whether values of a torch dtype ('int8', 'float8_e4m3fn' ...) are multiplied in 8 bits, and so transposed."""
+    """Returns whether values of a torch dtype ('int8', 'float8_e4m3fn' ...) are multiplied in 8 bits, so transposed."""
     return dtype in FLOATS_8 or (dtype == "int8" and not int8)
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """Returns e.g. 'float16'."""
+    """Returns the name of the tensor's dtype without 'torch.', e.g. 'float16'."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def output_dtype(q: torch.Tensor) -> torch.dtype:
-    """Returns the dtype of out: q's, and bf16 for 8 bits."""
+    """Returns the dtype of attention's result for q: q's own, or bf16 for 8 bits."""
     import torch
 
     return q.dtype if q.element_size() > 1 else torch.bfloat16
 
 
 def transposed_values(v: torch.Tensor) -> torch.Tensor:
-    """Transposes v (B, Skv, Hk, Dv) for 8-bit products: contiguous (B, Hk, Dv, S), zeros after Skv."""
+    """Returns v (B, Skv, Hk, Dv) for 8-bit products: contiguous (B, Hk, Dv, S), S being Skv padded by zeros to 16
+    keys."""
     import torch
 
     batch, seq_kv, kv_heads, head_dim_v = v.shape
@@ -85,7 +86,7 @@ def transposed_values(v: torch.Tensor) -> torch.Tensor:
 
 
 def head_dims(head_dim: int, head_dim_v: int, element_bytes: int = 2, int8: str = "") -> dict[str, int]:
-    """Returns the kernel's constants for two head dimensions and keys of `element_bytes`.
+    """Returns name -> value of the kernel's constants for two head dimensions and keys of `element_bytes`.
 
     Products of 8-bit elements are sums over at least 32 of them (PTX manual, wgmma and mma shapes of .s8 and .e4m3).
     int8 that is widened before a product gets 64: with 16 columns Triton 3.6 on sm_90 multiplied unwritten memory.
@@ -113,7 +114,7 @@ def kernel_constants(
     bias: torch.Tensor | None,
     config: Mapping[str, Any],
 ) -> dict[str, object]:
-    """Returns the constants of a dense launch that its configuration does not set.
+    """Returns name -> value of the constants of a dense launch that its configuration does not set.
 
     Rows are guarded against having seen no key yet if a window may hide the first tile from them, if there are fewer
     keys than causal queries, and if a bias may be -inf.
@@ -146,7 +147,7 @@ def check_dense(
     alibi_slopes: torch.Tensor | None,
     bias: torch.Tensor | None,
 ) -> PrefillSizes:
-    """Checks a dense launch and returns its sizes. Raises UsageError naming the argument, value and what is allowed."""
+    """Returns the sizes of a dense launch. Raises UsageError naming an invalid argument, its value and limits."""
     check_dtypes(q, k, v, int8)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4 or not tensor.is_contiguous():
@@ -211,7 +212,7 @@ def check_varlen(
 
 
 def check_lengths(name: str, cu_seqlens: torch.Tensor, total: int) -> int:
-    """Returns the longest sequence of cumulative lengths. It waits for the device: call it before timing.
+    """Returns the length of the longest sequence of cumulative lengths. It waits for the device: call it before timing.
 
     Raises UsageError naming `name` unless they start at 0, end at `total` and every sequence has a row.
     """
@@ -226,7 +227,7 @@ def check_lengths(name: str, cu_seqlens: torch.Tensor, total: int) -> int:
 
 
 def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, int8: str) -> None:
-    """Raises UsageError unless q, k and v have compatible dtypes."""
+    """Raises UsageError unless q, k and v have dtypes that the mode `int8` ('' for none) takes together."""
     if int8 not in INT8_MODES:
         raise UsageError(f"int8 is {int8!r}; it must be one of {', '.join(map(repr, INT8_MODES))}")
     names = tuple(map(dtype_name, (q, k, v)))
@@ -245,7 +246,7 @@ def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, int8: str) -
 
 
 def check_heads(heads: int, kv_heads: int, head_dim: int, head_dim_v: int) -> None:
-    """Raises UsageError if k's heads do not divide q's, and for head dimensions above the largest."""
+    """Raises UsageError if k's number of heads does not divide q's, and for head dimensions that are not 1 to 256."""
     if kv_heads < 1 or heads % kv_heads:
         raise UsageError(f"q has {heads} heads and k {kv_heads}; those of q must be a multiple of those of k")
     for name, size in (("q", head_dim), ("v", head_dim_v)):

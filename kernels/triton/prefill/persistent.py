@@ -73,7 +73,7 @@ def prefill_persistent(
     alibi_slopes: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Does the same as `prefill_forward`, with the same arguments, results and errors, and two more arguments:
+    """Returns (out, lse or None) as `prefill_forward` does, with its arguments and errors, and two more arguments:
 
     multiprocessors    of the device, at least 1
     config             also holds PROGRAMS_PER_SM

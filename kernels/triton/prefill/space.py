@@ -25,7 +25,7 @@ CDNA4 and RDNA4, and NVIDIA's PTX manual (mma with .e4m3 and .e5m2)."""
 
 
 def problem_of(workload: Prefill) -> Problem:
-    """Returns the properties by which the rules of both spaces are chosen."""
+    """Returns the properties, name -> value, by which the rules of SPACE and of PERSISTENT are chosen."""
     plain = not (workload.window or workload.alibi or workload.bias) and workload.head_dim == workload.head_dim_v
     return {
         "head_dim": max(workload.head_dim, workload.head_dim_v),

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TritonRope(Configured, Backend[Rope]):
-    """q and k in one launch, in fp32, rounded once."""
+    """Rotary embedding of q and k in one launch, computed in fp32 and rounded once."""
 
     families = ("rope",)
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
-        """Returns why Triton or, without a GPU, its interpreter is missing."""
+        """Returns why Triton or, without a GPU, its interpreter is missing; empty if it can run."""
         return missing_triton(device)
 
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
-        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
+        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
         from kernels.triton.rope.kernel import rope
 
         tensors = own_copies(inputs)

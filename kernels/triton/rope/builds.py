@@ -27,7 +27,7 @@ class RopeKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.rope",)
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """Yields one build per dtype and kind of pairs."""
+        """Yields one build for `arch` per dtype and kind of pairs that the rule takes."""
         head_dim = int(rule.when["head_dim_max"])
         for dtype in ("bf16", "f32"):
             element, bits = ELEMENTS[dtype]

@@ -36,34 +36,34 @@ class RowsBackend(Configured, Backend[P]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The op family that has the kernel's name."""
+        """The op family of this backend, which has the kernel's name."""
         return (self.space.kernel,)
 
     @property
     @abc.abstractmethod
     def space(self) -> Space:
-        """The kernel's configuration space."""
+        """The configuration space of this backend's kernel."""
 
     @property
     @abc.abstractmethod
     def replaced_operators(self) -> str:
-        """Names of torch's own operators for this family, which must not run."""
+        """Regular expression of torch's own operators for this family, which must not run."""
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """The space of its one kernel."""
+        """The configuration space of this backend's kernel, as a tuple of one."""
         return (self.space,)
 
     @abc.abstractmethod
     def bind_launch(self, workload: P, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """Returns a function of the workload's inputs that returns out, or (out, residual_out or None)."""
+        """Returns a function of the workload's inputs that returns out, or (out, sum with the residual or None)."""
 
     def unsupported_reasons(self, workload: P, device: DeviceInfo) -> list[str]:
-        """Returns why Triton or, without a GPU, its interpreter is missing."""
+        """Returns why Triton or, without a GPU, its interpreter is missing; empty if it can run."""
         return missing_triton(device)
 
     def prepare(self, workload: P, inputs: Tensors) -> Prepared:
-        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
+        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
         call = self.bind_launch(workload, choice.config)
@@ -80,20 +80,20 @@ class RowsBackend(Configured, Backend[P]):
 
 @dataclass(frozen=True)
 class TritonSoftmax(RowsBackend[Softmax]):
-    """One pass if a row fits a program, otherwise online softmax over tiles and a second pass."""
+    """Softmax in one pass if a row fits a program, otherwise online over tiles, and a second pass."""
 
     @property
     def space(self) -> Space:
-        """The space of `softmax_kernel`."""
+        """The configuration space of `softmax_kernel`."""
         return SOFTMAX
 
     @property
     def replaced_operators(self) -> str:
-        """Names of torch's softmax operators."""
+        """Regular expression of torch's softmax operators, which must not run."""
         return "aten::_?softmax"
 
     def bind_launch(self, workload: Softmax, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """Returns a function: (x,) -> out."""
+        """Returns a function (x,) -> out that launches the kernel in this configuration."""
         from kernels.triton.rows.softmax import softmax
 
         def launch_kernel(x: torch.Tensor) -> torch.Tensor:
@@ -104,20 +104,20 @@ class TritonSoftmax(RowsBackend[Softmax]):
 
 @dataclass(frozen=True)
 class TritonRmsNorm(RowsBackend[RmsNorm]):
-    """Adds the residual in the same kernel, and normalises the sum as stored, after rounding."""
+    """RMSNorm that adds the residual in the same kernel, and normalises the sum as stored, after rounding."""
 
     @property
     def space(self) -> Space:
-        """The space of `rmsnorm_kernel`."""
+        """The configuration space of `rmsnorm_kernel`."""
         return RMSNORM
 
     @property
     def replaced_operators(self) -> str:
-        """Names of torch's RMSNorm operators."""
+        """Regular expression of torch's RMSNorm operators, which must not run."""
         return "aten::(_fused_)?rms_norm"
 
     def bind_launch(self, workload: RmsNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """Returns a function: (x, weight) or (x, residual, weight) -> (out, residual_out)."""
+        """Returns a function (x, weight) -> (out, None), or (x, residual, weight) -> (out, sum)."""
         from kernels.triton.rows.rmsnorm import rmsnorm as launched
 
         def launch_kernel(x: torch.Tensor, *others: torch.Tensor) -> Summed:
@@ -129,20 +129,20 @@ class TritonRmsNorm(RowsBackend[RmsNorm]):
 
 @dataclass(frozen=True)
 class TritonLayerNorm(RowsBackend[LayerNorm]):
-    """Adds the residual in the same kernel, and normalises the sum as stored, after rounding."""
+    """LayerNorm that adds the residual in the same kernel, and normalises the sum as stored, after rounding."""
 
     @property
     def space(self) -> Space:
-        """The space of `layernorm_kernel`."""
+        """The configuration space of `layernorm_kernel`."""
         return LAYERNORM
 
     @property
     def replaced_operators(self) -> str:
-        """Names of torch's LayerNorm operators."""
+        """Regular expression of torch's LayerNorm operators, which must not run."""
         return "aten::(native_)?layer_norm"
 
     def bind_launch(self, workload: LayerNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """Returns a function: (x, weight, bias) or (x, residual, weight, bias) -> (out, residual_out)."""
+        """Returns a function (x, weight, bias) -> (out, None) or (x, residual, weight, bias) -> (out, sum)."""
         from kernels.triton.rows.layernorm import layernorm as launched
 
         def launch_kernel(x: torch.Tensor, *others: torch.Tensor) -> Summed:

@@ -28,7 +28,7 @@ class RowsKernel(TritonKernel):
     dtypes: tuple[str, ...]
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """Yields one build per dtype."""
+        """Yields one build for `arch` per dtype that the rule takes; norms with a residual."""
         longest = rule.when.get("columns_max")
         columns = "long" if longest is None else f"c{longest}"
         one_pass = longest is not None and int(longest) <= rule.constants["BLOCK_C"]
@@ -50,7 +50,7 @@ class RowsKernel(TritonKernel):
         residual: bool,
         even: Sequence[str] = ("rows", "columns"),
     ) -> KernelBuild:
-        """Returns the build of a dtype under a rule, which need not be a shipped one.
+        """Returns the build for `arch` of a dtype under a rule, which need not be a shipped one. `config` is its id.
 
         one_pass    whether a program holds whole rows
         even        sizes that 16 divides

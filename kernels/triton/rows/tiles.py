@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def tile_of(columns: int, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the constants and options of a launch for rows of `columns`, including BLOCK_R, BLOCK_C and ONE_PASS."""
+    """Returns `config`, a launch's constants and options, with BLOCK_R, BLOCK_C and ONE_PASS for rows of `columns`."""
     block_c = min(config["BLOCK_C"], pad_size(columns))
     block_r = config["BLOCK_R"] * (config["BLOCK_C"] // block_c)
     return {**config, "BLOCK_R": block_r, "BLOCK_C": block_c, "ONE_PASS": columns <= block_c}

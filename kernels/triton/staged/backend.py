@@ -52,11 +52,11 @@ class TritonStaged(Configured, StagedBackend):
     dtypes = FLOATS
 
     def missing_reasons(self, device: DeviceInfo) -> list[str]:
-        """Returns why Triton or, without a GPU, its interpreter is missing."""
+        """Returns why Triton or, without a GPU, its interpreter is missing; empty if it can run."""
         return missing_triton(device)
 
     def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
-        """Returns refused head dimensions and numbers of keys."""
+        """Returns reasons against head dimensions above HEAD_DIM_MAX, and more than KEYS_MAX keys."""
         found = []
         if problem.head_dim > HEAD_DIM_MAX:
             found.append(
@@ -67,7 +67,7 @@ class TritonStaged(Configured, StagedBackend):
         return found
 
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """Returns the kernel in this architecture's configuration from the data files, or in the pinned one."""
+        """Returns the stage's kernel in this architecture's configuration from the data files, or in the pinned one."""
         space = SPACE_OF[stage]
         choice = self.choose(space, arch_of(device), chosen_by(stage, problem))
         return StageKernel(
@@ -81,12 +81,12 @@ class TritonStaged(Configured, StagedBackend):
         )
 
     def prepare(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
-        """Prepares as `StagedBackend` does, but reads the results of another kernel in place, without a copy."""
+        """Prepares as `StagedBackend` does, but within a layer reads q, k and v in place, without a copy."""
         return dataclasses.replace(super().prepare(workload, inputs), arguments=_as_they_lie)
 
 
 def chosen_by(stage: str, problem: StageProblem) -> Problem:
-    """Returns the properties by which the rules of a stage's space are chosen."""
+    """Returns the properties, name -> value, by which the rules of a stage's configuration space are chosen."""
     rows = problem.batch * problem.heads * problem.seq_q
     known: Problem = {
         "head_dim": problem.head_dim,
@@ -99,8 +99,8 @@ def chosen_by(stage: str, problem: StageProblem) -> Problem:
 
 
 def _name_config_errors(launch: Run, space: Space, choice: ConfigChoice) -> Run:
-    """Returns the timed launch. If it needs more than the device has, it raises KernelConfigError, which names the
-    file."""
+    """Returns a function that calls `launch`. If that needs more than the device has, it raises KernelConfigError
+    naming the file."""
     from triton.runtime.errors import OutOfResources
 
     def run_stage(*tensors: torch.Tensor) -> Tensors:

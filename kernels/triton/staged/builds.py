@@ -36,7 +36,7 @@ class TritonStagedKernel(TritonKernel):
     product: bool = False
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """Yields one build."""
+        """Yields one build for `arch` under the rule, in bf16 or, if it is for 32 bits, in f32."""
         bits = int(rule.when.get("element_bits", 16))
         once = {"ONE_PASS": "columns_max" in rule.when} if self.space is ROW_SOFTMAX else {}
         yield make_build(
@@ -59,7 +59,8 @@ class TritonStagedKernel(TritonKernel):
 
 
 def _config_name(space: Space, dtype: str, rule: ConfigRule) -> str:
-    """Returns 'd128-bf16', with a minimum e.g. 'd128-bf16-pairs4194304'; for rows 'c8192' or 'long'; else 'any'."""
+    """Returns the build's id: 'd128-bf16', with a minimum e.g. 'd128-bf16-pairs4194304'; for row_softmax 'c8192' or
+    'long'; for the mask 'any'."""
     if space is CAUSAL_MASK:
         return "any"
     if space is ROW_SOFTMAX:

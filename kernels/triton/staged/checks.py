@@ -19,12 +19,13 @@ KEYS_MAX = (1 << 31) // 256
 
 
 def head_step(head_dim: int, block: int) -> int:
-    """Returns a tile's number of dimensions: `block` of the configuration, at most the padded head dimension."""
+    """Returns how many dimensions of a head a tile has: `block`, at most the padded head dimension."""
     return min(block, pad_size(head_dim))
 
 
 def require_matrix(launcher: str, name: str, matrix: torch.Tensor, dtypes: Sequence[str]) -> tuple[int, int, int, int]:
-    """Returns (B, H, Sq, Skv) of scores or weights. Raises UsageError unless contiguous, not empty, of `dtypes`."""
+    """Returns (B, H, Sq, Skv) of scores or weights. Raises UsageError unless contiguous, not empty, of `dtypes`, and
+    with at most KEYS_MAX keys."""
     if matrix.dim() != 4 or not matrix.numel():
         raise UsageError(
             f"{launcher}: {name} must be (B, H, Sq, Skv) with at least one element, got shape {tuple(matrix.shape)}"

@@ -73,7 +73,7 @@ def staged_qk_scores_kernel(
 
 
 def qk_scores(q: torch.Tensor, k: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
-    """Computes q k^T / sqrt(D) of q (B, Sq, H, D) and k (B, Skv, Hk, D), in fp32: (B, H, Sq, Skv), without a mask.
+    """Returns q k^T / sqrt(D) of q (B, Sq, H, D) and k (B, Skv, Hk, D), in fp32: (B, H, Sq, Skv), without a mask.
 
     q and k are both fp16, bf16 or fp32, H a multiple of Hk, D at most 256; elements of a head lie beside each other,
     the other strides are free. `config` holds BLOCK_M, BLOCK_N, BLOCK_K, and the compiler's options. Raises UsageError

@@ -80,7 +80,7 @@ def staged_weighted_values_kernel(
 
 
 def weighted_values(weights: torch.Tensor, v: torch.Tensor, *, causal: bool, config: Mapping[str, Any]) -> torch.Tensor:
-    """Multiplies weights (B, H, Sq, Skv), contiguous, by v (B, Skv, Hk, D): (B, Sq, H, D) in their dtype.
+    """Returns weights (B, H, Sq, Skv), contiguous, times v (B, Skv, Hk, D): (B, Sq, H, D) in their dtype.
 
     v           of the weights' dtype, fp16, bf16 or fp32, H a multiple of Hk, D at most 256; elements of a head lie
                 beside each other, the other strides are free

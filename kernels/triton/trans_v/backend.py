@@ -33,19 +33,19 @@ class TritonTransV(Configured, Backend["Prefill"]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Refuses missing Triton or interpreter, head dimensions without tiles or of two sizes, changed scores, and
-        rows that see no key."""
+        """Returns reasons against missing Triton or interpreter, head dimensions other than 64 and 128 or of two sizes,
+        changed scores, and rows that see no key."""
         found = missing_triton(device)
         if workload.head_dim not in HEAD_DIMS:
-            found.append(f"head_dim {workload.head_dim} is none of {', '.join(map(str, HEAD_DIMS))}")
+            found.append(f"head_dim {workload.head_dim} is not one of {', '.join(map(str, HEAD_DIMS))}")
         limits = AttentionLimits(
             self.name, HALVES, window=False, rows_without_keys=False, head_dim_v=False, alibi=False, bias=False
         )
         return found + refusal_reasons(workload, limits)
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Transposes v, untimed; picks the configuration for this architecture from the data files, or the pinned one,
-        and compiles."""
+        """Copies the inputs with v transposed, untimed; picks this architecture's configuration from the data files, or
+        the pinned one, and compiles."""
         from kernels.triton.trans_v.kernel import trans_v
 
         tensors = _transposed_v(inputs)
@@ -70,7 +70,7 @@ class TritonTransV(Configured, Backend["Prefill"]):
 
 
 def _transposed_v(inputs: Tensors) -> Tensors:
-    """Copies q and k, and v (B, Skv, Hk, D) to contiguous (B, Hk, D, Skv)."""
+    """Returns copies of q and k, and of v (B, Skv, Hk, D) as contiguous (B, Hk, D, Skv)."""
     import torch
 
     q, k, v = inputs
@@ -78,7 +78,7 @@ def _transposed_v(inputs: Tensors) -> Tensors:
 
 
 def _transposed_v_alone(inputs: Tensors) -> Tensors:
-    """Does the same without copying q and k."""
+    """Returns q and k unchanged, and v (B, Skv, Hk, D) as contiguous (B, Hk, D, Skv), copied."""
     q, k, v = inputs
     return q, k, v.permute(0, 2, 3, 1).contiguous()
 

@@ -29,7 +29,7 @@ class TransVKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_trans_v",)
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """Yields one build per variant that the rule takes."""
+        """Yields one build for `arch` per variant in VARIANTS that the rule takes."""
         head_dim = int(rule.when["head_dim"])
         for dtype, causal, with_lse in VARIANTS:
             if rule.when.get("causal", causal) != causal:

@@ -143,7 +143,7 @@ def trans_v_kernel(
 def trans_v(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, with_lse: bool, config: Mapping[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Launches the kernel: q (B, Sq, H, D), k (B, Skv, Hk, D), v (B, Hk, D, Skv), contiguous, all fp16 or all bf16.
+    """Attends from q (B, Sq, H, D) to k (B, Skv, Hk, D), v (B, Hk, D, Skv), contiguous, all fp16 or all bf16.
 
     D is 64 or 128, Hk divides H, and with `causal`, which is bottom-right aligned, Skv is at least Sq, so that every
     row sees a key. `config` holds BLOCK_M, BLOCK_N, PRELOAD_V and the compiler's options. Returns out (B, Sq, H, D) in
@@ -166,7 +166,7 @@ def trans_v(
 
 
 def _check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> None:
-    """Raises UsageError naming the argument, what it is and what it must be."""
+    """Raises UsageError naming the argument, what it is and what it must be, unless `trans_v` takes q, k and v."""
     for name, tensor in (("q", q), ("k", k)):
         _require_argument(tensor.dim() == 4, name, f"{tensor.dim()} dimensions", "4")
     (batch, seq_q, heads, head_dim), (_, seq_kv, kv_heads, _) = q.shape, k.shape

@@ -31,14 +31,15 @@ class TritonFlashVarlen(Configured, Backend["Varlen"]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Refuses head dimensions above HEAD_DIM_MAX, and missing Triton or, without a GPU, its interpreter."""
+        """Returns reasons against head dimensions above HEAD_DIM_MAX, and missing Triton or interpreter."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest this kernel takes")
         return found
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Checks the cumulative lengths, picks the data files' or the pinned configuration, and compiles."""
+        """Copies the inputs, picks the data files' or the pinned configuration, and compiles. Raises UsageError for
+        invalid offsets."""
         from kernels.triton.varlen.kernel import varlen_forward
 
         tensors = own_copies(inputs)

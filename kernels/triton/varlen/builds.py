@@ -27,13 +27,13 @@ class VarlenForwardKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_varlen",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per element type and mask."""
+        """Returns four builds for `arch`: f16 and bf16, causal and not."""
         return [self.build_of(arch, dtype, causal) for dtype in TYPES for causal in (True, False)]
 
     def build_of(
         self, arch: str, dtype: str, causal: bool, head_dim: int = HEAD_DIM, *, windowed: bool = False
     ) -> KernelBuild:
-        """Returns the build of an element type, mask and head dimension under the rule that takes it."""
+        """Returns the build for `arch` of an element type, mask and head dimension under the rule that takes it."""
         pointers = {
             **dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), TYPES[dtype]),
             "lse_ptr": "*fp32",

@@ -90,7 +90,7 @@ def varlen_forward(
     window: int = 0,
     alibi_slopes: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Launches the kernel: q (Tq, H, D), k (Tk, Hk, D), v (Tk, Hk, Dv), contiguous, all fp16, all bf16 or all fp32.
+    """Attends in packed sequences: q (Tq, H, D), k (Tk, Hk, D), v (Tk, Hk, Dv), contiguous, all fp16, bf16 or fp32.
 
     cu_seqlens_q, cu_seqlens_k    int32 (B + 1,): 0, then where each sequence ends. Not read here, which would wait for
                                   the device; `prefill.launch.check_lengths` checks them beforehand

@@ -16,7 +16,7 @@ SPACE = Space("varlen_forward", CONSTANTS, ("head_dim", "causal", "element_bits"
 
 
 def problem_of(workload: Varlen) -> Problem:
-    """Returns the properties by which a rule is chosen."""
+    """Returns the properties, name -> value, by which a rule is chosen."""
     return {
         "head_dim": workload.head_dim,
         "causal": workload.causal,

@@ -101,7 +101,9 @@ def test_limits_are_those_of_all_parts() -> None:
 
 def test_a_part_of_another_family_is_refused() -> None:
     """A part must implement the family that it stands for, and there must be one."""
-    with pytest.raises(UsageError, match=r"^backend 'ck': the part for 'decode' implements prefill$"):
+    with pytest.raises(
+        UsageError, match=r"^backend 'ck': the part for 'decode' must implement it, but implements prefill$"
+    ):
         by_family("ck", {"decode": _Part("prefill")})
     with pytest.raises(UsageError, match=r"^backend 'ck' has no parts; give one per op family$"):
         by_family("ck", {})

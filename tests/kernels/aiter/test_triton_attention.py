@@ -218,8 +218,8 @@ def test_a_given_configuration_reaches_the_call_and_is_replayed(aiter: Callable[
     [
         ({"path": "triton"}, "holds no BLOCK_M"),
         ({"BLOCK_M": "64"}, "has no BLOCK_N"),
-        ({"BLOCK_M": "wide", "BLOCK_N": "32"}, "the stored BLOCK_M is 'wide'; it is a whole number"),
-        ({"BLOCK_M": "64", "BLOCK_N": "32", "PRELOAD_V": "1"}, "the stored PRELOAD_V is '1'; it is True or False"),
+        ({"BLOCK_M": "wide", "BLOCK_N": "32"}, "the stored BLOCK_M is 'wide', must be a whole number"),
+        ({"BLOCK_M": "64", "BLOCK_N": "32", "PRELOAD_V": "1"}, "the stored PRELOAD_V is '1', must be True or False"),
     ],
 )
 def test_what_cannot_be_pinned(config: dict[str, str], told: str) -> None:

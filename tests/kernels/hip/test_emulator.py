@@ -231,11 +231,11 @@ def test_wrong_arguments_are_named(cache: Path) -> None:
     for arguments, said in (
         ((half, half, floats, floats), "takes 5 arguments (a, b, c, d, flaw), not 4"),
         ((half, half.t()[:8].t(), floats, floats, 0), "'b' is not contiguous: shape (16, 8), strides (16, 1)"),
-        ((half, half.float(), floats, floats, 0), "'b' is of dtype float16, not float32"),
-        ((half, half, floats.to("meta"), floats, 0), "'c' lies on meta"),
-        ((half, half, floats, 3, 0), "'d' is a tensor, not a number"),
-        ((half, half, floats, floats, half), "'flaw' is a 32-bit integer, not Tensor"),
-        ((half, half, floats, floats, 2**31), "'flaw' is a 32-bit integer; 2147483648 is too large"),
+        ((half, half.float(), floats, floats, 0), "'b' must be of dtype float16, got float32"),
+        ((half, half, floats.to("meta"), floats, 0), "'c' must be a CPU tensor for the emulator, got one on meta"),
+        ((half, half, floats, 3, 0), "'d' must be a CPU tensor, got the number 3"),
+        ((half, half, floats, floats, half), "'flaw' must be a 32-bit integer, got Tensor"),
+        ((half, half, floats, floats, 2**31), "'flaw' must be a 32-bit integer, got 2147483648"),
     ):
         with pytest.raises(EmulationError, match=re.escape(said)):
             loaded((1, 1, 1), *arguments)

@@ -78,7 +78,7 @@ BAD: list[tuple[tuple[Any, ...], str]] = [
     ((HALF, HALF), r"count .* must be a 32-bit integer, got a tensor of shape \(4, 8\)"),
     ((3, 1), r"x \(argument 1\) must be a tensor on cpu, got 3"),
     ((HALF.T, 1), r"x .* must be contiguous, got strides \(1, 8\) of shape \(8, 4\); call \.contiguous"),
-    ((HALF.flatten()[1:], 1), "must begin at a multiple of 16 bytes, .* got one 2 bytes behind; call .clone"),
+    ((HALF.flatten()[1:], 1), "must begin at a multiple of 16 bytes, .* begins 2 bytes after one; call .clone"),
     ((torch.zeros(4, device="meta"), 1), "is on meta, and the kernel was loaded for cpu"),
     ((HALF.bfloat16(), 1), "must be torch.float16, for which the kernel was compiled, got torch.bfloat16"),
     ((HALF.float(), 1), "must be torch.float16, for which the kernel was compiled, got torch.float32"),

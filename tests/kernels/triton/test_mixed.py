@@ -189,7 +189,7 @@ def launch(**changes: Any) -> Any:
         ("sinks", lambda torch, t: torch.zeros(4), "sinks must be fp32 (8,), got torch.float32 (4,)"),
         ("k_scale", lambda torch, t: torch.ones(1), "k_scale must be given with an 8-bit cache and only then, got"),
         ("window", -1, "window and cap must be at least 0, where 0 is none, got window=-1 and cap=0.0"),
-        ("config", {"BLOCK_M": 2}, "BLOCK_M is 2, and must hold the 4 query heads of a K/V head"),
+        ("config", {"BLOCK_M": 2}, "BLOCK_M is 2; it must be at least 4, the query heads of a K/V head"),
     ],
 )
 def test_a_bad_argument_is_named(name: str, change: Any, message: str) -> None:

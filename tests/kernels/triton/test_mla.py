@@ -150,9 +150,9 @@ def test_what_it_declares(seq_q: int, kernels: tuple[str, ...], dtype: str, matr
     ("changes", "message"),
     [
         ({0: (1, 4, 2, 16, 1)}, "q_nope, k_pe and wkv_b have 5, 3 and 3 dimensions; needed are"),
-        ({1: (1, 4, 3, 8)}, r"q_pe has shape \(1, 4, 3, 8\); the others ask for \(1, 4, 2, 8\)"),
-        ({2: (1, 6, 32)}, r"kv_latent has shape \(1, 6, 32\); the others ask for \(1, 5, 32\)"),
-        ({4: (2, 16, 32)}, r"wkv_b has shape \(2, 16, 32\); the others ask for \(2, 17, 32\)"),
+        ({1: (1, 4, 3, 8)}, r"q_pe has shape \(1, 4, 3, 8\); by the other arguments it must be \(1, 4, 2, 8\)"),
+        ({2: (1, 6, 32)}, r"kv_latent has shape \(1, 6, 32\); by the other arguments it must be \(1, 5, 32\)"),
+        ({4: (2, 16, 32)}, r"wkv_b has shape \(2, 16, 32\); by the other arguments it must be \(2, 17, 32\)"),
         ({2: (1, 3, 32), 3: (1, 3, 8)}, "causal needs at least as many keys as queries, got 3 and 4"),
     ],
 )

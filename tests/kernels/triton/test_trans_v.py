@@ -66,7 +66,7 @@ def test_v_is_transposed_before_the_call() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("s8-h2-d80-f16", "head_dim 80 is none of 64, 128"),
+        ("s8-h2-d80-f16", "head_dim 80 is not one of 64, 128"),
         ("s8-h2-d64-f32", "triton.flash_trans_v takes bf16, f16, not f32"),
         ("s8-h2-d64-w4-f16-causal", "triton.flash_trans_v takes no sliding window"),
         ("s8-kv5-h2-d64-f16-causal", "triton.flash_trans_v is not known to give 0 for rows that see no key"),
