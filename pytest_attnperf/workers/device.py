@@ -41,12 +41,14 @@ class Device(Protocol):
 
 
 def can_fork(device: Device) -> bool:
-    """Returns whether a conftest's device may be made again in a fork of the process where it was made."""
+    """Returns the device's attribute `forks`, False if it has none: whether it may be made again in a forked
+    process."""
     return bool(getattr(device, "forks", False))
 
 
 def prepare_or_reasons(subject: Subject) -> list[str]:
-    """Builds and compiles the case; returns reasons if it is unsupported, known before or found by trying."""
+    """Builds and compiles the case; returns the reasons if it is unsupported, known before or found while compiling,
+    else []."""
     reasons = subject.unsupported_reasons()
     if reasons:
         return reasons

@@ -28,7 +28,7 @@ from pytest_attnperf.workers.pool import Pool
 
 
 class Ending(str, enum.Enum):
-    """How a look ended."""
+    """How a look (one case measured or proven in one process) ended. RIGHT: proven, and not or not yet timed."""
 
     MEASURED = "measured"
     RIGHT = "right"
@@ -40,7 +40,8 @@ class Ending(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Look:
-    """The result of one case in one process. `report` joins the checks before and after timing."""
+    """The result of one case in one process. `report` joins the checks before and after timing; `note` says why it was
+    not timed, or what is missing."""
 
     ending: Ending
     reasons: tuple[str, ...] = ()
@@ -98,7 +99,8 @@ def take_look(
 
 
 def _add_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look, str]:
-    """Returns the look with its stages, or why there are none. Raises WrongAsTimedError as `measure_blocks` does."""
+    """Returns (look with the stages' times, ''), or (look unchanged, note why there are none). Raises WrongAsTimedError
+    if a replayed call is wrong."""
     try:
         return replace(look, breakdown=case.measure_stages(block_us)), ""
     except WrongAsTimedError:
@@ -152,7 +154,8 @@ def open_and_check(
 
 
 def finish_and_close(case: Conversation, look: Look) -> Look:
-    """Proves the last replay of a timed case, closes the case, and returns the look with both results."""
+    """Proves the last replay of a timed case, closes the case, and returns its look with both checks; INCORRECT if one
+    failed, BODY_FAILED if the test then failed."""
     final = case.finish()
     look = replace(look, final=final, report=look.report.merge_with(final.check))
     closed = case.close()
@@ -164,7 +167,8 @@ def finish_and_close(case: Conversation, look: Look) -> Look:
 
 
 def close_wrong_as_timed(case: Conversation, look: Look, error: WrongAsTimedError) -> Look:
-    """Closes a case that is right when called but wrong when replayed; returns its INCORRECT look."""
+    """Closes a case that is right when called but wrong when replayed; returns its look as INCORRECT with the error's
+    report."""
     case.close()
     return _as_incorrect(replace(look, report=look.report.merge_with(error.report)))
 
@@ -195,7 +199,7 @@ def _as_incorrect(look: Look) -> Look:
 
 
 def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Fingerprint:
-    """Returns the machine's fingerprint with fields of the case: timer, timing method, and cache state.
+    """Returns the fingerprint `machine` with the case's timer, timing method and cache state added to what must match.
 
     With graph timers the ROCm version must match, too, because the cost per graph node differs between releases.
     """
@@ -207,7 +211,8 @@ def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Finge
 
 
 def take_identity_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan) -> tuple[Look, str]:
-    """Opens, checks, captures, finishes and closes a case in the process at `place`; returns look and timer.
+    """Opens, checks, captures (without measuring), finishes and closes a case in the process at `place`; returns (look,
+    timer).
 
     The look's fingerprint is that of a case timed by this timer. The timer's name is '' if the look did not end RIGHT,
     or if its note says that the case must not be timed here.

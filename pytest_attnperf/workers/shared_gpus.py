@@ -40,35 +40,38 @@ class SharedGpuPool(WorkerPool):
     _answers: dict[int, Ready] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Makes the locks, without taking any."""
+        """Makes a lock for each file of `turns`, without taking it."""
         self._locks = [FileLock(path) for path in self.turns]
 
     def start(self, places: Sequence[int]) -> None:
-        """Starts processes at the first call only; later ones would disturb other sessions and start in their turn."""
+        """Starts processes at the first call only; later calls do nothing, because starting would disturb other
+        sessions. Those processes start in their card's turn."""
         if not self._begun:
             self._begun = True
             super().start(places)
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Returns the first message of the process in that place; the known one if the turn is not held."""
+        """Returns the first message of the process in that place. Asks the process only the first time, or while its
+        card's turn is held."""
         if place not in self._answers or self._held == self._card_number(place):
             with self._take_turn(place):
                 self._answers[place] = super().wait_until_ready(place)
         return self._answers[place]
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Measures as any pool, in the card's turn."""
+        """Returns what `WorkerPool.measure_canary` does, after waiting for the card's turn."""
         with self._take_turn(place):
             return super().measure_canary(place)
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """Opens a conversation as any pool, in the card's turn."""
+        """Yields a conversation as `WorkerPool.case_at` does; holds the card's turn (its lock) during the `with`
+        block."""
         with self._take_turn(place), super().case_at(place, request) as case:
             yield case
 
     def examine(self, request: OpenRequest, environment: Mapping[str, str]) -> None:
-        """Examines a case as any pool, in the card's turn."""
+        """Does what `WorkerPool.examine` does, after waiting for the card's turn."""
         with self._take_turn(EXAMINED_PLACE):
             super().examine(request, environment)
 
@@ -106,8 +109,11 @@ class SharedGpuPool(WorkerPool):
             self._give_back()
 
     def _take_one(self, cards: Sequence[int]) -> int:
-        """Takes the first free card and returns it. Raises WorkerError if none is free within the limit, or a turn is
-        already held: its place moved to another card, and waiting while holding a turn could last forever.
+        """Waits for the lock of one of these cards, takes it and returns the card's index; earlier cards are tried
+        first.
+
+        Raises WorkerError after `limit_s`, or if a turn is already held: its place moved to another card, and waiting
+        while holding a turn could last forever.
         """
         if self._held is not None:
             raise WorkerError(f"GPU {self.gpus[self._held]} was lost in its turn: a process there does not end")
@@ -134,7 +140,8 @@ class SharedGpuPool(WorkerPool):
 
 @contextlib.contextmanager
 def in_turns(pool: Pool, places: Sequence[int]) -> Iterator[Iterator[int]]:
-    """Yields places in the order in which to measure: as given, or on shared cards as these become free."""
+    """Yields an iterator over the places in the order in which to measure: as given, or on shared cards as these become
+    free. While a place is used, its card's turn is held."""
     if not isinstance(pool, SharedGpuPool):
         yield iter(places)
         return

@@ -102,7 +102,8 @@ def _hash_file(path: Path, _mtime_ns: int) -> str:
 
 
 def _mapped_libraries(maps: Path = Path("/proc/self/maps")) -> Iterable[Path]:
-    """Returns the shared objects mapped into this process, because compiled extensions are code, too."""
+    """Returns the paths of .so files mapped into this process, sorted: compiled extensions are code, too. [] without
+    /proc."""
     try:
         lines = maps.read_text(errors="replace").splitlines()
     except OSError:
@@ -118,7 +119,8 @@ class OwnCode:
         self._seen: dict[str, list[Place]] = {}
 
     def find_problem(self) -> str:
-        """Returns a message on what was replaced, and by which code; '' if nothing was."""
+        """Returns a message that names the first replaced function, class or module, and the file of the replacement;
+        '' if none is."""
         for name, module in list(sys.modules.items()):
             if not name.startswith(_PREFIXES):
                 continue
@@ -156,7 +158,8 @@ class OwnCode:
                         yield vars(value), attribute, member
 
     def _find_other_code(self, value: Any) -> str:
-        """Returns the file of a function or class, if it is neither of this package nor of a library; else ''."""
+        """Returns 'file:line' of a function, or the file of a class, if it is neither of this package nor of a library;
+        else ''."""
         if isinstance(value, type):
             file = str(getattr(sys.modules.get(value.__module__), "__file__", None) or "<built in>")
             return "" if file.startswith(("<", *_LIBRARIES)) or _is_own(file) else file
@@ -173,7 +176,8 @@ class OwnCode:
 
 @functools.cache
 def _is_own(file: str) -> bool:
-    """Returns whether a file is of this package, which workers import through a link."""
+    """Returns whether a file belongs to pytest_attnperf; links are resolved, because workers import it through a
+    link."""
     return Path(file).resolve().is_relative_to(_PACKAGE)
 
 
@@ -190,7 +194,7 @@ def _find_function(value: Any) -> FunctionType | None:
 
 
 def _qualified_name(namespace: Mapping[str, Any], attribute: str) -> str:
-    """Returns the name within the module, with the class's name for a method."""
+    """Returns 'Class.attribute' if the namespace is a class's, else the attribute."""
     owner = next((str(value.__qualname__).rsplit(".", 1)[0] for value in namespace.values() if _is_method(value)), "")
     return f"{owner}.{attribute}" if owner and "__name__" not in namespace else attribute
 
