@@ -167,8 +167,8 @@ def take_at_once(
     """Measures one case in a process on each card: on each card alone, on all cards at once, and on each card alone
     again.
 
-    Proves the case on every card before and after that. If it is not right, or may not be timed, on one of them, nothing
-    is measured and `times` of the result is empty.
+    Proves the case on every card before and after that. If it is not right, or may not be timed, on one of them,
+    nothing is measured and `times` of the result is empty.
 
     names   name of each card in errors
 

@@ -52,7 +52,7 @@ def may_fork(plan: LaunchPlan | CommandPlan, environ: Mapping[str, str] = os.env
 
 
 class ForkedProcess:
-    """A worker requested from a template process, or started as a new process. It has the used part of Popen's interface.
+    """A worker requested from a template process, or started as a new process. It has the used part of Popen's API.
 
     returncode   as in Popen, or LOST_STATUS
     """
