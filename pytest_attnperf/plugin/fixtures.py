@@ -197,7 +197,7 @@ def fail_missing_build(request: pytest.FixtureRequest) -> NoReturn:
 
 
 def timer_function() -> TimerFunction:
-    """Returns the function of the `gpu_timer` fixture. Imports torch."""
+    """Returns the function of the `gpu_timer` fixture."""
     from pytest_attnperf.measure.gpu_timer import gpu_timer
 
     return gpu_timer

@@ -31,7 +31,8 @@ NOT_RIGHT = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Ver
 
 
 def with_profile(bench: RunBench, case: Case, result: CaseResult) -> CaseResult:
-    """Adds the case's profile and what bounds it; a note where there is no profile. Never changes the verdict.
+    """Profiles the case and adds the profile and what bounds it, or a note why there is none. Never changes the
+    verdict.
 
     A case without a time is skipped, with the result's own note as the reason.
     """
@@ -76,7 +77,7 @@ def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store
 
 
 def launches_of(profile: CaseProfile) -> tuple[Launch, ...] | None:
-    """Returns what one call launched, by its profile; None where the profile is of CPU operators."""
+    """Returns the GPU kernels that one call launched, from its profile; None if it has only CPU operators."""
     kernels = [kernel for kernel in profile.kernels if kernel.shape.kind != "operator"]
     return tuple(kernel.shape.as_launch(len(kernel.durations_ns) / profile.calls) for kernel in kernels) or None
 

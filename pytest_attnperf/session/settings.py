@@ -11,7 +11,8 @@ from pytest_attnperf.workers.conversation import BlockPlan
 
 
 class RunMode(str, enum.Enum):
-    """The purpose of a run."""
+    """What a run does: check correctness, gate, store baselines, calibrate noise, compile ahead, or time all GPUs at
+    once."""
 
     CHECK = "check"
     GATE = "gate"

@@ -59,9 +59,10 @@ def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry 
 
 
 def reasons_to_time(result: CaseResult, found: StoredEntry, timer: str) -> list[str]:
-    """Returns why a proven case is not known to run what the stored entry ran; empty where it is. Pure.
+    """Returns why a proven case may not run what the stored entry ran, so that it must be timed; [] if it runs the
+    same.
 
-    timer   that would have timed it
+    timer   the timer that it would be timed with
     """
     if result.fingerprint is None or result.figures is None:
         return ["its machine or its workload is not known"]
@@ -83,7 +84,7 @@ def reasons_to_time(result: CaseResult, found: StoredEntry, timer: str) -> list[
 
 
 def as_unchanged(result: CaseResult, found: StoredEntry) -> CaseResult:
-    """Returns a case without `reasons_to_time` as RIGHT, not timed, with the stored processes to compare with."""
+    """Returns the result as RIGHT and `unchanged`, with the stored times. Call it if `reasons_to_time` gives none."""
     kernels = sum(launch.kind == "kernel" for launch in result.launches)
     what = f"{kernels} kernel{'s' if kernels != 1 else ''}"
     commit = f" ({found.entry.commit})" if found.entry.commit else ""
