@@ -306,7 +306,7 @@ def _describe_object(name: str) -> str:
 
 @dataclass(frozen=True)
 class CodeReader:
-    """The functions that read code objects, so that tests can replace them."""
+    """Two functions that read code objects: one returns a kernel's ISA hash, one what is known of the kernel."""
 
     isa_hash: Read = isa_hash
     analyse: Analyse = analyse_launch
