@@ -90,8 +90,7 @@ class CaseCollector:
         return selection.expand_names(names, self.registry, self.families) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a marked test over backends and workloads, in the same way on every machine. Raises
-        CollectError."""
+        """Parametrises a marked test by backends and workloads, alike on every machine. Raises CollectError."""
         try:
             self._parametrize(metafunc)
         except UsageError as error:
@@ -191,14 +190,12 @@ class CaseCollector:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """In xdist's controller: takes the keys of cases left to nightly runs; all workers that end normally send the
-        same."""
+        """In xdist's controller: takes the keys of cases left to nightly runs, which all workers send alike."""
         told = getattr(node, "workeroutput", {}).get(_LEFT, ())
         self.left_to_nightly = tuple(CaseKey(*key) for key in told) or self.left_to_nightly
 
     def _list_backends(self, settings: dict[str, Any], where: str) -> list[Backend]:
-        """Returns the family's backends that the marker allows, in registration order. Raises UsageError if there is
-        none."""
+        """Returns the backends that the marker allows, in registration order. UsageError if there is none."""
         family, only, without = (settings.get(name) for name in ("family", "backends", "without"))
         if only is not None and without is not None:
             raise UsageError(f"{where}: the attnperf marker has backends= and without=; give one of them")
@@ -268,16 +265,14 @@ def _check_switches(given: Mapping[str, Any], where: str) -> None:
 
 
 def read_switches(item: pytest.Item) -> dict[str, bool]:
-    """Returns {'timed': bool, 'breakdown': bool} of an item, from its marker. Raises UsageError as
-    `marker_settings`."""
+    """Returns {'timed': bool, 'breakdown': bool} by the item's marker. Raises as `marker_settings`."""
     marker = item.get_closest_marker(MARKER)
     settings = marker_settings(marker, item.nodeid) if marker else {}
     return {name: bool(settings.get(name, default)) for name, default in _SWITCHES.items()}
 
 
 def tier_of(item: pytest.Item) -> str:
-    """Returns the item's tier: 'check', 'cpu', 'nightly', or '' for every run. Raises UsageError as
-    `marker_settings`."""
+    """Returns the item's tier: 'check', 'cpu', 'nightly', or '' for every run. Raises as `marker_settings`."""
     marker = item.get_closest_marker(MARKER)
     return selection.tier_of(item, marker_settings(marker, item.nodeid)) if marker else ""
 

@@ -125,8 +125,7 @@ class RunConfig:
 
     @property
     def replaced_by(self) -> str:
-        """Name of the option that replaces the workloads of all tests, '--attnperf-workload' or '--attnperf-model', or
-        ''."""
+        """Option that replaces the workloads of all tests, '--attnperf-workload' or '--attnperf-model', or ''."""
         return next((f"--attnperf-{name}" for name in ("workload", "model") if self.text(name)), "")
 
     @property
@@ -153,8 +152,7 @@ class RunConfig:
         return int(parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum, integer=True))
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        """Returns an option's value, which must be one of `allowed`. Raises UsageError that lists the allowed
-        values."""
+        """Returns an option's value, one of `allowed`. Raises UsageError that lists all."""
         value = self.text(name)
         if value not in allowed:
             raise UsageError(f"--attnperf-{name}={value!r} is not known; choose one of: {', '.join(allowed)}")
@@ -232,8 +230,7 @@ def is_distributed(config: pytest.Config) -> bool:
 
 
 def count_xdist_workers(config: pytest.Config) -> int:
-    """Returns how many workers xdist's controller starts: the sum over `--tx`, into which xdist puts -n and
-    --maxprocesses."""
+    """Returns how many workers xdist's controller starts: the sum of `--tx`, to which xdist turns -n."""
     found = 0
     for text in config.getoption("tx", default=None) or []:
         times, star, _ = str(text).partition("*")

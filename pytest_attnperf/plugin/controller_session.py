@@ -39,8 +39,7 @@ _SKIPPED = pytest.StashKey[str]()
 
 
 def configure_controller(config: pytest.Config) -> None:
-    """Checks the command line, and registers the plugin objects of a session that is not a worker. Raises a usage
-    error."""
+    """Checks options and registers the plugin objects of a session that is not a worker. Raises a usage error."""
     with usage_errors():
         options.check_rootdir(config)
         collectors = make_collectors(config)
@@ -101,8 +100,7 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def auto_workers(config: pytest.Config) -> int | None:
-    """Returns the number of workers for `-n auto`; None leaves it to xdist. Raises a usage error for a wrong
-    --attnperf-pin-gpu."""
+    """Returns the worker count for `-n auto`; None leaves it to xdist. Raises for a wrong --attnperf-pin-gpu."""
     from pytest_attnperf.plugin.features.gpus import several_gpus
 
     with usage_errors():
@@ -110,8 +108,7 @@ def auto_workers(config: pytest.Config) -> int | None:
 
 
 def lease_in_xdist_worker(config: pytest.Config) -> None:
-    """Leases a GPU if this process is an xdist worker of a timed run, else does nothing. Called before conftests are
-    loaded."""
+    """Leases a GPU in an xdist worker of a timed run, else does nothing. Called before conftests are loaded."""
     from pytest_attnperf.plugin.features.gpus import xdist_gpus
 
     with usage_errors():
@@ -119,8 +116,7 @@ def lease_in_xdist_worker(config: pytest.Config) -> None:
 
 
 class ControllerSession:
-    """Plugin object of a session that is not a worker: starts the run and judges each case instead of running its
-    body."""
+    """Plugin object of a session that is no worker: starts the run, judges each case instead of running its body."""
 
     def __init__(self, config: pytest.Config, collectors: Collectors) -> None:
         self._config = config
@@ -130,8 +126,7 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Registers backends, workloads and kernels before tests are parametrised; in xdist's controller also starts
-        the run."""
+        """Registers backends and kernels before tests are made; in xdist's controller also starts the run."""
         with usage_errors():
             self._collectors.register_all()
             asked = run_config(self._config)
@@ -145,8 +140,7 @@ class ControllerSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Plans the cases. Raises a usage error for invalid settings, cases in a unittest.TestCase or marked as
-        flaky."""
+        """Plans the cases. Raises a usage error for invalid settings, unittest cases and flaky marks."""
         plan_cases(self._config, items)
         refuse_unittest(items)
         if not self._config.getoption("collectonly") and any(map(case_key, items)) and not any(map(build_key, items)):
@@ -190,8 +184,7 @@ class ControllerSession:
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
     def _show_live(self, phase: str) -> None:
-        """Shows on the terminal's last line what the session does; '' removes the line. Does nothing without a live
-        line."""
+        """Shows what the session does on the live line; '' removes the line. Does nothing without one."""
         if not _has_live_line(self._config):
             return
         from pytest_attnperf.plugin.features.live import live_line
@@ -220,8 +213,7 @@ class ControllerSession:
 
     @contextlib.contextmanager
     def _without_fixtures(self, item: pytest.Item) -> Iterator[None]:
-        """During the block, removes the fixtures of an item that a worker runs: set up here they could initialise the
-        GPU."""
+        """In the block, hides fixtures of an item that a worker runs: set up here they could initialise the GPU."""
         remote = self._run is not None and (build_key(item) is not None or case_key(item) is not None)
         if self._run is None or self._run.in_process or not remote or not isinstance(item, pytest.Function):
             yield
@@ -235,8 +227,7 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> object | None:
-        """Judges a case or compiled kernel instead of running its body, and returns True; None lets pytest run an
-        ordinary test."""
+        """Judges a case or compiled kernel instead of running its body, and returns True; None for an ordinary test."""
         run = self._run
         if run is not None and run.features.code is not None and build_key(pyfuncitem) is not None:
             raise_code_verdict(run.features.code.judge(pyfuncitem))
@@ -276,8 +267,7 @@ class ControllerSession:
         return report
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """Returns (category, letter, word) of a verdict, so that e.g. UNDECIDED is not shown as passed; None for other
-        reports."""
+        """Returns (category, letter, word) of a verdict: UNDECIDED is not shown as passed; None for other reports."""
         return status_of(report)
 
     def _next_key(self, item: pytest.Item) -> CaseKey | None:
@@ -306,8 +296,7 @@ WHY = (
 
 
 class DeviceHere:
-    """Plugin object that notes which import initialised the GPU in pytest's process. It does not import torch
-    itself."""
+    """Plugin object that notes which import initialised the GPU in pytest's process. Does not import torch."""
 
     def __init__(self) -> None:
         self.notes: tuple[str, ...] = ()

@@ -95,8 +95,7 @@ def has_profiles(run: RunResult) -> bool:
 
 
 def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) -> list[str]:
-    """Returns findings on new quarantines and kernels not compiled; if everything was selected, also on stored entries
-    without a case."""
+    """Returns findings on quarantines, kernels not compiled and, if all was selected, stored entries without a case."""
     findings = find_new_quarantines(run, store)
     whole = is_unfiltered(config) and run.complete
     findings += find_unused_entries(run, store, partial(find_lost_suites, config)) if whole else []
@@ -158,8 +157,7 @@ def _strict_reasons(run: RunResult) -> list[str]:
 
 
 def merge_recorded(run: RunResult, store: BaselineStore, accepted: str) -> tuple[list[Path], list[str]]:
-    """Merges RECORDED cases and kernels into the stored baseline files. Returns (paths written, errors of files that
-    were not).
+    """Merges RECORDED cases and kernels into baseline files. Returns (paths written, errors of others).
 
     accepted   why slowdowns since the creep guard's anchor are accepted; '' does not move the anchors
     """
@@ -189,8 +187,7 @@ def _merge_cases(run: RunResult, store: BaselineStore, accepted: str) -> tuple[l
 
 
 def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]:
-    """Merges RECORDED kernels into their architecture's file. Returns (paths written, errors of files that were
-    not)."""
+    """Merges RECORDED kernels into their architecture's file. Returns (paths written, errors of others)."""
     from pytest_attnperf.baselines.code_schema import entry_of
     from pytest_attnperf.session.code_session import new_kernel
 
@@ -208,8 +205,7 @@ def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]
 
 @contextlib.contextmanager
 def collect_errors_in(problems: list[str]) -> Iterator[None]:
-    """Catches a BaselineError or OSError of the block and appends its text to `problems`; the other files are still
-    written."""
+    """Catches a BaselineError or OSError of the block and appends its text to `problems`; others are still written."""
     try:
         yield
     except (BaselineError, OSError) as error:
@@ -223,8 +219,7 @@ def find_loosened_policies(run: RunResult) -> list[str]:
 
 
 def find_creep(run: RunResult) -> list[str]:
-    """Returns findings on cases that have become slower step by step since their anchor (the accepted reference
-    time)."""
+    """Returns findings on cases that became slower step by step since their anchor (the accepted reference time)."""
     return [f"{case.key}: {note}" for case in run.cases for note in filter_notes(case.notes, NoteKind.CREPT)]
 
 
@@ -292,8 +287,7 @@ class BaseSideFindings(Feature):
         self._config, self._against = config, against
 
     def collect_findings(self, cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
-        """Returns findings on files and cases that only the base side has, e.g. because this change removed or renamed
-        them."""
+        """Returns findings on files and cases that only the base side has, i.e. removed or renamed here."""
         return find_only_on_base(self._config, self._against, cases)
 
     def collect_notes(self, cases: Iterable[CaseResult]) -> Sequence[str]:

@@ -35,8 +35,7 @@ _FOLLOWING = pytest.StashKey["_Following"]()
 
 
 def find_next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey | None:
-    """Returns the key of the first case after the item `after`; None if there is none. The controller sends it to
-    workers.
+    """Returns the key of the first case after the item `after`; None if there is none. The worker gets it.
 
     The first call finds the keys for all items; they are found again if the list of items changes.
     """
@@ -49,8 +48,7 @@ def find_next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey 
 
 @dataclass(frozen=True)
 class _Following:
-    """The case that follows each item. `keys`: Python id of an item -> key of the next case; `count`: number of
-    items."""
+    """The case after each item. `keys`: Python id of an item -> key of the next case; `count`: number of items."""
 
     items: Sequence[pytest.Item]
     count: int

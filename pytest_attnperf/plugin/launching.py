@@ -167,8 +167,7 @@ def _make_pool(plan: WorkerPlan, gpus: GpuChoice, settings: RunSettings) -> Work
 
 
 def _make_scratch(root: Path) -> Path:
-    """Returns the new log folder of this run; removes old ones. Raises UsageError if logs do not fit: a worker that
-    cannot log dies."""
+    """Returns the new log folder of this run; removes old ones. UsageError if logs do not fit: workers would die."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     logs = root / ".attnperf" / "logs"
     folder = logs / f"{stamp}-{os.getpid()}"
@@ -189,8 +188,7 @@ def _make_scratch(root: Path) -> Path:
 
 
 def _remove_old_logs(logs: Path) -> None:
-    """Removes log folders of ended runs, but keeps the last KEPT_RUNS; workers of a live run start from its log
-    folder."""
+    """Removes log folders of ended runs, but keeps the last KEPT_RUNS; a live run needs its folder."""
     ended = [path for path in logs.iterdir() if path.is_dir() and not _is_running(path)]
     for old in sorted(ended)[:-KEPT_RUNS]:
         shutil.rmtree(old, ignore_errors=True)

@@ -72,8 +72,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the markers, and checks options and registers plugin objects unless this session is a worker or prints
-    help."""
+    """Declares the markers; unless this is a worker or prints help, checks options and registers plugin objects."""
     config.addinivalue_line("markers", MARKER_HELP)
     config.addinivalue_line("markers", NIGHTLY_HELP)
     config.addinivalue_line("markers", CPU_HELP)

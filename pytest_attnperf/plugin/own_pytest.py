@@ -51,8 +51,7 @@ class Loader:
 
 
 class WorkPlugin(Loader):
-    """A pytest plugin that does a command's work instead of what pytest would do next; keeps its exit status or
-    error."""
+    """A pytest plugin that does a command's work instead of pytest's next step; keeps its exit status or error."""
 
     def __init__(self) -> None:
         self.status: int | None = None
@@ -100,8 +99,7 @@ def warm(words: Sequence[str]) -> int:
 
 
 def no_xdist() -> tuple[str, ...]:
-    """Returns ('-n0',), which turns xdist off also if the project's ini file turns it on; () if xdist is not installed
-    or loaded."""
+    """Returns ('-n0',), which turns off xdist, also of an ini file; () if it is not installed or loaded."""
     if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
         return ()  # then xdist is loaded only by `-p xdist`, and `-n0` may be unknown
     return ("-n0",) if importlib.util.find_spec("xdist") is not None else ()
@@ -137,8 +135,7 @@ class _Visitor(WorkPlugin):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
-        """Calls the command's work with what conftests have registered; returns True, so that pytest collects
-        nothing."""
+        """Calls the command's work with what conftests have registered; returns True: pytest collects nothing."""
         cases, code = (session.config.pluginmanager.get_plugin(f"attnperf-{name}") for name in ("cases", "code"))
         assert isinstance(cases, CaseCollector)
         assert isinstance(code, CodeCollector)
@@ -160,8 +157,7 @@ Cases = Callable[[DeviceInfo], list[TreeCase]]
 
 
 class Collecting(WorkPlugin, abc.ABC):
-    """A pytest plugin that lets pytest collect the tests, and then does the work of a subclass instead of running
-    them."""
+    """A plugin that lets pytest collect the tests, and then does the work of a subclass instead of running them."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -171,8 +167,7 @@ class Collecting(WorkPlugin, abc.ABC):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Calls `work_on` with the collected session, unless collecting failed, which pytest has reported. Returns
-        True."""
+        """Calls `work_on` with the collected session, unless collecting failed. Returns True."""
         return True if session.testsfailed else self.work_in(session, lambda: self.work_on(session))
 
     @abc.abstractmethod

@@ -49,8 +49,7 @@ NEEDS_TIMING = "without it this run only proves that cases are right: nothing is
 
 
 def refuse_contradictions(asked: RunConfig) -> None:
-    """Raises UsageError for options that cannot be combined or lack another one; the message says which to drop or
-    add."""
+    """Raises UsageError for options that cannot be combined or lack another one; it says which to drop or add."""
     if asked.calibrate == "":
         raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
     require_tier(asked.tier, options.BY_NAME["tier"].flag)
@@ -195,8 +194,7 @@ def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
 
 
 def plan_case(config: pytest.Config, item: pytest.Item, key: CaseKey) -> Case:
-    """Returns how the item's case is judged: key, policy and switches; `next_key` is still None. Raises as
-    `policy_for`."""
+    """Returns how the case is judged: key, policy and switches; `next_key` is None. Raises as `policy_for`."""
     return Case(key, item.nodeid, policy_for(config, item), None, **read_switches(item))
 
 

@@ -209,8 +209,7 @@ def make_feature(given: FeatureContext) -> Publishing | None:
 
 
 class Publishing(Feature):
-    """Appends the run to --attnperf-history, then writes --attnperf-report, which shows it. Errors become lines of
-    output."""
+    """Appends the run to --attnperf-history, then writes --attnperf-report, which shows it. Errors are printed."""
 
     def __init__(self, asked: RunConfig) -> None:
         self._results = asked.results
@@ -268,8 +267,7 @@ class Publishing(Feature):
 
 
 def history_url(asked: RunConfig) -> str:
-    """Returns --attnperf-history as a URL or the path of a file; '' for none. A relative path starts as in
-    `_start_folder`."""
+    """Returns --attnperf-history as a URL or the path of a file; '' for none. Paths start in `_start_folder`."""
     text = asked.history
     return text if not text or "://" in text else str(_start_folder(asked, "history") / text)
 
@@ -280,6 +278,5 @@ def report_folder(asked: RunConfig) -> Path | None:
 
 
 def _start_folder(asked: RunConfig, name: str) -> Path:
-    """Returns the folder where a relative path of option `name` starts: the current one if typed, rootdir for the ini
-    file."""
+    """Returns the folder where a relative path of option `name` starts: the current one if typed, else rootdir."""
     return asked.typed_in if name in asked.typed else asked.root

@@ -151,8 +151,7 @@ class Run:
         self.config.stash[SERVER] = LocalServer(pool, lambda: raise_verdict(self.judge(item, None)))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Stores the result that a report carries, from this process or from xdist's workers, and passes it to the
-        features."""
+        """Stores the result in a report, from this process or from xdist's workers; passes it to features."""
         result = self.gathered.take_result(report)
         if result is not None:
             for feature in self.features.every:
@@ -299,8 +298,7 @@ def find_known_base(root: Path, side: BaseSide | None) -> Revisions | None:
 
 @contextlib.contextmanager
 def _ignore_interrupts() -> Iterator[None]:
-    """Ends the block quietly at a second Ctrl-C, with a line on standard error, so that pytest still finishes the
-    run."""
+    """Ends the block quietly at a second Ctrl-C, with a line on standard error; the run is still finished."""
     try:
         yield
     except KeyboardInterrupt:

@@ -40,8 +40,7 @@ def is_unfiltered(config: pytest.Config) -> bool:
 
 
 def whole_parts(config: pytest.Config) -> tuple[Path, ...]:
-    """Returns the files and folders on the command line, as absolute paths; () if a filter selects only some of their
-    cases."""
+    """Returns the command line's files and folders, absolute; () if a filter selects only some of their cases."""
     start = config.invocation_params.dir
     return tuple(Path(start, str(arg)).resolve() for arg in config.args) if is_unfiltered(config) else ()
 
@@ -123,8 +122,7 @@ def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iter
 
 
 def _find_launching_backends(config: pytest.Config, items: Iterable[pytest.Item]) -> frozenset[str]:
-    """Returns the names of backends that launch a kernel which one of the items compiles; empty if none compiles
-    one."""
+    """Returns the names of backends that launch a kernel which one of the items compiles; empty if none does."""
     params = [getattr(getattr(item, "callspec", None), "params", {}) for item in items]
     builds = {build.kernel for one in params if isinstance(build := one.get("kernel_build"), KernelBuild)}
     if not builds:
@@ -153,8 +151,7 @@ def split_names(text: str) -> list[str]:
 
 
 def find_backend(name: str, registry: Registry, families: Families) -> Backend:
-    """Returns the backend of that name. Raises UsageError that lists all names, and for Triton why the family has no
-    such backend."""
+    """Returns the backend of that name. Raises UsageError that lists all names, and why Triton has none."""
     try:
         return registry.get(name)
     except UnknownNameError as error:
@@ -201,8 +198,7 @@ def _join_some(names: Sequence[str], shown: int) -> str:
 
 
 class NoCase:
-    """Plugin object of a session with `--attnperf`: fails a strict run if no case was collected though baselines are
-    stored."""
+    """Plugin object of a session with `--attnperf`: fails a strict run without cases if baselines are stored."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -269,8 +265,7 @@ def tier_of(item: pytest.Item, settings: Mapping[str, Any]) -> str:
 
 
 def is_left_out(tier: str, config: pytest.Config, *, on_gpu: bool) -> bool:
-    """Returns whether this run skips cases of this tier and leaves them to nightly runs; always False in a nightly
-    run."""
+    """Returns whether this run skips cases of this tier and leaves them to nightly runs; False in a nightly run."""
     if not tier or run_tier(config) == NIGHTLY:
         return False
     return tier == NIGHTLY or (run_config(config).is_timed and (tier == CHECK or on_gpu))
@@ -297,8 +292,7 @@ def make_params(
 def find_left_to_others(
     settings: Mapping[str, Any], backends: Sequence[Backend], workloads: Sequence[Workload], where: str
 ) -> dict[str, str]:
-    """Returns {workload or 'backend-workload': marker name} for what the attnperf marker's keywords leave to nightly
-    runs:
+    """Returns {workload or 'backend-workload': marker} for what the attnperf marker's keywords leave to nightly runs:
 
     nightly   workloads that only nightly runs take; a text may name a single case, 'backend-workload'
     cpu       the same for workloads that only nightly runs time on a GPU

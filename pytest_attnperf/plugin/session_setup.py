@@ -32,8 +32,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def device_kind(config: pytest.Config) -> tuple[str, str]:
-    """Returns ('gpu' or 'cpu', the reason), from --attnperf-device or this machine. Does not import torch or touch a
-    device."""
+    """Returns ('gpu' or 'cpu', the reason), from --attnperf-device or this machine. Does not touch a device."""
     asked = run_config(config).choice("device", DEVICE_KINDS)
     if asked != "auto":
         return asked, f"--attnperf-device={asked}"
@@ -42,8 +41,7 @@ def device_kind(config: pytest.Config) -> tuple[str, str]:
 
 
 def device_for(config: pytest.Config) -> Device:
-    """Returns the device that a conftest provides, or the real one through torch. Raises pytest.UsageError if it cannot
-    be used."""
+    """Returns the device that a conftest provides, or the real one through torch. UsageError if it cannot be used."""
     kind, _ = device_kind(config)
     provided = provided_device(config)
     if provided is not None:
@@ -72,8 +70,8 @@ def provided_device(config: pytest.Config) -> Device | None:
 
 
 def role_of(kind: str) -> Role:
-    """Returns the role of workers for 'gpu' or 'cpu'. Without a GPU they interpret Triton kernels; no process can also
-    compile them."""
+    """Returns workers' role for 'gpu' or 'cpu'. Without a GPU they interpret Triton kernels; none can also compile
+    them."""
     return Role.DEVICE if kind == "gpu" else Role.INTERPRET
 
 
@@ -97,8 +95,7 @@ class Collectors:
 
 
 def make_collectors(config: pytest.Config) -> Collectors:
-    """Makes the plugin objects that turn tests into cases and kernel builds, registers them with pytest, and returns
-    them."""
+    """Makes, registers and returns the plugin objects that turn tests into cases and kernel builds."""
     kind, reason = device_kind(config)
     collectors = Collectors(CaseCollector(config, on_gpu=kind == "gpu", gpu_reason=reason), CodeCollector(config))
     config.pluginmanager.register(collectors.cases, "attnperf-cases")

@@ -53,7 +53,7 @@ class ShownRow:
 
     @classmethod
     def from_figure(cls, figure: PublishedFigure) -> ShownRow:
-        """Returns a published figure as texts: its time in microseconds, and the report's title, date, device and
+        """Returns a published figure as texts: its time in microseconds, and its report's title, date, device,
         method."""
         row, report = figure.row, figure.report
         source = ", ".join(part for part in (report.title, report.date, report.device, report.method) if part)

@@ -97,8 +97,7 @@ def _die_with_controller() -> None:
 
 
 class WorkerSession:
-    """Plugin object of a worker, or of a template, which forks workers; it serves requests instead of running all
-    tests."""
+    """Plugin object of a worker, or of a template, which forks workers; serves requests instead of running tests."""
 
     def __init__(self, config: pytest.Config, asked: Channel | Requests, register: Any) -> None:
         self._config = config
@@ -184,8 +183,7 @@ class WorkerSession:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self) -> bool:
-        """Returns True, which disables pytest-timeout: it would kill a case that waits for a request; the controller
-        has limits."""
+        """Returns True, which disables pytest-timeout: it would kill a case that waits for a request."""
         return True
 
     def _serve_items(self, server: Server, items: dict[CaseKey, pytest.Item]) -> None:
@@ -212,8 +210,7 @@ def _record_launches() -> contextlib.AbstractContextManager[None]:
 
 
 def _find_outcome(reports: list[pytest.TestReport]) -> tuple[str, str]:
-    """Returns ('failed', error text), ('skipped', reason) or ('passed', '') from the reports of set-up, call and
-    teardown."""
+    """Returns ('failed', error text), ('skipped', reason) or ('passed', '') by the reports of all phases."""
     for report in reports:
         if report.failed:
             return "failed", f"{report.when}: {_describe_failure(report)}"

@@ -72,8 +72,7 @@ class Budgeting(Feature):
         self._budget = Budget(self._session, seconds, (), self._session.bench.clock(), self._say)
 
     def judge_case(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
-        """Returns the result of a case; None for one that a mark skips. The first call measures and judges all
-        cases."""
+        """Returns the result of a case; None for one that a mark skips. The first call judges all cases."""
         assert self._budget is not None
         if not self._begun:
             self._begun = True
@@ -82,8 +81,7 @@ class Budgeting(Feature):
         return self._budget.results.get(key)
 
     def before_shutdown(self, *, interrupted: bool) -> None:
-        """If the run was stopped early, adds the results of cases whose items pytest did not reach to the run's
-        results."""
+        """If the run stopped early, keeps the results of cases whose items pytest did not reach."""
         session: Any = self._config.pluginmanager.get_plugin("session")
         if self._budget is not None and (session.shouldfail or session.shouldstop or interrupted):
             for key, result in self._budget.results.items():
@@ -113,8 +111,7 @@ def cases_of(items: Sequence[pytest.Item]) -> list[Case]:
 
 
 def _is_skipped(item: pytest.Item) -> bool:
-    """Returns whether a mark skips the item. Conditions that are text count as False, because only pytest evaluates
-    them."""
+    """Returns whether a mark skips the item. A text condition counts as False: only pytest evaluates it."""
     if item.get_closest_marker("skip") is not None:
         return True
     conditions = [c for mark in item.iter_markers("skipif") for c in (*mark.args, mark.kwargs.get("condition", False))]

@@ -21,8 +21,7 @@ NAME_LIMIT = 72
 
 
 class Calibrating(Feature):
-    """Prints how often the gate would fail unchanged code. `second_look` is the number of processes of a second
-    look."""
+    """Prints how often the gate would fail unchanged code. `second_look`: processes of a second look."""
 
     def __init__(self, second_look: int) -> None:
         self._second_look = second_look

@@ -51,8 +51,7 @@ class Interrupts(Feature):
         self._before: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Installs handlers for SIGINT and SIGTERM if they have Python's default ones; only in the main thread, as
-        Python requires."""
+        """Installs handlers for SIGINT and SIGTERM if these have the default ones; only in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
@@ -85,8 +84,7 @@ class Interrupts(Feature):
 
 
 def make_feature(given: FeatureContext) -> Interrupts:
-    """Returns the feature that handles signals until the session ends; the first signal also shows the phase 'ending
-    the run'."""
+    """Returns the feature that handles signals until the session ends; the first one also sets the shown phase."""
     config, mode = given.config, given.mode
 
     def compose_answer() -> str:
@@ -111,8 +109,7 @@ def describe_interruption(asked: RunConfig, mode: RunMode) -> str:
 
 
 def _make_teller(config: pytest.Config) -> Callable[[str], None]:
-    """Returns a function that prints a line at once, past Python's streams, which may be in use, and pytest's
-    capture."""
+    """Returns a function that prints a line at once, past Python's streams and pytest's capture."""
     line = config.stash.get(LINE, None)
     if line is not None:
         return line.announce

@@ -116,8 +116,7 @@ class Features:
 
     @classmethod
     def make_enabled(cls, given: FeatureContext) -> Features:
-        """Makes the features of FEATURES that this run has. Raises UsageError, also if an entry has no
-        `make_feature`."""
+        """Makes this run's features of FEATURES. Raises UsageError, also if one has no `make_feature`."""
         wanted = (listed for listed in FEATURES if not (listed.prints and given.is_worker) and listed.is_on(given))
         made = [_make_feature(listed, given) for listed in wanted]
         return cls(tuple(feature for feature in made if feature is not None), given.code)

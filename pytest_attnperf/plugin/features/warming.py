@@ -131,8 +131,7 @@ def backend_lines(results: Sequence[CaseResult]) -> list[str]:
 
 
 def slowest_table(reopened: Sequence[Reopened], width: int) -> str:
-    """Returns a table of the slowest first calls: seconds of the first call, in a fresh process, and of the proof
-    alone."""
+    """Returns a table of the slowest first calls: the first call, in a fresh process, and the proof alone."""
     rows = tuple(
         GridRow(
             str(one.key), (format_duration(one.first_s), format_duration(one.fresh_s), format_duration(one.proof_s))

@@ -40,8 +40,7 @@ BLOCK = "attnperf"
 
 
 class BenchmarkSink:
-    """Plugin object that passes measured samples to pytest-benchmark; does nothing if that is absent, skipped or
-    disabled."""
+    """Plugin object that passes measured samples to pytest-benchmark, if that is active."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -69,8 +68,7 @@ class BenchmarkSink:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-        """After the test's body, passes the samples of its case to pytest-benchmark, if it was judged and did not
-        fail."""
+        """After the body, passes the case's samples to pytest-benchmark, if it was judged and did not fail."""
         outcome = yield
         run: Run | None = self._config.pluginmanager.get_plugin("attnperf-run")
         result = pyfuncitem.stash.get(RESULT, None) if pyfuncitem.nodeid in self._prepared else None
@@ -106,8 +104,7 @@ class BenchmarkSink:
     def pytest_benchmark_scale_unit(
         self, config: pytest.Config, unit: str, benchmarks: Sequence[Mapping[str, Any]]
     ) -> tuple[str, float] | None:
-        """Returns ('u', 1e6), microseconds, for groups of only our cases; None if a unit was given or other benchmarks
-        are there."""
+        """Returns ('u', 1e6), microseconds, for groups of only our cases; else, or if a unit was given, None."""
         if unit != "seconds" or config.getoption("benchmark_time_unit", default=None) is not None:
             return None
         return ("u", 1e6) if all(bench["fullname"] in self._given for bench in benchmarks) else None
@@ -118,7 +115,7 @@ class BenchmarkSink:
             terminalreporter.write_line(line)
 
     def collect_notes(self) -> list[str]:
-        """Returns notes on samples that pytest-benchmark did not get, and on comparisons with another machine; [] if
+        """Returns notes on samples that pytest-benchmark did not get, and comparisons with another machine; [] if
         none."""
         said = []
         if self._under_xdist:
@@ -143,8 +140,7 @@ class BenchmarkSink:
         return found if measures else None
 
     def _is_off_by_xdist(self) -> bool:
-        """Returns whether pytest-benchmark is loaded and would measure, but is off because cases run in xdist's
-        workers."""
+        """Returns whether pytest-benchmark would measure, but is off in xdist's controller."""
         get = self._config.getoption
         if not is_xdist_controller(self._config):
             return False
@@ -153,8 +149,7 @@ class BenchmarkSink:
         return self._config.pluginmanager.has_plugin(THEIRS) and not disabled and not skipped
 
     def _has_own_timing(self, item: pytest.Item) -> bool:
-        """Returns whether the test's body runs in this process and uses the fixture `benchmark`: our clock would give
-        it no time."""
+        """Returns whether the test's body runs here and uses `benchmark`: our clock would give it no time."""
         return run_config(self._config).in_process and FIXTURE in _list_fixtures(item)
 
     def _prepare_item(self, item: pytest.Item) -> None:
@@ -199,8 +194,7 @@ class BenchmarkSink:
 
 
 def _plain_params(item: pytest.Item, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Returns a test's parameters with backend and workload by name, so that `--benchmark-group-by=param:backend`
-    works."""
+    """Returns parameters with backend and workload by name, so that `--benchmark-group-by=param:backend` works."""
     pair = pair_of(item)
     return params if pair is None or params is None else {**params, "backend": pair[0].name, "workload": pair[1].id}
 
@@ -236,8 +230,7 @@ def _set_fixtures(item: pytest.Item, names: list[str]) -> None:
 
 @contextlib.contextmanager
 def _named_as_benchmarks(items: Sequence[pytest.Item]) -> Iterator[None]:
-    """Adds the fixture name 'benchmark' to these items during the block, while pytest-benchmark selects tests that use
-    it.
+    """Adds the fixture name 'benchmark' to these items during the block, while pytest-benchmark selects tests.
 
     A permanent dependency would set the fixture up for every case: pytest-benchmark would warn of failed cases that did
     not use it, and `-p no:benchmark` would break all cases.
@@ -367,8 +360,7 @@ def extra_info(result: CaseResult, rounds: BenchmarkRounds, commit: str) -> dict
 
 
 def machine_of(result: CaseResult) -> dict[str, str]:
-    """Returns name -> value of device, driver, torch, triton and other facts of the machine; {} without a
-    fingerprint."""
+    """Returns name -> value of device, driver, torch, triton and other machine facts; {} without a fingerprint."""
     if result.fingerprint is None:
         return {}
     fields = {**result.fingerprint.named, **result.fingerprint.must_match}

@@ -47,8 +47,7 @@ _NVIDIA = re.compile(r"sm_\d{2,3}a?")
 
 @dataclass(eq=False)
 class CodeCollector:
-    """Plugin object that makes a test item per kernel, configuration and architecture to compile, and gives each its
-    key."""
+    """Plugin object that makes a test item per kernel, configuration and architecture , with its key."""
 
     config: pytest.Config
     backends: Sequence[str] | None = None
@@ -61,8 +60,7 @@ class CodeCollector:
         self.config.hook.pytest_attnperf_register_kernels(kernels=self.registry)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a test that uses `code_object` and `kernel_build` over the selected builds. Raises
-        CollectError."""
+        """Parametrises a test that uses `code_object` and `kernel_build` by selected builds. Raises CollectError."""
         if not set(metafunc.fixturenames) >= FIXTURES:
             return
         try:
@@ -102,8 +100,7 @@ class CodeCollector:
         items[:] = [*kept[:first], *builds, *others]
 
     def _is_left_out(self, item: pytest.Item) -> bool:
-        """Returns whether a compiling item is deselected: the command line replaces workloads, or selects backends
-        without it."""
+        """Returns whether a compiling item is deselected: workloads were typed, or backends without it."""
         if item.get_closest_marker(MARKER) is None or "code_object" not in getattr(item, "fixturenames", ()):
             return False
         build = build_of(item)
@@ -188,8 +185,7 @@ def _keep_known(archs: Sequence[str]) -> list[str]:
 
 
 def code_settings(config: pytest.Config) -> dict[str, str]:
-    """Returns `--attnperf-code-set` as {name: value}; {} without it. Raises UsageError for an entry that is not
-    NAME=VALUE."""
+    """Returns `--attnperf-code-set` as {name: value}; {} without it. UsageError unless entries are NAME=VALUE."""
     text = run_config(config).code_set
     changes = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -216,8 +212,7 @@ def marker_settings(item: Any) -> dict[str, Any]:
 
 
 def code_policy_for(config: pytest.Config, item: pytest.Item) -> CodePolicy:
-    """Returns which changes of the item's code object fail: override over marker over options. Raises
-    pytest.UsageError."""
+    """Returns which changes of a code object fail: override over marker over options. Raises UsageError."""
     asked = run_config(config)
     chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
     try:

@@ -68,8 +68,7 @@ class CodeRun(Feature):
     _pool: CompilePool | None = None
 
     def judge(self, item: pytest.Function) -> CodeResult:
-        """Returns the result of one item, also stored with it; starts the compilers, if needed, for all selected
-        builds."""
+        """Returns the result of one item, also stored with it; starts the compilers for all builds if needed."""
         key, build = build_key(item), build_of(item)
         assert key is not None
         assert build is not None
@@ -113,8 +112,7 @@ class CodeRun(Feature):
             self._pool = None
 
     def _compile_ahead(self) -> None:
-        """Starts compiling if no timed case is left; not in a worker of xdist, which does not know the other workers'
-        cases."""
+        """Starts compiling if no timed case is left; not in a worker of xdist, which does not know others' cases."""
         if not self.timed and not is_xdist_worker(self.config):
             self._ensure_session()
 

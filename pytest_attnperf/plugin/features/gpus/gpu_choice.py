@@ -54,8 +54,7 @@ class CardWatch:
 
     @classmethod
     def begin(cls, tokens: Sequence[str], *, own_device: bool = False) -> CardWatch:
-        """Starts a reading of the state (clocks, temperature, load) of every card; for a conftest's own device only of
-        the machine."""
+        """Reads the state (clocks, load, ...) of every card; for a conftest's own device only of the machine."""
         shown = [] if own_device else tokens
         watches = {token: device_state.start_watch(token) for token in shown} or {"": device_state.start_watch("")}
         return cls({_shorten_token(token): watch for token, watch in watches.items()})
@@ -122,8 +121,7 @@ def usable_gpus(config: pytest.Config) -> tuple[str, ...]:
 
 
 def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
-    """Returns the GPUs that `usable_gpus` names, as cards; in a worker of xdist those of the whole run. Raises as it
-    does."""
+    """Returns the GPUs of `usable_gpus` as cards; in a worker of xdist those of the whole run. Raises as it does."""
     held = _find_worker_gpus(config)
     if held is not None:
         return held.cards
@@ -245,8 +243,7 @@ def _choose_for_checks(config: pytest.Config) -> tuple[str, ...]:
 
 
 def _choose_for_xdist_worker(held: OfWorker, mode: RunMode) -> GpuChoice:
-    """Returns the GPU leased by this worker of xdist; in a recording all cards of the run, its own first, used in
-    turns."""
+    """Returns the GPU leased by this worker of xdist; in a recording all cards of the run, its own first."""
     if mode not in RECORDING:
         return GpuChoice((held.lease.token,), (held.lease,))
     tokens = [card.token for card in held.cards]

@@ -139,8 +139,7 @@ def prepare_xdist(config: pytest.Config) -> None:
 
 
 def read_controller_choice(config: pytest.Config) -> GpuChoice:
-    """Returns the notes and readings of GPUs that `prepare_xdist` kept; without GPUs, because xdist's controller uses
-    none."""
+    """Returns the notes and readings of GPUs that `prepare_xdist` kept; xdist's controller uses no GPU."""
     return GpuChoice(notes=config.stash.get(_NOTES, ()), watch=config.stash.get(_WATCH, None))
 
 

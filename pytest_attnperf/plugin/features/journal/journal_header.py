@@ -131,8 +131,7 @@ def _is_left_out(folder: Path) -> bool:
 
 
 def _read_content(path: Path) -> bytes:
-    """Returns a file's bytes; size and time if it is large, the error number if unreadable, b'' if it is no regular
-    file."""
+    """Returns a file's bytes; size and time if it is large, the error number if unreadable, b'' if no regular file."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):

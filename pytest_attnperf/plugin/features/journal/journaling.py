@@ -135,8 +135,7 @@ class Journaling(Feature):
             self._problem = str(error)
 
     def after_run(self, ended: Ended) -> None:
-        """Removes this run's journal and the one it resumed. If the run was stopped early, keeps its own, from which it
-        can be resumed."""
+        """Removes this run's journal and the one it resumed. A run that stopped early keeps its own, to be resumed."""
         writer, self._writer = self._writer, None
         stopped = not ended.run.complete and _was_stopped(self.config)
         self._kept = stopped and (writer is not None or self.old is not None)
@@ -216,8 +215,7 @@ class Journaling(Feature):
         self._writer.append(case_line(JournalEntry(result, {name: self._digest_folder(name) for name in folders})))
 
     def _list_baseline_folders(self) -> tuple[str, ...]:
-        """Returns (top-level folder of the baselines,), whose entries all contribute to the noise of a case; () if
-        there is none."""
+        """Returns (top-level folder of the baselines,), which all affect a case's noise; () if none."""
         return Path(run_config(self.config).baselines).parts[:1]
 
     def _digest_folder(self, folder: str) -> str:
@@ -226,8 +224,7 @@ class Journaling(Feature):
         return self._digests[folder]
 
     def _find_standing(self, item: pytest.Item, result: CaseResult) -> CaseConditions:
-        """Returns what a case of the interrupted run would be judged under now: files, policy, baseline, base side,
-        machine."""
+        """Returns what the case would be judged under now: files, policy, baseline, base side, machine."""
         assert self.old is not None
         run: Any = self.config.pluginmanager.get_plugin("attnperf-run")
         against = run.session.bench.against
@@ -252,8 +249,7 @@ def _was_stopped(config: pytest.Config) -> bool:
 
 
 def _find_stored(store: BaselineStore, result: CaseResult) -> StoredEntry | None:
-    """Returns the baseline entry of the case for the device on which it ran; None if there is none or the device is
-    unknown."""
+    """Returns the baseline entry of the case for the device on which it ran; None if there is none."""
     must = {} if result.fingerprint is None else result.fingerprint.must_match
     if not must.get("arch") or not must.get("product"):
         return None

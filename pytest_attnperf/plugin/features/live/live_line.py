@@ -120,8 +120,8 @@ DRAW = "\x1bD\x1b[A\x1b7\x1b[B\r{}\x1b[K\x1b8"
 
 
 class LiveLine:
-    """Draws a line with what the run does below pytest's output, in a thread, each second in which nothing is
-    printed."""
+    """Draws a line with what the run does below pytest's output, in a thread, whenever a second passes without
+    output."""
 
     def __init__(self, terminal: int, says: Callable[[int], str], clock: Callable[[], float] = time.monotonic) -> None:
         """`says` returns a text of at most the given number of cells. `terminal` is a separate descriptor, because
@@ -145,7 +145,7 @@ class LiveLine:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops drawing, clears the line and restores pytest's writer. Call it only once after `start`."""
+        """Stops drawing, clears the line and restores pytest's writer; may be called more than once."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -174,8 +174,7 @@ class LiveLine:
             self._shown = True
 
     def announce(self, text: str) -> None:
-        """Prints `text` on a line of its own at once. It takes no lock, because a signal may come while the lock is
-        held."""
+        """Prints `text` at once, on a separate line. Takes no lock: a signal may come while it is held."""
         self._write_text(f"{CLEAR}\n{text}\n")
 
     def _draw_repeatedly(self, every_s: float) -> None:

@@ -225,8 +225,7 @@ def _count_planned(config: pytest.Config, total: int, kind: Callable[[CaseKey], 
 
 
 class Dealt:
-    """Plugin object of xdist's controller that keeps `gathered.dealt`, the number of tests not finished by any
-    worker."""
+    """Plugin object of xdist's controller that updates `gathered.dealt`, the number of unfinished tests."""
 
     def __init__(self, gathered: Gathered, progress: Progress | None) -> None:
         self._gathered, self._progress = gathered, progress
@@ -255,8 +254,7 @@ class Dealt:
 
 
 def make_feature(given: FeatureContext) -> Progress | None:
-    """Returns the progress; None with -q. In xdist's controller also registers the count of unfinished tests
-    (`Dealt`)."""
+    """Returns the progress; None with -q. In xdist's controller also registers `Dealt`."""
     code = given.code
     if given.config.get_verbosity() >= 0:
         given.progress = Progress(
