@@ -195,7 +195,7 @@ class CaseCollector:
         self.left_to_nightly = tuple(CaseKey(*key) for key in told) or self.left_to_nightly
 
     def _list_backends(self, settings: dict[str, Any], where: str) -> list[Backend]:
-        """Returns the backends that the marker allows, in registration order. UsageError if there is none."""
+        """Returns the backends that the marker allows, as registered. Raises UsageError for none."""
         family, only, without = (settings.get(name) for name in ("family", "backends", "without"))
         if only is not None and without is not None:
             raise UsageError(f"{where}: the attnperf marker has backends= and without=; give one of them")

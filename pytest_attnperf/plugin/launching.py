@@ -167,7 +167,7 @@ def _make_pool(plan: WorkerPlan, gpus: GpuChoice, settings: RunSettings) -> Work
 
 
 def _make_scratch(root: Path) -> Path:
-    """Returns the new log folder of this run; removes old ones. UsageError if logs do not fit: workers would die."""
+    """Returns this run's new log folder; removes old ones. Raises UsageError if logs do not fit."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     logs = root / ".attnperf" / "logs"
     folder = logs / f"{stamp}-{os.getpid()}"

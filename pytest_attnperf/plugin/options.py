@@ -344,8 +344,7 @@ def check_rootdir(config: pytest.Config) -> None:
 
 
 def case_overrides(texts: Sequence[str]) -> dict[str, Any]:
-    """Returns the texts 'KEY=VALUE' of `--attnperf-override` as {field: text}. UsageError for an unknown key or no
-    '='."""
+    """Returns `--attnperf-override` KEY=VALUE as {field: text}. Raises UsageError for an unknown key or no '='."""
     known = {option.field for option in (*CASE_OPTIONS, *CODE_OPTIONS)}
     overrides: dict[str, Any] = {}
     for text in texts:

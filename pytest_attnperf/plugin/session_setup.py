@@ -41,7 +41,7 @@ def device_kind(config: pytest.Config) -> tuple[str, str]:
 
 
 def device_for(config: pytest.Config) -> Device:
-    """Returns the device that a conftest provides, or the real one through torch. UsageError if it cannot be used."""
+    """Returns a conftest's device, or the real one through torch. Raises UsageError if it cannot be used."""
     kind, _ = device_kind(config)
     provided = provided_device(config)
     if provided is not None:
@@ -70,8 +70,7 @@ def provided_device(config: pytest.Config) -> Device | None:
 
 
 def role_of(kind: str) -> Role:
-    """Returns workers' role for 'gpu' or 'cpu'. Without a GPU they interpret Triton kernels; none can also compile
-    them."""
+    """Returns workers' role for 'gpu' or 'cpu': without a GPU they interpret Triton kernels, and cannot compile."""
     return Role.DEVICE if kind == "gpu" else Role.INTERPRET
 
 

@@ -53,8 +53,7 @@ class ShownRow:
 
     @classmethod
     def from_figure(cls, figure: PublishedFigure) -> ShownRow:
-        """Returns a published figure as texts: its time in microseconds, and its report's title, date, device,
-        method."""
+        """Returns a published figure as texts: its time (us), and its report's title, date, device and method."""
         row, report = figure.row, figure.report
         source = ", ".join(part for part in (report.title, report.date, report.device, report.method) if part)
         return cls(row.workload, f"{row.backend} ({row.table})", f"{row.time_us:g} us", source)

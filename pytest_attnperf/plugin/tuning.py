@@ -82,7 +82,7 @@ class _CollectingProject(Collecting):
         self._backend, self._family, self._work = backend, family, work
 
     def work_on(self, session: pytest.Session) -> int:
-        """Calls the work with the project; returns its exit status. UsageError if the backend has no timed test."""
+        """Returns the exit status of the work on the project. Raises UsageError without a timed test."""
         return self._work(self._make_project(session))
 
     def _make_project(self, session: pytest.Session) -> TuningProject:

@@ -108,8 +108,7 @@ class Budget:
         return (f"{text}, {_format_count(missed, 'case')} not measured" if missed else text,)
 
     def _start_seconds(self) -> float:
-        """Waits for the first worker; returns the seconds from `began` until then, at most START_MOST_S, or 0 if it
-        cannot start."""
+        """Waits for a worker; returns the seconds since `began`, at most START_MOST_S, or 0 if none can start."""
         try:
             self.session.bench.pool.wait_until_ready(GATE_PLACE)
         except WorkerError:

@@ -176,8 +176,7 @@ def _make_card(
 
 
 def _find_only_card(run: RunResult) -> str:
-    """Returns the id of the only card that the run's cases used, to which its device state belongs; '' if there are
-    several."""
+    """Returns the id of the only card that the run used, whose device state it has; '' if there are several."""
     cards = {process.device_id for case in run.cases for process in case.first}
     return cards.pop() if len(cards) == 1 else ""
 
@@ -240,8 +239,7 @@ class _Centre:
 
 
 def offsets_of_shared(cases: Mapping[str, Sequence[ProcessSummary]]) -> tuple[CardOffset, ...]:
-    """Returns the offset of each card from the others in cases that both ran, slowest first, if it has CASES_MIN of
-    them."""
+    """Returns each card's offset from the others in cases that both ran, slowest first, if CASES_MIN or more."""
     by_card: dict[str, list[float]] = {}
     for processes in cases.values():
         cells = {card: statistics.fmean(logs) for card, logs in group_by_card(processes).items() if card}

@@ -105,8 +105,7 @@ def unmeasured_result(case: Case, look: Look) -> CaseResult:
 
 
 def mark_proven_only(result: CaseResult, *, recording: bool) -> CaseResult:
-    """Adds to a RIGHT result that its test sets timed=False and, when recording, that nothing is recorded; returns
-    others unchanged."""
+    """Adds a note to a RIGHT result that its test sets timed=False, so that nothing is timed or recorded."""
     if result.verdict is not Verdict.RIGHT:
         return result
     summary = f"{NOT_TO_BE_TIMED}; nothing is recorded" if recording else NOT_TO_BE_TIMED
@@ -114,8 +113,7 @@ def mark_proven_only(result: CaseResult, *, recording: bool) -> CaseResult:
 
 
 def mark_disappeared(result: CaseResult, what: str) -> CaseResult:
-    """Returns the result as failing because the case was timed before and no longer is; `what` says so in its
-    summary."""
+    """Returns the result as failing, because the case was timed before and no longer is; `what` says so."""
     text = f"{what}: {result.summary}"
     reason = Note(NoteKind.GONE, text, about=result.summary)
     return replace(result, summary=text, reasons=(reason, *result.reasons), fails=True)
@@ -146,8 +144,7 @@ def with_notes(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
 
 
 def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:
-    """Returns a note if peak memory, with any forward pass before the call, exceeds MEMORY_GROWN times the stored one,
-    else ()."""
+    """Returns a note if peak memoryexceeds MEMORY_GROWN times the stored one, else ()."""
     before = entry.peak_memory_bytes
     if now is None or before is None or now <= MEMORY_GROWN * before:
         return ()
@@ -210,8 +207,7 @@ def with_path(
 
 
 def mark_calibrated(recorded: CaseResult) -> CaseResult:
-    """Turns RECORDED into RIGHT, because a calibration run stores and gates nothing; returns other results
-    unchanged."""
+    """Turns RECORDED into RIGHT: a calibration run stores and gates nothing. Returns others unchanged."""
     if recorded.verdict is not Verdict.RECORDED:
         return recorded
     summary = f"measured in {len(recorded.first)} processes to find their spread"
@@ -241,16 +237,14 @@ def with_replaced_entry(
 
 
 def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
-    """Adds the workload's shortest possible time (floor) on this device; unchanged if the device is not in the
-    table."""
+    """Adds the workload's shortest possible time (floor) on this device, if that is in the table."""
     spec = spec_for(device)
     floor = None if spec is None or base.figures is None else floor_of(base.figures, spec)
     return base if floor is None else replace(base, floor_us=floor.us, floor_bound=floor.bound)
 
 
 def apply_decision(base: CaseResult, decision: Decision) -> CaseResult:
-    """Returns the result with the decision's verdict, reasons and figures; for STALE without figures of a
-    comparison."""
+    """Returns the result with the decision's verdict, reasons and figures; for STALE without figures."""
     if decision.verdict is Verdict.STALE:
         return replace(base, verdict=decision.verdict, summary=decision.summary, reasons=tuple(decision.reasons))
     limit = decision.detection_limit
@@ -297,8 +291,7 @@ def _mark_expired(result: CaseResult, policy: Policy) -> CaseResult:
 
 
 def reject_other_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
-    """Returns INCOMPARABLE if a process ran code of another tree than its own, so that its time does not count; else
-    None."""
+    """Returns INCOMPARABLE if a process ran code of another tree, so that its time does not count; else None."""
     foreign = tuple(dict.fromkeys(source for look in looks for source in look.final.foreign_sources))
     if not foreign:
         return None
@@ -318,8 +311,7 @@ def reject_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | 
 
 
 def join_measurement(looks: list[Look]) -> Measurement:
-    """Returns the timed processes and checks of these looks as one Measurement, which rejects any that was not proven
-    right."""
+    """Returns the processes and checks of these looks as a Measurement, which rejects any not proven right."""
     peaks = [look.final.peak_memory_bytes for look in looks if look.final.peak_memory_bytes is not None]
     summaries = tuple(look.summary for look in looks if look.summary is not None)
     return Measurement(summaries, tuple(look.report for look in looks), max(peaks, default=None))

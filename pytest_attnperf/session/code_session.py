@@ -64,8 +64,7 @@ class CodeSession:
     clock: Callable[[], float] = time.monotonic
 
     def judge(self, case: CodeCase) -> CodeResult:
-        """Returns the result for one compiled kernel. One that cannot be compiled or read is an ERROR, never an
-        exception."""
+        """Returns the result of one kernel. One that cannot be compiled or read is an ERROR, no exception."""
         started = self.clock()
         try:
             result = self._judge_compiled(case, self.compiler.compile_case(case.key))
@@ -104,8 +103,7 @@ class CodeSession:
         return self._compare_stored(case, base, self.store.find(case.build.arch, entry_of(case.key)))
 
     def _compare_stored(self, case: CodeCase, base: CodeResult, found: FoundKernel | None) -> CodeResult:
-        """Compares with the stored kernel and returns the verdict; in an update run RECORDED, unless settings were
-        changed."""
+        """Returns the result compared with the stored kernel; in an update run the RECORDED one, unless on trial."""
         assert base.code is not None
         now = CurrentKernel(case.key, base.code, base.config, base.compiler, case.build.matrix, case.build.where)
         stored = None if found is None else found.kernel

@@ -87,8 +87,7 @@ CANNOT = "kernel not searched for: a worker behind a command is not run a second
 
 
 def classify_fault(error: Exception) -> str:
-    """Returns why an error broke its process or device, by its text and log: 'hang', 'illegal address', ...; '' if
-    neither broke."""
+    """Returns why a process or device broke, from its error and log: 'hang', 'crash', ...; '' if neither broke."""
     if isinstance(error, WorkerError):
         return _classify_worker_error(error)
     if not isinstance(error, CaseFailedError):
@@ -158,8 +157,7 @@ def _is_fault_text(text: str) -> bool:
 
 
 def _find_poisoned(error: Exception) -> PoisonedError | None:
-    """Returns the error that lost the device: `error` itself, or its cause (errors of a pair wrap it); None if there is
-    none."""
+    """Returns the error that lost the device: `error` itself, or its cause (errors of a pair wrap it); else None."""
     return next((each for each in (error, error.__cause__) if isinstance(each, PoisonedError)), None)
 
 
@@ -202,8 +200,7 @@ def _second_run(bench: RunBench, case: Case, kind: str, pool: WorkerPool, path: 
 
 
 def _second_fault(kind: str, again: AttnperfError, path: Path) -> Fault:
-    """Returns the fault with the kernel that the second run's error `again`, or its launches in `path`, name, or why
-    none."""
+    """Returns the fault with the kernel that the second run's error `again` or its launches name, or why none."""
     if classify_fault(again) not in ALIKE.get(kind, {kind}):
         return Fault(kind, how=f"a second run ended with another error: {(str(again).splitlines() or [''])[0]}")
     if kernel := find_kernel_name(f"{again}\n{_error_log(again)}"):

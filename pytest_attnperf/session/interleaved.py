@@ -220,8 +220,7 @@ def _unusable_reasons(looks: Sequence[PairLook]) -> tuple[str, ...]:
 
 
 def _difference_notes(look: PairLook, verdict: Verdict) -> list[str]:
-    """Returns notes on differences between what both sides ran (launches, toolchain, configuration), and on
-    sameness."""
+    """Returns notes on what differs between both sides besides time (launches, software, configuration)."""
     notes: list[str] = []
     if look.base.final.sources and look.base.final.sources == look.new.final.sources:
         said = f"both sides ran the same files ({len(look.new.final.sources)}): the ratio is that of unchanged code"

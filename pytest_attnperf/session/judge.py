@@ -73,7 +73,7 @@ class Session:
         return self.finish_result(case, result, self.bench.clock() - started)
 
     def first_look(self, case: Case) -> CaseResult | Open:
-        """Measures the case once; returns a result not yet passed to `finish_result`, or an Open if a second look must
+        """Measures the case once; returns the result before `finish_result`, or an Open if a second look must
         decide."""
         try:
             return look_at(self.bench, case)
@@ -107,7 +107,7 @@ class Session:
         return self.finish_result(case, result, 0.0)
 
     def finish_result(self, case: Case, result: CaseResult, seconds: float) -> CaseResult:
-        """Returns the result with its seconds, whether its test fails, any quarantine, and the command that reproduces
+        """Returns the result with its seconds, whether its test fails, quarantine, and the command that reproduces
         it."""
         fails = result.fails or result.verdict in case.policy.fail_on
         result = replace(result, seconds=round(seconds, SECONDS_DIGITS), fails=fails)
@@ -128,8 +128,7 @@ class Session:
 
 
 def look_at(bench: RunBench, case: Case) -> CaseResult | Open:
-    """Takes the first look at a case, as the run's mode requires; returns its result, or an Open if that decides
-    nothing."""
+    """Takes the first look at a case, by the run's mode; returns its result, or an Open if it decides nothing."""
     bench.renew_processes(case)
     settings = bench.settings
     if not case.timed and settings.mode not in UNTIMED:
@@ -213,8 +212,7 @@ def compare_stored(bench: RunBench, measured: Measured, found: StoredEntry) -> C
 
 
 def settle_case(bench: RunBench, opened: Open, sample: SampleSize | None = None) -> CaseResult:
-    """Returns the result of a case that the first look left open, after its second look. Raises as `take_look`, and
-    SampleCutError."""
+    """Returns an open case's result after its second look. Raises as `take_look`, and SampleCutError."""
     if opened.pairs:
         settled = settle_in_pairs(bench, opened, sample)
         if settled is not None:

@@ -76,8 +76,7 @@ class RunBench:
         return (self.pool,) if self.against is None else (self.pool, self.against.pool)
 
     def renew_processes(self, case: Case) -> None:
-        """Ends processes that must not serve this case because of `settings.isolate`. Called before any request for
-        it."""
+        """Ends processes that must not serve this case because of `settings.isolate`. Called before each request."""
         if isinstance(self.pool, WorkerPool):
             self.pool.renew(case.key)
 
@@ -131,8 +130,7 @@ class RunBench:
         return self._mark_if_disappeared(case, result, now) if now and not may_stop else result
 
     def _mark_if_disappeared(self, case: Case, result: CaseResult, now: str) -> CaseResult:
-        """Returns the result as failing if a time of the case is stored, or the base side times it; `now` says why it
-        has none."""
+        """Returns the result as failing if its time is stored or the base side times it; `now` says why not here."""
         found = self.find_stored(case)
         if found is not None:
             return mark_disappeared(result, f"{now}, but a baseline is stored in {found.path.name}")
@@ -160,8 +158,8 @@ class RunBench:
         return group_canaries([self.pool.measure_canary(place) for place in places])
 
     def apply_floor(self, base: CaseResult) -> CaseResult:
-        """Returns the result as SUSPICIOUS if faster than this device's shortest possible time; with a note if close to
-        it."""
+        """Returns the result as SUSPICIOUS if faster than this device's shortest possible time, with a note if
+        close."""
         place = GATE_PLACE if self.settings.mode in (RunMode.CHECK, RunMode.GATE) else RECORD_PLACES
         return plausibility.judge_by_floor(base, spec_for(self.device_at(place)))
 

@@ -133,8 +133,7 @@ def _reason_not_timed(look: Look) -> str:
 
 
 def _decide_stale(suspect: Suspect, ran: Sequence[Ran], loaded: Iterable[str]) -> Decision | None:
-    """Returns STALE if the base revision already has the sources that ran, and the entry was stored from others; else
-    None."""
+    """Returns STALE if the base revision already has the sources that ran, and the entry has others; else None."""
     revisions, entry, folders = suspect.revisions, suspect.entry, top_folders(loaded)
     if revisions is None or gate.has_same_sources(entry, ran):
         return None

@@ -103,8 +103,7 @@ def may_gain_by_memory(base: CaseResult, rotation: Rotation) -> bool:
 
 
 def judge_by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
-    """Returns the result as SUSPICIOUS if the case is fast only while every call gets the same inputs as the one
-    before."""
+    """Returns the result as SUSPICIOUS if the case is fast only while its inputs stay the same."""
     if rotation is None or not gains_by_memory(base, rotation):
         return base
     return mark_suspicious(

@@ -31,8 +31,7 @@ NOT_RIGHT = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Ver
 
 
 def with_profile(bench: RunBench, case: Case, result: CaseResult) -> CaseResult:
-    """Profiles the case and adds the profile and what bounds it, or a note why there is none. Never changes the
-    verdict.
+    """Adds the case's profile and what bounds it, or a note why there is none. Never changes the verdict.
 
     A case without a time is skipped, with the result's own note as the reason.
     """

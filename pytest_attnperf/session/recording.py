@@ -27,8 +27,7 @@ from pytest_attnperf.workers.shared_gpus import SharedGpuPool, in_turns
 
 
 def record_case(bench: RunBench, case: Case) -> CaseResult:
-    """Measures a case in `processes` fresh processes; RECORDED only if it was right and ran this tree's code in every
-    one.
+    """Measures a case in `processes` fresh processes; RECORDED only if each was right and ran this tree's code.
 
     They are stored in the order of their places, in whatever order they measured. Raises as `take_look`.
     """

@@ -95,8 +95,7 @@ def _has_entry_changed(result: CaseResult, found: StoredEntry | None) -> bool:
 
 
 def _describe_move(then: Fingerprint | None, now: Fingerprint | None) -> str:
-    """Returns the first fact that differs, e.g. 'driver was 1 and is 2', or that one is not known; '' if all are
-    equal."""
+    """Returns the first fact that differs, 'driver was 1 and is 2', or that none is known; '' if all are equal."""
     if then is None or now is None:
         return "where it ran is not known"
     for ours, theirs in ((now.must_match, then.must_match), (now.named, then.named)):

@@ -194,8 +194,7 @@ def recheck_gain(bench: RunBench, case: Case, base: CaseResult) -> CaseResult:
 
 
 def confirm_rotation(bench: RunBench, case: Case, look: Look, place: int, base: CaseResult) -> Look:
-    """Returns `look`, unless its times on changing inputs suggest remembered results: then a look in the process at
-    `place`.
+    """Returns `look`, unless its times on changing inputs suggest remembered results: then one at `place`.
 
     One process may suggest it by chance; two do not. `base` is the result so far. Raises as `take_look`.
     """
@@ -209,8 +208,7 @@ def confirm_rotation(bench: RunBench, case: Case, look: Look, place: int, base: 
 
 
 def mark_undecided(base: CaseResult, why: str) -> CaseResult:
-    """Returns the result as UNDECIDED with `why` as summary and first reason: out of time, whatever its first look
-    measured."""
+    """Returns the result as UNDECIDED with `why` as summary and first reason, because time ran out."""
     return replace(base, verdict=Verdict.UNDECIDED, summary=str(why), reasons=(why, *base.reasons))
 
 
@@ -220,8 +218,7 @@ def _bytes_of(base: CaseResult) -> float:
 
 
 def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, bytes_min: float) -> list[Look]:
-    """Measures in processes that did not make the first look, and returns a look of each. They are kept for other
-    suspects.
+    """Returns a look of each of several processes without a first look. They are kept for other suspects.
 
     The usual number is started at once and waited for, because a starting process disturbs one that times. The others
     start one by one: the clock may end the sample before they are needed.

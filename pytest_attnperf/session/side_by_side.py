@@ -184,8 +184,7 @@ def _is_only_proven(case: CaseResult) -> bool:
 
 
 def _pool_noise(shown: Sequence[Sided]) -> NoiseModel:
-    """Returns the noise between processes of unchanged code, pooled over the cases of both sides and their
-    baselines."""
+    """Returns the noise between processes of unchanged code, over cases of both sides and their baselines."""
     groups: dict[str, list[ProcessSummary]] = {}
     for index, one in enumerate(shown):
         held = deciding_processes(one.case)

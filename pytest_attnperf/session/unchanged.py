@@ -59,8 +59,7 @@ def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry 
 
 
 def reasons_to_time(result: CaseResult, found: StoredEntry, timer: str) -> list[str]:
-    """Returns why a proven case may not run what the stored entry ran, so that it must be timed; [] if it runs the
-    same.
+    """Returns why a proven case may not run what the stored entry ran, so that it must be timed; [] if it does.
 
     timer   the timer that it would be timed with
     """

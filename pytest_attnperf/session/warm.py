@@ -27,8 +27,7 @@ LOST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Reopened:
-    """Seconds of one case: `first_s` its first call in the run, `fresh_s` in a fresh process, `proof_s` the proof
-    alone.
+    """Seconds of one case: `first_s` its first call, `fresh_s` that in a fresh process, `proof_s` the proof alone.
 
     autotuned   whether an autotuner chose a configuration in it
     """
@@ -57,8 +56,7 @@ class Reopened:
 
 @dataclass
 class CaseWarmer:
-    """Builds and proves each case once. `taken` holds each with its result, whose `seconds` are those of the first
-    call."""
+    """Builds and proves each case once. `taken` holds each with its result; `seconds` are of the first call."""
 
     session: Session
     taken: list[tuple[Case, CaseResult]] = field(default_factory=list)
@@ -94,8 +92,7 @@ class CaseWarmer:
         ]
 
     def _time_opening(self, case: Case) -> float | None:
-        """Returns the seconds to open and prove the case in a process without a first look; None if it is not right
-        there."""
+        """Returns the seconds of opening and proving the case in another process; None if it is not right there."""
         try:
             self.session.bench.pool.wait_until_ready(SECOND_LOOK_PLACES)
             started = self.session.bench.clock()

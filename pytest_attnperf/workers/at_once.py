@@ -135,8 +135,7 @@ class _Card:
                     return
 
     def measure_alone(self, spans: list[_Span], seconds: float, clock: Callable[[], float]) -> None:
-        """Measures turns for `seconds`, and at least TURNS_LEAST, while the other cards are idle; appends them to
-        `spans`."""
+        """Measures turns for `seconds`, at least TURNS_LEAST, while other cards are idle; appends them to `spans`."""
         until = clock() + seconds
         self.measure_turns(spans, clock, lambda: len(spans) >= TURNS_LEAST and clock() >= until)
 
@@ -150,8 +149,7 @@ class _Card:
 
 
 def together_places(cards: int) -> range:
-    """Returns a process number (place) for each card, in the cards' order: a pool starts process p on card p %
-    `cards`."""
+    """Returns a process number for each card, in order: a pool starts process p on card p % `cards`."""
     first = TOGETHER_PLACES - TOGETHER_PLACES % cards
     return range(first, first + cards)
 
@@ -164,8 +162,7 @@ def take_at_once(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> AtOnceLook:
-    """Measures one case in a process on each card: on each card alone, on all cards at once, and on each card alone
-    again.
+    """Measures one case in a process on each card: each alone, all at once, and each alone again.
 
     Proves the case on every card before and after that. If it is not right, or may not be timed, on one of them,
     nothing is measured and `times` of the result is empty.
@@ -314,8 +311,7 @@ class _Threads:
             thread.join(max(0.0, until - time.monotonic()))
 
     def run(self, works: Sequence[Callable[[], None]]) -> None:
-        """Runs each of `works` in its own thread at the same time, and waits for all; then raises the first error, if
-        any failed."""
+        """Runs each of `works` in a thread at the same time and waits for all; then raises the first error, if any."""
         self._stop.clear()
         self._threads = [threading.Thread(target=self._run_guarded, args=(work,), daemon=True) for work in works]
         for thread in self._threads:

@@ -70,8 +70,7 @@ class BaseSide:
 
 
 def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_root: Path | None = None) -> BaseSide:
-    """Returns the base side that `--attnperf-against=TEXT` names; checks out the tree of a revision and runs `build`
-    there.
+    """Returns the base side that `--attnperf-against=TEXT` names; checks out a revision and runs `build` there.
 
     `plan` is the working tree's. `build` is a shell command, run in the base side's root: for a revision once per
     (commit, command, toolchain), in a separate tree; for a directory at every call, because a check for changed files

@@ -124,6 +124,5 @@ def _parse_command(text: str, cwd: Path, *, one_word: bool = False) -> BaseSpec 
 
 
 def _absolute_path(text: str, cwd: Path) -> str:
-    """Returns the path as absolute, relative to `cwd`, with `~` expanded. pathlib would raise for a long command or an
-    unknown ~user."""
+    """Returns the absolute path, from `cwd`, with `~` expanded. pathlib would raise for an unknown ~user."""
     return os.path.abspath(os.path.join(cwd, os.path.expanduser(text)))

@@ -49,8 +49,7 @@ class CompiledBuild:
 
 
 def make_compile_plan(plan: LaunchPlan, files: Iterable[str]) -> LaunchPlan:
-    """Returns the plan of compile workers: `plan` of the other workers with the test files `files`, the role COMPILE
-    and its option."""
+    """Returns the plan of compile workers: `plan` of other workers with these test files and the role COMPILE."""
     return replace(
         plan, files=tuple(dict.fromkeys(files)), role=Role.COMPILE, passed_options=(*plan.passed_options, ROLE_FLAG)
     )
@@ -143,8 +142,7 @@ class _CompilerSlot:
 
     @property
     def cannot_start(self) -> bool:
-        """Whether a process of this slot failed before it was ready, e.g. in collection; then no other one is
-        started."""
+        """Whether a process of this slot failed before it was ready; then no other one is started."""
         return self._cannot_start is not None
 
     def start(self) -> Worker:

@@ -66,8 +66,7 @@ class CompileServer(Server):
         )
 
     def serve_build(self, declared: KernelBuild) -> None:
-        """Compiles one build, sends it as the answer to `open`, and waits for the next request; the test's body calls
-        this.
+        """Compiles one build, sends it as answer to `open`, and waits for the next request; the test's body calls this.
 
         Raises UsageError on a second call in one test, and for a build that is not the item's: it would be compared
         with the item's baseline.

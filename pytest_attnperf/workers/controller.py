@@ -194,8 +194,7 @@ class Worker:
         return record
 
     def ask_to_exit(self) -> None:
-        """Sends the request to tear down fixtures and end, without waiting; `exit` waits. Does nothing if the worker
-        has ended."""
+        """Sends a living worker the request to tear down fixtures and end, without waiting; `exit` waits."""
         if self.is_alive:
             with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
                 self._channel.send({"id": 0, "op": "exit"}, EXIT_LIMIT_SECONDS)
@@ -242,8 +241,7 @@ class Worker:
             self._process.wait(HANG_UP_SECONDS)
 
     def log_tail(self) -> str:
-        """Returns the last lines of the worker's stdout and stderr (see `select_log_lines`); '' if the log cannot be
-        read."""
+        """Returns the last lines of the worker's stdout and stderr; '' if the log cannot be read."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
@@ -274,8 +272,7 @@ class Worker:
             raise self._kill_and_report(said, starting=operation == "start") from None
 
     def _wait_for_end(self) -> None:
-        """Waits EXIT_LIMIT_SECONDS for the end of a worker that reported that it cannot start, so that its log is
-        complete."""
+        """Waits EXIT_LIMIT_SECONDS for a worker that cannot start to end, so that its log is complete."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_LIMIT_SECONDS)
 
@@ -302,8 +299,7 @@ class Worker:
         return WorkerError(message + self.describe_if_unkilled(), self.log_tail(), kind=kind, starting=starting)
 
     def describe_if_unkilled(self) -> str:
-        """Returns '; process ... does not end even when it is killed, and still holds GPU ...' for errors; '' if it has
-        ended."""
+        """Returns '; process 7 does not end even when it is killed, ...', for errors; '' if it has ended."""
         if not self.is_alive:
             return ""
         device = "the device" if self.gpu is None else f"GPU {self.gpu}"

@@ -133,18 +133,15 @@ class RemoteCase:
         return self.worker.decode_answer("check", answer, CheckReport)
 
     def measure_blocks(self, plan: BlockPlan) -> Samples:
-        """Measures blocks of calls within `plan` and returns their times; the worker refuses it unless the check
-        passed."""
+        """Returns times of blocks of calls, within `plan`; the worker refuses it unless the check passed."""
         return self.worker.decode_answer("block", self._ask_worker("block", **msgspec.to_builtins(plan)), Samples)
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Measures calls on constant inputs and on inputs that change before every call, in blocks of `block_us`
-        microseconds."""
+        """Measures calls on constant inputs and on inputs that change before every call; `block_us` in microseconds."""
         return self.worker.decode_answer("rotate", self._ask_worker("rotate", block_us=block_us), Rotation)
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Measures the stages of the call, if it has any, in turns with the whole call, in blocks of `block_us`
-        microseconds."""
+        """Measures the stages of the call, if it has any, in turns with the whole call; `block_us` in microseconds."""
         return self.worker.decode_answer("stages", self._ask_worker("stages", block_us=block_us), Breakdown)
 
     def profile(self) -> CaseProfile:

@@ -42,8 +42,7 @@ def find_missing_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
 
 
 def refuse_without_suite(missing: Sequence[str], where: str, hint: str = "") -> None:
-    """Always raises UsageError: the tree `where` has none of the suite's files `missing`. `hint` is the end of the
-    message."""
+    """Always raises UsageError: the tree `where` has none of the files `missing`. `hint` ends the message."""
     raise UsageError(f"{where} lacks the suite: {_join_files(missing)} is not there{hint}")
 
 

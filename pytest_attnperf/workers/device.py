@@ -41,14 +41,12 @@ class Device(Protocol):
 
 
 def can_fork(device: Device) -> bool:
-    """Returns the device's attribute `forks`, False if it has none: whether it may be made again in a forked
-    process."""
+    """Returns whether a conftest's device may be made again in a forked process: its `forks`, else False."""
     return bool(getattr(device, "forks", False))
 
 
 def prepare_or_reasons(subject: Subject) -> list[str]:
-    """Builds and compiles the case; returns the reasons if it is unsupported, known before or found while compiling,
-    else []."""
+    """Builds and compiles the case. Returns [], or why it is unsupported, known before or found while compiling."""
     reasons = subject.unsupported_reasons()
     if reasons:
         return reasons

@@ -71,8 +71,7 @@ class Requested:
     answers: socket.socket
 
     def close_descriptors(self) -> None:
-        """Closes this process's copies of channel, log and life in the template; the forked worker has its own
-        copies."""
+        """Closes channel, log and life in this process, the template; the forked worker has its own copies."""
         for fd in (self.channel, self.log, self.life):
             os.close(fd)
 
@@ -117,7 +116,7 @@ class Requests:
         return requested
 
     def serve(self) -> Requested:
-        """Forks a worker for every request. Returns the request, in the forked worker only; the template exits with its
+        """Forks a worker for every request. Returns it, in the forked worker only; the template exits with its
         controller."""
         self._logs, self._drawn = _descriptors_of_log(), random.getstate()
         gc.freeze()  # a garbage collection would copy every page with objects
@@ -186,8 +185,7 @@ class Requests:
 
 
 def find_obstacle(loaded: Mapping[str, Any] = sys.modules) -> Obstacle | None:
-    """Returns why this process, with its suites collected, cannot fork workers; None if it can. `loaded` is
-    `sys.modules`."""
+    """Returns why this process, with its suites collected, cannot fork workers; None if it can."""
     if is_driver_initialised(loaded):
         return Obstacle.DRIVER
     status = _try_fork(loaded)
@@ -200,8 +198,7 @@ def find_obstacle(loaded: Mapping[str, Any] = sys.modules) -> Obstacle | None:
 
 
 def _thread_ids() -> set[int]:
-    """Returns the ids of this process's threads, without the calling thread and those of IDLE_THREADS: a fork would
-    lose them."""
+    """Returns ids of threads that a fork would lose, without this thread and those of IDLE_THREADS."""
     known = {
         thread.native_id
         for thread in threading.enumerate()
@@ -275,8 +272,7 @@ def _flush_and_fork() -> int:
 
 
 def is_readable(fd: int, seconds: float | None) -> bool:
-    """Returns whether a descriptor can be read, or its other end is closed, within `seconds`; `seconds` None waits
-    forever."""
+    """Returns whether a descriptor can be read, or its other end is closed, within `seconds` (None: forever)."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(None if seconds is None else seconds * 1000))
@@ -312,8 +308,7 @@ def reseed_random(state: object) -> None:
 
 
 def _descriptors_of_log() -> list[int]:
-    """Returns this process's descriptors of the file behind standard error: standard output, error, and faulthandler's
-    copy."""
+    """Returns the descriptors of the file behind standard error: output, error, and copies such as faulthandler's."""
     log = os.fstat(2)
     return [fd for fd in _list_open_files() if fd > 0 and os.path.samestat(os.fstat(fd), log)]
 
@@ -324,14 +319,12 @@ def _redirect_to(log: int, descriptors: list[int]) -> None:
 
 
 def log_line(obstacle: Obstacle) -> str:
-    """Returns 'attnperf: every worker is started as a new process, ...: <obstacle>', the line of the log on why none is
-    forked."""
+    """Returns the log's line 'attnperf: every worker is started as a new process, ...: <obstacle>'."""
     return f"attnperf: every worker is started as a new process, which takes seconds: {obstacle.value}"
 
 
 def spare_driver() -> Callable[[], None]:
-    """Sets NVML_CHECK, so that suites can look for a GPU without initialising its driver; returns a function that
-    undoes this."""
+    """Sets NVML_CHECK: suites can look for a GPU without initialising its driver. Returns a function that undoes it."""
     if NVML_CHECK in os.environ:
         return lambda: None
     os.environ[NVML_CHECK] = "1"

@@ -61,8 +61,8 @@ class InterleavePlan:
     timer: str = "auto"
 
     def count_quads(self, base: TurnPlan, new: TurnPlan) -> int:
-        """Returns how many quads (two turns of each side) fit `budget_us`: at least QUADS_LEAST, and even, to balance
-        the order."""
+        """Returns how many quads (2 turns of each side) fit `budget_us`: QUADS_LEAST or more, even, to balance
+        orders."""
         quad_us = sum(4 * plan.call_us * plan.calls_per_block for plan in (base, new))
         affordable = int(self.budget_us / max(quad_us, 1e-3))
         chosen = max(QUADS_LEAST, min(self.quads, affordable))
@@ -104,8 +104,7 @@ class PairLook:
 
     @property
     def toolchain_note(self) -> str:
-        """Note on software that differs, and on facts of the card that only one side could read; '' if there are
-        neither."""
+        """Note on software that differs, and on facts that only one side could read; '' if there are none."""
         unseen = f"not seen by both sides of the one card, base side -> here: {'; '.join(self.unseen)}"
         said = [unseen] * bool(self.unseen)
         if not self.toolchain:
@@ -235,8 +234,7 @@ def _make_summary(base: _Open, new: _Open, quads: Sequence[Quad], seconds: float
 
 
 def _reasons_not_comparable(base: _Open, new: _Open) -> tuple[str, ...]:
-    """Returns why the two sides' times cannot be compared, a sentence each; empty if they can, or if a side is not
-    timed.
+    """Returns why both sides' times cannot be compared, a sentence each; () if they can, or if one is not timed.
 
     They need the same card, machine state, method and workload, but not the same software: two releases may be
     compared, because both are measured in the same minutes. So ROCm may differ, also under graph timers.
@@ -265,8 +263,7 @@ def _reasons_not_comparable(base: _Open, new: _Open) -> tuple[str, ...]:
 
 
 def _close_side(opened: _Open) -> Look:
-    """Proves the last replay right, closes the case and returns its look; if the case has already ended, only returns
-    it."""
+    """Proves the last replay right, closes the case and returns its look; if it has already ended, only returns it."""
     if opened.look.ending is not Ending.RIGHT:
         return opened.look
     with _name_side_in_errors(opened.side):
@@ -298,8 +295,7 @@ def find_machine_differences(base: Ready, new: Ready) -> list[tuple[str, str, st
 
 
 def toolchain_changes(base: Ready, new: Ready) -> tuple[str, ...]:
-    """Returns software that differs between the sides, 'rocm: 6.4.4 -> 7.0.2', base side first. This does not prevent
-    comparing."""
+    """Returns software that differs, which does not prevent comparing: 'rocm: 6.4.4 -> 7.0.2', base side first."""
     theirs, ours = base.fingerprint.named, new.fingerprint.named
     facts = [("harness", base.harness, new.harness)]
     keys = sorted((theirs.keys() | ours.keys()) - set(OF_THE_MACHINE))
@@ -308,8 +304,7 @@ def toolchain_changes(base: Ready, new: Ready) -> tuple[str, ...]:
 
 
 def unseen_facts(base: Ready, new: Ready) -> tuple[str, ...]:
-    """Returns facts that differ only because one side could not read them, though both use one card: 'what: base ->
-    new'."""
+    """Returns facts of the shared card that one side could not read, as 'what: base side -> new side'."""
     facts = [fact for fact in _compare_machines(base, new) if _is_of_one_card(base, new, fact)]
     return _format_changes([*facts, *(fact for fact in _pair_named_facts(base, new) if not _is_known(fact))])
 
@@ -324,8 +319,7 @@ def _format_changes(facts: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
 
 
 def _compare_hosts(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
-    """Returns known facts that prove two machines, (what, base side, new side); a rebooted machine counts as
-    another."""
+    """Returns known facts that prove two machines, (what, base, new); a rebooted machine counts as another."""
     facts = [("machine", base.host, new.host), *_pair_named_facts(base, new)]
     return [fact for fact in facts if fact[1] != fact[2] and _is_known(fact)]
 

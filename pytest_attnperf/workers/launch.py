@@ -123,8 +123,7 @@ class LaunchPlan:
         return {**kept, **self.extra_environment}
 
     def _make_import_path(self, inherited: str) -> list[str]:
-        """Returns PYTHONPATH as a list: harness folder, rootdir, then inherited entries, moved to the base tree by
-        `moved`."""
+        """Returns PYTHONPATH as a list: harness folder, rootdir, then inherited entries, moved by `moved`."""
         entries = [entry for entry in inherited.split(os.pathsep) if entry]
         if self.moved is not None:
             old, new = self.moved

@@ -32,8 +32,7 @@ class LocalPool:
     _known: Ready | None = None
 
     def case_at(self, place: int, request: OpenRequest) -> contextlib.AbstractContextManager[Conversation]:
-        """Returns a context manager that yields a conversation with the running test's case; `place` does not
-        matter."""
+        """Returns a context manager of a conversation with the running test's case; `place` does not matter."""
         return self._make_case(request)
 
     @contextlib.contextmanager
@@ -92,8 +91,7 @@ class LocalCase:
         return self.subject.check(profiled=profiled, repeats=self.repeats)
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Measures calls on constant inputs and on inputs that change before every call, in blocks of `block_us`
-        microseconds."""
+        """Measures calls on constant inputs and on inputs that change before every call; `block_us` in microseconds."""
         return self.subject.measure_rotation(block_us)
 
     def measure_blocks(self, plan: BlockPlan) -> Samples:
@@ -102,8 +100,7 @@ class LocalCase:
             return self.subject.measure_blocks(plan.max_blocks, plan.block_us, plan.budget_us, plan.timer)
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Measures the stages of the call in blocks of `block_us`. Raises WrongAsTimedError if a replayed call is
-        wrong."""
+        """Measures the call's stages in blocks of `block_us`. Raises WrongAsTimedError if a replayed call is wrong."""
         with _wrong_as_timed():
             return self.subject.measure_stages(block_us)
 
@@ -131,8 +128,7 @@ class LocalCase:
 
 @contextlib.contextmanager
 def _wrong_as_timed() -> Iterator[None]:
-    """Turns a CaseFailedError of the `with` block into WrongAsTimedError if it has a check report, as a worker's
-    answer."""
+    """Turns a CaseFailedError of the block into WrongAsTimedError if it has a check report, as a worker does."""
     try:
         yield
     except CaseFailedError as error:
@@ -151,7 +147,7 @@ class LocalServer:
         self._met = False
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Runs `judge` on this backend and workload, inside the test body. Raises UsageError on a second call in one
+        """Runs `judge` for this backend and workload, in the test body. Raises UsageError on a second call in a
         test."""
         if self._met:
             raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; a test is one case")

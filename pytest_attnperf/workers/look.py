@@ -167,8 +167,7 @@ def finish_and_close(case: Conversation, look: Look) -> Look:
 
 
 def close_wrong_as_timed(case: Conversation, look: Look, error: WrongAsTimedError) -> Look:
-    """Closes a case that is right when called but wrong when replayed; returns its look as INCORRECT with the error's
-    report."""
+    """Closes a case that is right when called but wrong when replayed; returns its look as INCORRECT."""
     case.close()
     return _as_incorrect(replace(look, report=look.report.merge_with(error.report)))
 
@@ -211,8 +210,7 @@ def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Finge
 
 
 def take_identity_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan) -> tuple[Look, str]:
-    """Opens, checks, captures (without measuring), finishes and closes a case in the process at `place`; returns (look,
-    timer).
+    """Opens, checks, captures, finishes and closes a case in the process at `place`; returns (look, timer).
 
     The look's fingerprint is that of a case timed by this timer. The timer's name is '' if the look did not end RIGHT,
     or if its note says that the case must not be timed here.

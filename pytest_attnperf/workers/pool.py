@@ -67,8 +67,7 @@ def count_fitting(units: int, memory_bytes: float, bytes_min: float, processes: 
 
 
 def start_ahead(pool: Pool, places: Sequence[int], bytes_min: float, processes: int = 1) -> Sequence[int]:
-    """Starts processes in the first places, as many as `count_fitting` allows, without waiting; returns these
-    places."""
+    """Starts processes in the first places, as `count_fitting` allows, without waiting; returns these places."""
     known = pool.last_ready()
     count = count_fitting(len(places), known.device.memory_bytes if known else 0, bytes_min, processes)
     pool.start(places[:count])
@@ -203,8 +202,7 @@ class WorkerPool:
         self._template.close()
 
     def _leave_case(self, place: int, case: RemoteCase) -> None:
-        """Closes the case so that its worker is idle. Ends the worker if that fails, or if it must not serve other
-        cases."""
+        """Closes the case so that its worker is idle; ends the worker if that fails or it must not serve others."""
         if case.inside and case.worker.is_alive:
             with contextlib.suppress(WorkerError, CaseFailedError):
                 case.close()

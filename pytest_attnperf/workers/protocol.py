@@ -71,8 +71,7 @@ def to_plain(value: Any) -> Any:
 
 
 def protocol_error(state: WorkerState, op: object) -> dict[str, Any]:
-    """Returns the error of a reply, {'kind': 'protocol', 'message': text}, for an operation that `state` does not
-    allow."""
+    """Returns the error {'kind': 'protocol', 'message': text} for an operation that `state` does not allow."""
     allowed = ", ".join(sorted(ALLOWED[state])) or "nothing"
     return {
         "kind": "protocol",
@@ -165,8 +164,7 @@ class Channel:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """Opens a descriptor that becomes readable when the process ends; None if there is no such process, or before Linux
-    5.3."""
+    """Opens a descriptor that becomes readable when the process ends; None without the process or before Linux 5.3."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -327,6 +327,5 @@ def _list_commits(repository: Repository, *arguments: str) -> tuple[Commit, ...]
 
 
 def _make_commit(sha: str, short: str, author_date: str, parents: str, subject: str) -> Commit:
-    """Makes a commit from git's fields; bytes of the subject that are not UTF-8 become '?', because it will be
-    printed."""
+    """Makes a commit from git's fields; bytes of the subject that are not UTF-8 become '?', for printing."""
     return Commit(sha, short, author_date, tuple(parents.split()), subject.encode(errors="replace").decode())

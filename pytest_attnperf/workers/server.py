@@ -77,8 +77,7 @@ class Server:
         )
 
     def next_item(self) -> Request | None:
-        """Answers requests until one opens a case, and returns that `open` request; None when the controller ends the
-        session."""
+        """Answers requests until an `open`, and returns that; None when the controller ends the session."""
         while True:
             request = self._receive_request()
             if request["op"] == "exit":
@@ -99,8 +98,8 @@ class Server:
         self._send_error(request, {"kind": "protocol", "message": message})
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Answers the requests about one case until `close`; the test's body calls this. Raises UsageError on a second
-        call in one test."""
+        """Answers requests about a case until `close`, for the test's body. Raises UsageError on a second call in
+        it."""
         request = self._meet_request("attnperf.run() or attnperf.gate()")
         seeds = request["seeds"]
         self.state = WorkerState.OPEN
@@ -116,8 +115,8 @@ class Server:
             self._serve_subject(subjects)
 
     def _meet_request(self, call: str) -> Request:
-        """Returns the `open` request of the running item. `call` names the caller in the UsageError on a second call in
-        one test."""
+        """Returns the running item's `open` request. Raises UsageError, which names `call`, on a second call in a
+        test."""
         if self._met or self._pending is None:
             self._misused = (
                 f"{call} was called twice in one test; a test is one case: parametrise it, or write a second test"
@@ -254,8 +253,7 @@ def _own_compilers(environment: MutableMapping[str, str]) -> Iterator[None]:
 
 
 def _pin_backend(backend: Backend, config: Mapping[str, str]) -> Backend:
-    """Returns the backend, fixed to `config` if that is not empty. Raises UsageError if the backend does not know
-    it."""
+    """Returns the backend, fixed to `config` if that is not empty. Raises UsageError if that is impossible."""
     if not config:
         return backend
     from pytest_attnperf.measure.pinned_backend import pin_backend

@@ -65,8 +65,7 @@ class SharedGpuPool(WorkerPool):
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """Yields a conversation as `WorkerPool.case_at` does; holds the card's turn (its lock) during the `with`
-        block."""
+        """Yields a conversation as `WorkerPool.case_at`; holds the card's turn (its lock) in the `with` block."""
         with self._take_turn(place), super().case_at(place, request) as case:
             yield case
 
@@ -109,8 +108,7 @@ class SharedGpuPool(WorkerPool):
             self._give_back()
 
     def _take_one(self, cards: Sequence[int]) -> int:
-        """Waits for the lock of one of these cards, takes it and returns the card's index; earlier cards are tried
-        first.
+        """Waits for the lock of one of these cards, takes it and returns the card's index; tries earlier cards first.
 
         Raises WorkerError after `limit_s`, or if a turn is already held: its place moved to another card, and waiting
         while holding a turn could last forever.

@@ -82,8 +82,7 @@ def source_id(root: Path, loaded: Mapping[str, str]) -> str:
 
 
 def strip_libraries(name: str) -> str:
-    """Returns the source id without its hash of loaded libraries (after BUILT_MARK), to compare it with a
-    revision's."""
+    """Returns the source id without its hash of loaded libraries, to compare it with a revision's."""
     return name.partition(BUILT_MARK)[0]
 
 
@@ -118,8 +117,7 @@ def _tree_id(root: Path, folders: frozenset[str]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _revision_id(repository: Repository, root: Path, commit: str, folders: frozenset[str]) -> str:
-    """Returns the source id of a commit from the content hashes of `git ls-tree`; '' if git or the commit is missing.
-    Cached."""
+    """Returns a commit's source id from content hashes of `git ls-tree`; '' if git or the commit is missing."""
     part = root.resolve().relative_to(repository.top).as_posix()
     try:
         listed = repository.run("ls-tree", "-r", "-z", "--full-tree", f"{commit}:{'' if part == '.' else part}")

@@ -102,8 +102,7 @@ def _hash_file(path: Path, _mtime_ns: int) -> str:
 
 
 def _mapped_libraries(maps: Path = Path("/proc/self/maps")) -> Iterable[Path]:
-    """Returns the paths of .so files mapped into this process, sorted: compiled extensions are code, too. [] without
-    /proc."""
+    """Returns the .so files mapped into this process, sorted: extensions are code, too. [] without /proc."""
     try:
         lines = maps.read_text(errors="replace").splitlines()
     except OSError:
@@ -119,8 +118,7 @@ class OwnCode:
         self._seen: dict[str, list[Place]] = {}
 
     def find_problem(self) -> str:
-        """Returns a message that names the first replaced function, class or module, and the file of the replacement;
-        '' if none is."""
+        """Returns a message with the first replaced function, class or module, and by what; '' if none is."""
         for name, module in list(sys.modules.items()):
             if not name.startswith(_PREFIXES):
                 continue
@@ -158,8 +156,8 @@ class OwnCode:
                         yield vars(value), attribute, member
 
     def _find_other_code(self, value: Any) -> str:
-        """Returns 'file:line' of a function, or the file of a class, if it is neither of this package nor of a library;
-        else ''."""
+        """Returns 'file:line' of a function, or a class's file, if neither of this package nor of a library; else
+        ''."""
         if isinstance(value, type):
             file = str(getattr(sys.modules.get(value.__module__), "__file__", None) or "<built in>")
             return "" if file.startswith(("<", *_LIBRARIES)) or _is_own(file) else file
@@ -176,8 +174,7 @@ class OwnCode:
 
 @functools.cache
 def _is_own(file: str) -> bool:
-    """Returns whether a file belongs to pytest_attnperf; links are resolved, because workers import it through a
-    link."""
+    """Returns whether a file, with links resolved, belongs to this package, which workers import through a link."""
     return Path(file).resolve().is_relative_to(_PACKAGE)
 
 

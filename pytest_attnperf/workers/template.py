@@ -76,8 +76,7 @@ class ForkedProcess:
         return self._popen.pid if self._popen is not None else max(0, self._pid)
 
     def settle(self, limit_seconds: float | None) -> None:
-        """Waits at most `limit_seconds` for the template's answer with the process id; None waits forever. May return
-        without it."""
+        """Waits for the template's answer with the process id, at most `limit_seconds` (None: forever)."""
         if not self.is_settled and is_readable(self._answers.fileno(), limit_seconds):
             self._receive_answer()
 
@@ -92,8 +91,7 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the exit status and returns it. Raises subprocess.TimeoutExpired after `timeout` seconds (None
-        waits forever)."""
+        """Waits for the exit status and returns it. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         began = time.monotonic()
         if not self.is_settled:
             self.settle(timeout)
@@ -108,8 +106,7 @@ class ForkedProcess:
         return self.returncode
 
     def kill(self) -> None:
-        """Kills the process group with SIGKILL. If the template has not answered yet, the worker is killed as soon as
-        it begins."""
+        """Kills the process group; if the template has not answered yet, the worker as soon as it begins."""
         if self.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -202,8 +199,7 @@ class Template:
         return Channel(ours), process
 
     def handle_settled(self, process: ForkedProcess, *, gave_up: bool) -> None:
-        """Removes a process that has its answer from those that wait. If `gave_up`, gives all others GIVING_UP_SECONDS
-        each to settle."""
+        """Removes an answered process from those that wait. If `gave_up`, also settles all others at once."""
         self._waiting.remove(process)
         if gave_up and not self._gave_up:
             self._gave_up = True

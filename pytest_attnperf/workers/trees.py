@@ -170,8 +170,7 @@ def _register_user(folder: Path) -> FileLock:
 
 
 def _count_users(folder: Path) -> int:
-    """Returns how many runs use the tree in `folder`, and removes files of dead runs. Call it with the folder's lock
-    held."""
+    """Returns how many runs use the tree in `folder`; removes files of dead runs. Hold the folder's lock."""
     return sum(map(_is_held, (folder / "users").glob("*.lock")))
 
 

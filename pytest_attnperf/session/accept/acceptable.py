@@ -46,8 +46,7 @@ NEVER = {
 
 
 def require_run(run: RunResult) -> None:
-    """Raises UsageError unless the results are of a complete run that gates or records the working tree on a known
-    device."""
+    """Raises UsageError unless the results are of a complete run that gates or records the working tree on a device."""
     if run.mode not in (RunMode.GATE.value, *RECORDINGS):
         raise UsageError(
             f"the results are of a run of mode {run.mode[:40]!r}, which stores and gates nothing; accept from one of "
@@ -67,8 +66,7 @@ def require_run(run: RunResult) -> None:
 
 
 def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | None) -> None:
-    """Raises UsageError unless the case is right, timed on this tree's code, undamaged, and comparable with its
-    entry."""
+    """Raises UsageError unless the case is right, of this tree's code, undamaged, and comparable with its entry."""
     if not str(case.key).isprintable():
         raise UsageError(f"the key {str(case.key)[:TEXT_MAX]!r} has unprintable characters; rename the case")
     _require_verdict(case)
@@ -147,8 +145,7 @@ def require_base_of_entry(case: CaseResult, found: StoredEntry, ratio: float) ->
 
 
 def require_same_entry(run: RunResult, case: CaseResult, entry: Entry) -> None:
-    """Raises UsageError if the result was compared with another entry than `entry`, or contains processes of
-    `entry`."""
+    """Raises UsageError if the result was compared with another entry, or contains processes of `entry`."""
     medians_us = tuple(process.median_us for process in entry.processes)
     if run.mode in RECORDINGS:
         same = case.baseline_us == statistics.median(medians_us)
@@ -199,7 +196,7 @@ def _require_verdict(case: CaseResult) -> None:
 
 
 def _require_comparable(case: CaseResult, found: StoredEntry) -> None:
-    """Raises UsageError unless machine state, timer and workload are those of the entry; its number of processes may
+    """Raises UsageError unless machine state, timer and workload are those of the entry; the process count may
     differ."""
     assert case.fingerprint is not None
     assert case.figures is not None

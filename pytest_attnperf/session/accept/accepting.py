@@ -88,8 +88,7 @@ class Accepted:
 
 
 def accept(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
-    """Returns the new entry for `case`, whose stored one is `found`; writes nothing. Raises UsageError if it cannot be
-    accepted."""
+    """Returns the new entry for `case`, whose stored one is `found`; writes nothing. Raises UsageError."""
     require_run(run)
     try:
         return (
@@ -137,8 +136,7 @@ def _add_acceptance(
     notes: tuple[str, ...] = (),
     before: Anchor | None = None,
 ) -> Accepted:
-    """Returns the new entry with an acceptance appended; `before` is the replaced anchor if that is not the stored
-    one."""
+    """Returns the new entry with an acceptance appended; `before` is the replaced anchor if not the stored one."""
     before = before or anchor_of(found.entry)
     acceptance = Acceptance(
         reason=request.reason,
@@ -157,8 +155,8 @@ def _add_acceptance(
 
 
 def _make_printable(change: str) -> str:
-    """Returns a change as one printable line of at most CHANGE_MAX characters: libraries name kernels and settings
-    freely."""
+    """Returns a change as one printable line of at most CHANGE_MAX characters, because names of kernels may be
+    anything."""
     text = "".join(character if character.isprintable() else "?" for character in change)
     return text if len(text) <= CHANGE_MAX else f"{text[: CHANGE_MAX - 3]}..."
 
@@ -183,8 +181,7 @@ def _accept_first_entry(run: RunResult, case: CaseResult, request: Request) -> A
 
 
 def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry, request: Request) -> Accepted:
-    """Accepts that an already stored recording is slower than its anchor, which moves. Raises UsageError if it is not
-    slower."""
+    """Accepts that a stored recording is slower than its anchor, which moves. Raises UsageError if it is not."""
     before = found.entry.anchor or anchor_of(found.entry)
     anchor = next_anchor(found.entry, found.entry, {}, found.fingerprint, request.reason)
     if before.median_us >= anchor.median_us:
@@ -331,8 +328,7 @@ def _list_policy_notes(case: CaseResult, found: StoredEntry) -> tuple[str, ...]:
 
 
 def _list_run_changes(case: CaseResult, entry: Entry) -> tuple[str, ...]:
-    """Returns how the case's launches and configuration differ from those of the entry, as texts; () if they are
-    equal."""
+    """Returns how the case's launches and configuration differ from the entry's, as texts; () if equal."""
     launches = list_differences(case.launches, entry.launches) if case.launches and entry.launches else []
     return (*launches, *list_config_changes(entry.config, case.config))
 

@@ -38,8 +38,7 @@ class Scatter:
     degrees: int = 0
 
     def with_sample(self, log_ratios: Sequence[float]) -> Scatter:
-        """Returns the scatter with the squared deviations of these log ratios from their mean added. Raises ValueError
-        for none."""
+        """Returns the scatter with the deviations of one more sample of log ratios. Raises ValueError for none."""
         centre = statistics.fmean(log_ratios)
         squares = math.fsum((value - centre) ** 2 for value in log_ratios)
         return Scatter(self.squares + squares, self.degrees + len(log_ratios) - 1)
@@ -70,8 +69,7 @@ class Estimate:
         return math.exp(self.low), math.exp(min(self.high, LOG_RATIO_MAX))
 
     def detectable_log_ratio(self, missed: float) -> float:
-        """Returns the true log ratio at which all but the share `missed` of estimates would have their interval above
-        0.
+        """Returns the true log ratio at which all but the share `missed` of estimates have an interval above 0.
 
         Infinite for an infinite interval. The half width c e scatters with the standard error e it is made from, by
         about c e / sqrt(2 x degrees): the normal approximation of the noncentral t distribution (Johnson and Welch,
@@ -140,8 +138,7 @@ class RevisionSample:
 
 
 def plan_looks(first: int, most: int) -> tuple[int, ...]:
-    """Returns the total number of pairs at each look at a revision: (4, 6, 9, 14, 21, 32) for `first` 4 and `most`
-    32."""
+    """Returns the number of all pairs at each look at a revision: (4, 6, 9, 14, 21, 32) for 4 and 32."""
     sizes = [min(first, most)]
     while sizes[-1] < most:
         sizes.append(min(most, math.ceil(sizes[-1] * LOOK_GROWTH)))

@@ -192,8 +192,7 @@ def _describe_unclear(result: BisectResult, describe: Describe) -> Iterator[str]
 
 
 def _describe_part_way(result: BisectResult, describe: Describe) -> Iterator[str]:
-    """Yields lines that more than one commit contributes: for the culprit if it shows that, else for each revision that
-    does."""
+    """Yields lines that more than one commit contributes: for the culprit, or else each revision that shows it."""
     end = result.end
     if end is None:
         return

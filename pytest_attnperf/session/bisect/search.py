@@ -213,8 +213,8 @@ class Search:
         return [index for index in range(fast + 1, slow) if index not in self._skipped]
 
     def _choose_next(self) -> int | None:
-        """Returns the index of the open revision nearest to the middle; after skips, one in doubling steps away; None
-        if none is open.
+        """Returns the index of the open revision nearest to the middle; after skips, one farther away. None without
+        any.
 
         Revisions that do not build come in a row, so the neighbours of a skipped one would probably fail, too.
         """
@@ -231,8 +231,7 @@ class Search:
         )
 
     def _find_side(self, index: int) -> RevisionSide:
-        """Returns the side of a revision by the present line; one that became the slow end of the range stays
-        BETWEEN."""
+        """Returns the side of a revision by the present line; one that became a slow end stays BETWEEN."""
         found = self._samples[index].found
         if index == self._bad:
             return RevisionSide.SLOW if self._ends else self._judge_bad(found)

@@ -110,8 +110,7 @@ class RejudgeSettings:
             raise UsageError("--arch requires every stored kernel, --filtered allows missing ones; give only one")
 
     def make_policy(self, stored: Mapping[str, Any]) -> Policy:
-        """Returns the stored policy with the command line's settings in place of its own. Raises UsageError if it is
-        invalid."""
+        """Returns the stored policy with the command line's settings in it. Raises UsageError if it is invalid."""
         asked = {name: getattr(self, name) for name in ("threshold_percent", "floor_us", "fail_on")}
         return Policy.from_record({**stored, **{name: value for name, value in asked.items() if value is not None}})
 
@@ -207,8 +206,7 @@ class _Bench:
         return self.store.find(self.run.device.arch, self.run.device.product, case.key.suite, case.key.entry)
 
     def _judge_case(self, case: CaseResult) -> CaseResult:
-        """Returns the case's new result. A case that cannot be read or compared is an ERROR; no exception is raised for
-        it."""
+        """Returns the case's new result. A case that cannot be read or compared is an ERROR, no exception."""
         policy = self.settings.make_policy({})
         try:
             found = self._find_entry(case)
@@ -225,8 +223,7 @@ class _Bench:
     def _judge_by_claim(
         self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy
     ) -> CaseResult:
-        """Returns a case without a time by what the file states against itself and by its baseline; others by
-        `_judge_timed`."""
+        """Judges a case by what the file states against itself and its baseline, or by `_judge_timed`."""
         if case.verdict in AGAINST_ITSELF or case.verdict is Verdict.UNSUPPORTED:
             said = replace(base, verdict=case.verdict, summary=case.summary, reasons=case.reasons)
             if case.verdict is not Verdict.UNSUPPORTED or found is None:

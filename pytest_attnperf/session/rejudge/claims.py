@@ -168,8 +168,7 @@ def apply_stored_decision(base: CaseResult, decision: Decision, found: StoredEnt
 
 
 def with_jump_note(result: CaseResult) -> CaseResult:
-    """Adds a note to a case JUMP times as fast as stored: the run had to measure it again, which the file does not
-    contain."""
+    """Adds a note to a case JUMP times as fast as stored: the file lacks the measurement that confirms it."""
     if not plausibility.is_jump(result) or not result.ratio:
         return result
     note = f"{1 / result.ratio:.3g} times faster than stored: whether it was right again on new inputs is not recorded"
@@ -194,8 +193,7 @@ def list_differences(case: CaseResult, found: StoredEntry) -> list[str]:
 
 
 def make_measurement(case: CaseResult, processes: Sequence[ProcessSummary]) -> Measurement:
-    """Returns these processes of a proven case as a measurement; each gets all checks, which a file has only per
-    case."""
+    """Returns these processes of a proven case as a measurement; each has all checks of the case."""
     proof: CheckReport = functools.reduce(CheckReport.merge_with, case.checks)
     return Measurement(tuple(processes), (proof,) * len(processes), case.peak_memory_bytes)
 

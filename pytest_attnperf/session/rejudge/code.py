@@ -29,8 +29,7 @@ NOT_JUDGED = frozenset({Verdict.ERROR, Verdict.UNSUPPORTED})
 
 
 def rejudge_code(result: CodeResult, roots: Sequence[Path]) -> CodeResult:
-    """Returns one kernel's result, judged again against the stored kernel. What cannot be read or compared is an
-    ERROR."""
+    """Returns a kernel's result, judged again by the stored kernel. What cannot be compared is an ERROR."""
     base = _without_claims(result)
     try:
         found = CodeStore(*roots).find(result.key.label, entry_of(result.key))
@@ -84,8 +83,7 @@ def _is_stored(result: CodeResult, store: CodeStore) -> bool:
 
 
 def _without_claims(result: CodeResult) -> CodeResult:
-    """Returns the recorded data of a kernel without its verdict and findings; the verdict is ERROR until it is
-    judged."""
+    """Returns the recorded data of a kernel without its verdict and findings; its verdict is ERROR for now."""
     return replace(
         result,
         nodeid=plain_nodeid(result.nodeid),

@@ -284,8 +284,7 @@ def _knows_revision(repository: Repository, text: str) -> bool:
 
 
 def _git_prefix(repository: Repository, cwd: Path, baselines: str) -> str:
-    """Returns the path of the folder `baselines` of `cwd` in the repository. Raises UsageError for one outside of
-    it."""
+    """Returns the path of the folder `baselines` of `cwd` in the repository. Raises UsageError if outside."""
     folder = Path(cwd.resolve() / baselines)
     parts = folder.relative_to(repository.top).parts if folder.is_relative_to(repository.top) else ()
     if not parts or ".." in parts:
@@ -294,8 +293,7 @@ def _git_prefix(repository: Repository, cwd: Path, baselines: str) -> str:
 
 
 def _find_baselines_folder(tree: Path, baselines: str, text: str) -> Path:
-    """Returns the folder `baselines` of the tree, or the tree itself if it holds baselines. Raises UsageError if
-    neither does."""
+    """Returns the tree's folder `baselines`, or the tree if it holds baselines. Raises UsageError for neither."""
     if (tree / baselines).is_dir():
         return tree / baselines
     if tree.is_dir() and (any(tree.glob("*/*/*.json")) or any(tree.glob("*/*.json"))):

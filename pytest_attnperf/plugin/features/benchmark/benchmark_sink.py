@@ -115,8 +115,7 @@ class BenchmarkSink:
             terminalreporter.write_line(line)
 
     def collect_notes(self) -> list[str]:
-        """Returns notes on samples that pytest-benchmark did not get, and comparisons with another machine; [] if
-        none."""
+        """Returns notes on samples that pytest-benchmark lacks, and comparisons with other machines; [] if none."""
         said = []
         if self._under_xdist:
             said.append(

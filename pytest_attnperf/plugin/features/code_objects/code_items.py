@@ -185,7 +185,7 @@ def _keep_known(archs: Sequence[str]) -> list[str]:
 
 
 def code_settings(config: pytest.Config) -> dict[str, str]:
-    """Returns `--attnperf-code-set` as {name: value}; {} without it. UsageError unless entries are NAME=VALUE."""
+    """Returns `--attnperf-code-set` as {NAME: VALUE}; {} without it. Raises UsageError for other entries."""
     text = run_config(config).code_set
     changes = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):

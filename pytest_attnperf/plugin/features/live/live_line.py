@@ -120,8 +120,7 @@ DRAW = "\x1bD\x1b[A\x1b7\x1b[B\r{}\x1b[K\x1b8"
 
 
 class LiveLine:
-    """Draws a line with what the run does below pytest's output, in a thread, whenever a second passes without
-    output."""
+    """Draws a line with what the run does below pytest's output, in a thread, after each second without output."""
 
     def __init__(self, terminal: int, says: Callable[[int], str], clock: Callable[[], float] = time.monotonic) -> None:
         """`says` returns a text of at most the given number of cells. `terminal` is a separate descriptor, because
