@@ -85,7 +85,8 @@ class CaseCollector:
             raise pytest.UsageError(str(error)) from error
 
     def wanted_backends(self) -> list[str] | None:
-        """Returns the names that `--attnperf-backend` selects, None for all. Raises UsageError for an unknown name."""
+        """Returns the backends that `--attnperf-backend` names; None without it. Raises UsageError for an unknown
+        name."""
         names = selection.split_names(run_config(self.config).backend)
         return selection.expand_names(names, self.registry, self.families) if names else None
 

@@ -105,7 +105,7 @@ class RunConfig:
 
     @property
     def is_timed(self) -> bool:
-        """Whether this run measures times."""
+        """Whether this run measures times: it gates, stores baselines, calibrates, or measures all GPUs together."""
         return self.gate or self.update_baselines or bool(self.calibrate) or self.together
 
     @property

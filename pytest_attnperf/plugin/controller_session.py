@@ -82,7 +82,8 @@ def _check_options(config: pytest.Config, asked: RunConfig) -> None:
 
 
 def _register_benchmark_sink(config: pytest.Config) -> None:
-    """Registers the sink for pytest-benchmark if that is loaded and `--attnperf-benchmark` allows it."""
+    """Registers the plugin object that passes samples to pytest-benchmark, if that is loaded and our option allows
+    it."""
     allowed = run_config(config).choice("benchmark", ("auto", "off")) == "auto"
     if allowed and hasattr(config.option, "benchmark_skip"):
         from pytest_attnperf.plugin.features.benchmark.benchmark_sink import BenchmarkSink

@@ -65,7 +65,7 @@ def pytest_load_initial_conftests(
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Declares the hooks that conftests implement."""
+    """Declares the hooks that conftests implement, e.g. pytest_attnperf_register_backends."""
     from pytest_attnperf.plugin import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)

@@ -45,7 +45,7 @@ class Loader:
     """A pytest plugin that registers pytest-attnperf's own plugin where it is not installed as an entry point."""
 
     def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-        """Registers the main plugin before pytest reads the command line."""
+        """Registers pytest-attnperf's main plugin, if it is not, before pytest reads the command line."""
         if not pluginmanager.has_plugin("attnperf"):
             pluginmanager.register(main, "attnperf")
 
@@ -127,7 +127,8 @@ class Registered:
 
 
 class _Visitor(WorkPlugin):
-    """A plugin that works instead of collection, where the project's import path and settings are active."""
+    """A plugin that does a command's work in place of collection, where the project's import path and settings are
+    active."""
 
     def __init__(self, work: Callable[[Registered], int]) -> None:
         super().__init__()

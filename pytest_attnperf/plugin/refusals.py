@@ -184,7 +184,8 @@ def _make_refusal(what: str) -> pytest.UsageError:
 
 
 def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
-    """Returns the effective policy of an item. Raises pytest.UsageError that names the setting and its value."""
+    """Returns the thresholds and other settings that judge the item's case. Raises pytest.UsageError for invalid
+    ones."""
     marker = item.get_closest_marker(MARKER)
     try:
         settings = {} if marker is None else marker_settings(marker, item.nodeid)

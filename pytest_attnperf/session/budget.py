@@ -88,7 +88,7 @@ class Budget:
         return max(0.0, self.began + self.seconds - self.session.bench.clock())
 
     def describe_spending(self) -> tuple[str, ...]:
-        """Returns one line on how the time was spent; nothing before `spend_all` has ended."""
+        """Returns one line on how the time was spent, in a tuple; () before `spend_all` has ended."""
         if not self._ended:
             return ()
         text = (

@@ -194,7 +194,7 @@ def _reason_not_compared(cards: int, judged: int) -> str:
 
 
 def render_legend(spreads: CardSpreads) -> list[str]:
-    """Returns the explanation of the table's figures, one line each."""
+    """Returns lines that explain the figures of the table of cards, and why some have none."""
     if not spreads.by:
         return [spreads.why_not] if spreads.why_not else []
     lines = [

@@ -73,8 +73,7 @@ class Session:
         return self.finish_result(case, result, self.bench.clock() - started)
 
     def first_look(self, case: Case) -> CaseResult | Open:
-        """Measures the case once; returns the result before `finish_result`, or an Open if a second look must
-        decide."""
+        """Measures the case once; returns its result before `finish_result`, or an Open to decide by a second look."""
         try:
             return look_at(self.bench, case)
         except BROKEN as error:
@@ -107,8 +106,7 @@ class Session:
         return self.finish_result(case, result, 0.0)
 
     def finish_result(self, case: Case, result: CaseResult, seconds: float) -> CaseResult:
-        """Returns the result with its seconds, whether its test fails, quarantine, and the command that reproduces
-        it."""
+        """Returns the result with seconds, whether its test fails, quarantine, and the command that reproduces it."""
         fails = result.fails or result.verdict in case.policy.fail_on
         result = replace(result, seconds=round(seconds, SECONDS_DIGITS), fails=fails)
         if self.bench.settings.mode is RunMode.GATE:

@@ -158,8 +158,7 @@ class RunBench:
         return group_canaries([self.pool.measure_canary(place) for place in places])
 
     def apply_floor(self, base: CaseResult) -> CaseResult:
-        """Returns the result as SUSPICIOUS if faster than this device's shortest possible time, with a note if
-        close."""
+        """Returns the result as SUSPICIOUS if faster than possible on this device, with a note if close to that."""
         place = GATE_PLACE if self.settings.mode in (RunMode.CHECK, RunMode.GATE) else RECORD_PLACES
         return plausibility.judge_by_floor(base, spec_for(self.device_at(place)))
 

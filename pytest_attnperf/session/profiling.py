@@ -53,7 +53,7 @@ def _mark_not_profiled(result: CaseResult, why: str) -> CaseResult:
 
 
 def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store: BaselineStore) -> BoundVerdict:
-    """Returns what bounds the case, by its gated time: a profiler slows down what it observes."""
+    """Returns what limits the case's speed, by its measured time: a profiler slows down what it observes."""
     if result.median_us is None or result.figures is None:
         return BoundVerdict(
             BoundClass.UNDECIDED,

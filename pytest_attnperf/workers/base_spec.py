@@ -43,7 +43,7 @@ class BaseSpec:
 
 
 def parse_spec(value: str, cwd: Path) -> BaseSpec:
-    """Parses the option's value; relative paths are relative to `cwd`.
+    """Parses the value of `--attnperf-against`; relative paths are relative to `cwd`.
 
     Without a prefix the first kind that fits is taken: an existing directory, an executable file whose name begins with
     python, several words that begin with a command, else a revision, which is not looked up here. Raises UsageError for

@@ -65,8 +65,7 @@ class StartLine:
 
     @classmethod
     def parse(cls, line: bytes) -> StartLine:
-        """Parses the start line, JSON bytes. Raises UsageError with the invalid field, its value and what is
-        allowed."""
+        """Parses the start line. Raises UsageError with the invalid field, its value and what is allowed."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -104,7 +103,7 @@ class CommandPlan:
 
     @classmethod
     def from_launch_plan(cls, plan: LaunchPlan, argv: Sequence[str]) -> CommandPlan:
-        """Makes a plan for `argv` with files, options and role of `plan`. Raises UsageError for files outside
+        """Makes a plan for `argv` with files, options and role of `plan`. Raises UsageError for a file outside
         rootdir."""
         files = []
         for file in plan.files:

@@ -47,7 +47,7 @@ def refuse_without_suite(missing: Sequence[str], where: str, hint: str = "") -> 
 
 
 def has_folder_of_suite(plan: LaunchPlan, root: Path) -> bool:
-    """Returns whether `root` has a folder of the suite: then it may be an older tree of this project."""
+    """Returns whether `root` has a folder of the plan's test files: then it may be an older tree of this project."""
     folders = {Path(name).parent for name in relative_files(plan)}
     return any((root / folder).is_dir() for folder in folders)
 

@@ -25,13 +25,13 @@ class Device(Protocol):
     """
 
     def info(self) -> DeviceInfo:
-        """Returns what the device is; initialises it."""
+        """Returns the kind, architecture, product and id of the device; initialises the device."""
 
     def fingerprint(self) -> Fingerprint:
         """Returns the fingerprint of the machine and software of this process."""
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> Subject:
-        """Makes the subject of one backend and workload, without building anything."""
+        """Returns the object that checks and times this backend on this workload; builds nothing yet."""
 
     def canary(self) -> dict[str, Samples]:
         """Times a fixed GEMM and copy, {'gemm': ..., 'copy': ...}: they change with the machine, not with the code."""

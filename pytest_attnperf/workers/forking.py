@@ -45,7 +45,7 @@ _DRAWN_AT_START = random.getstate()
 
 
 class Obstacle(str, enum.Enum):
-    """Why a process cannot be a template."""
+    """Why a process cannot be a template, i.e. fork workers."""
 
     COLLECTION = "its suites could not be collected"
     DEVICE = "a conftest provides the device, and does not say that it may be forked"
@@ -92,7 +92,7 @@ class Requests:
         self._running: dict[int, tuple[int, socket.socket]] = {}
 
     def receive_next(self) -> Requested | None:
-        """Waits for the next request; None if the controller has closed the socket."""
+        """Waits for the next request for a worker and returns it; None if the controller has closed the socket."""
         try:
             message, fds, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, FDS, socket.MSG_CMSG_CLOEXEC)
         except OSError:
@@ -116,7 +116,7 @@ class Requests:
         return requested
 
     def serve(self) -> Requested:
-        """Forks a worker for every request. Returns it, in the forked worker only; the template exits with its
+        """Forks a worker per request. Returns the request, only in the forked worker; the template exits with its
         controller."""
         self._logs, self._drawn = _descriptors_of_log(), random.getstate()
         gc.freeze()  # a garbage collection would copy every page with objects

@@ -61,8 +61,7 @@ class InterleavePlan:
     timer: str = "auto"
 
     def count_quads(self, base: TurnPlan, new: TurnPlan) -> int:
-        """Returns how many quads (2 turns of each side) fit `budget_us`: QUADS_LEAST or more, even, to balance
-        orders."""
+        """Returns how many quads (2 turns of each side) fit `budget_us`: an even number, at least QUADS_LEAST."""
         quad_us = sum(4 * plan.call_us * plan.calls_per_block for plan in (base, new))
         affordable = int(self.budget_us / max(quad_us, 1e-3))
         chosen = max(QUADS_LEAST, min(self.quads, affordable))

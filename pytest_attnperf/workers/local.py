@@ -147,8 +147,7 @@ class LocalServer:
         self._met = False
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Runs `judge` for this backend and workload, in the test body. Raises UsageError on a second call in a
-        test."""
+        """Runs `judge` for this backend and workload in the test body. Raises UsageError on a second call in it."""
         if self._met:
             raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; a test is one case")
         self._met = True

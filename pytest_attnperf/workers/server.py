@@ -98,8 +98,7 @@ class Server:
         self._send_error(request, {"kind": "protocol", "message": message})
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Answers requests about a case until `close`, for the test's body. Raises UsageError on a second call in
-        it."""
+        """Answers requests about a case until `close`, in the test's body. Raises UsageError on a second call."""
         request = self._meet_request("attnperf.run() or attnperf.gate()")
         seeds = request["seeds"]
         self.state = WorkerState.OPEN
@@ -115,8 +114,7 @@ class Server:
             self._serve_subject(subjects)
 
     def _meet_request(self, call: str) -> Request:
-        """Returns the running item's `open` request. Raises UsageError, which names `call`, on a second call in a
-        test."""
+        """Returns the running item's `open` request. Raises UsageError, which names `call`, on a second call."""
         if self._met or self._pending is None:
             self._misused = (
                 f"{call} was called twice in one test; a test is one case: parametrise it, or write a second test"

@@ -26,7 +26,7 @@ POLL_S = 0.02
 
 @dataclass
 class SharedGpuPool(WorkerPool):
-    """A WorkerPool whose processes work only while the session holds the turn of their card.
+    """A WorkerPool whose processes work only while this session holds the turn (a file lock) of their card.
 
     turns      a lock file for each GPU, the same files in every session of the run
     limit_s    seconds to wait for a turn

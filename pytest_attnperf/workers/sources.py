@@ -156,7 +156,7 @@ class OwnCode:
                         yield vars(value), attribute, member
 
     def _find_other_code(self, value: Any) -> str:
-        """Returns 'file:line' of a function, or a class's file, if neither of this package nor of a library; else
+        """Returns 'file:line' of a function, or a class's file, if it is of neither this package nor a library; else
         ''."""
         if isinstance(value, type):
             file = str(getattr(sys.modules.get(value.__module__), "__file__", None) or "<built in>")

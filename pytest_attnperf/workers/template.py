@@ -81,7 +81,8 @@ class ForkedProcess:
             self._receive_answer()
 
     def open_pidfd(self) -> int | None:
-        """Returns a descriptor that becomes readable when the process ends, or None; the caller closes it."""
+        """Returns a descriptor that becomes readable when the process ends, None before it began; the caller closes
+        it."""
         return os.dup(self._pidfd) if self._pidfd >= 0 else open_pidfd(self.pid) if self.pid else None
 
     def poll(self) -> int | None:

@@ -32,7 +32,7 @@ class Calibrating(Feature):
 
 
 def make_feature(given: FeatureContext) -> Calibrating:
-    """Returns the feature of a calibrating run."""
+    """Returns the feature that prints how often the gate would fail unchanged code."""
     return Calibrating(given.settings.second_look)
 
 

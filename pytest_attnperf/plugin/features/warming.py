@@ -69,7 +69,7 @@ class Warming(Feature):
         return cls(config, CaseWarmer(session), selected, folders)
 
     def before_run(self) -> None:
-        """Records the contents of the caches before the run."""
+        """Counts the files and bytes in each cache folder, to compare with those at the end."""
         self._before = {folder: read_contents(folder.path) for folder in self.folders}
 
     def judge_case(self, item: pytest.Item, _key: CaseKey) -> CaseResult:
@@ -101,7 +101,7 @@ class Warming(Feature):
 
 
 def make_feature(given: FeatureContext) -> Warming:
-    """Returns the feature of a warming run."""
+    """Returns the feature that builds and compiles every case ahead."""
     return Warming.for_run(given.config, given.session, len(given.cases))
 
 

@@ -196,8 +196,7 @@ def _require_verdict(case: CaseResult) -> None:
 
 
 def _require_comparable(case: CaseResult, found: StoredEntry) -> None:
-    """Raises UsageError unless machine state, timer and workload are those of the entry; the process count may
-    differ."""
+    """Raises UsageError unless machine state, timer and workload are the entry's; the process count may differ."""
     assert case.fingerprint is not None
     assert case.figures is not None
     timer, definition = case.first[0].timer, case.figures.definition

@@ -155,8 +155,7 @@ def _add_acceptance(
 
 
 def _make_printable(change: str) -> str:
-    """Returns a change as one printable line of at most CHANGE_MAX characters, because names of kernels may be
-    anything."""
+    """Returns a change as one printable line of at most CHANGE_MAX characters; names of kernels may be anything."""
     text = "".join(character if character.isprintable() else "?" for character in change)
     return text if len(text) <= CHANGE_MAX else f"{text[: CHANGE_MAX - 3]}..."
 

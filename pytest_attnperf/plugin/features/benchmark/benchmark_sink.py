@@ -328,7 +328,7 @@ def replay(benchmark: Any, clock: ReplayClock, seconds: Sequence[float]) -> None
 
 
 def group_of(result: CaseResult) -> str:
-    """Returns the group of a case: one table per suite and workload, with all its backends."""
+    """Returns '<suite>/<workload>', the group of a case: one table with all backends of the workload."""
     return one_line(f"{result.key.suite}/{result.key.workload}", _NAME_LIMIT)
 
 

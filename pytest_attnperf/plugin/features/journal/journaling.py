@@ -175,7 +175,7 @@ class Journaling(Feature):
 
     def _find_old_run(self, header: JournalHeader, *, beside: bool) -> None:
         """Sets `old` and `old_path` to the newest unfinished run with the same settings. Raises UsageError if there is
-        none, but not `beside` others, in workers of xdist."""
+        none, unless `beside` is set (in a worker of xdist)."""
         folder = self.config.rootpath / FOLDER
         try:
             check_own_journals(self.config.rootpath, FOLDER)
