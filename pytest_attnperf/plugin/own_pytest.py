@@ -127,8 +127,8 @@ class Registered:
 
 
 class _Visitor(WorkPlugin):
-    """A plugin that does a command's work in place of collection, where the project's import path and settings are
-    active."""
+    """A plugin that does a command's work in place of collection, where import path and settings of the project
+    count."""
 
     def __init__(self, work: Callable[[Registered], int]) -> None:
         super().__init__()

@@ -184,8 +184,7 @@ def _make_refusal(what: str) -> pytest.UsageError:
 
 
 def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
-    """Returns the thresholds and other settings that judge the item's case. Raises pytest.UsageError for invalid
-    ones."""
+    """Returns the thresholds and other settings that judge the item's case. Raises pytest.UsageError if invalid."""
     marker = item.get_closest_marker(MARKER)
     try:
         settings = {} if marker is None else marker_settings(marker, item.nodeid)

@@ -128,8 +128,7 @@ def _identity_problems(must_match: dict[str, str], device: DeviceInfo) -> Iterat
 
 
 def _process_problems(process: ProcessSummary, timer: str, centre: Centre) -> Iterator[str]:
-    """Yields contradictions in the figures of one process, as texts; `centre` computes its time by its method
-    version."""
+    """Yields contradictions in one process's figures, as texts; `centre` computes its time by its method version."""
     if process.timer != timer:
         yield f"its timer is {process.timer!r}, the fingerprint's {timer!r}"
     if not process.block_us:

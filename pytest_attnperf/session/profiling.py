@@ -94,7 +94,10 @@ def _find_ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | 
     rates["read"] = (found.read_bytes_per_s or 0.0, spec.peak_bytes_per_s)
     for name, (rate, peak) in rates.items():
         if peak is not None and rate > peak * (1 + MARGIN):
-            raise BaselineError(f"`{name}` is {rate:.4g} per second, above the peak {peak:.4g} of {spec.name}")
+            raise BaselineError(
+                f"`{name}` is {rate:.4g} per second, above the peak {peak:.4g} of {spec.name}; "
+                "measure again: attnperf calibrate-device"
+            )
     return found
 
 

@@ -103,8 +103,7 @@ class CommandPlan:
 
     @classmethod
     def from_launch_plan(cls, plan: LaunchPlan, argv: Sequence[str]) -> CommandPlan:
-        """Makes a plan for `argv` with files, options and role of `plan`. Raises UsageError for a file outside
-        rootdir."""
+        """Makes a plan for `argv` with files, options and role of `plan`. Raises UsageError for files elsewhere."""
         files = []
         for file in plan.files:
             path = Path(plan.rootdir, file)

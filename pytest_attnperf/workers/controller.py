@@ -133,7 +133,7 @@ class Worker:
                 where = "; a command uses the harness that is installed behind it" if self._command else ""
                 raise self._kill_and_report(
                     f"{self._title} speaks protocol {message.get('protocol')}, this side {PROTOCOL_VERSION}: "
-                    f"the harness of both sides must be the same{where}"
+                    f"install the same version of pytest-attnperf on both sides{where}"
                 )
             try:
                 ready = msgspec.convert(message, Ready)

@@ -149,7 +149,7 @@ class LocalServer:
     def serve_case(self, backend: Backend, workload: Workload) -> None:
         """Runs `judge` for this backend and workload in the test body. Raises UsageError on a second call in it."""
         if self._met:
-            raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; a test is one case")
+            raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; write a second test")
         self._met = True
         self._pool.bound = (backend, workload)
         self._judge()

@@ -146,7 +146,9 @@ class Repository:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise UsageError(f"git {args[0]} in {self.top} took more than {GIT_LIMIT_SECONDS:.0f} s") from None
+            raise UsageError(
+                f"git {args[0]} in {self.top} took more than {GIT_LIMIT_SECONDS:.0f} s; run it by hand, or {USE_A_COPY}"
+            ) from None
 
     def _run_checked(self, *args: str, index: Path | None = None, work_tree: Path | None = None) -> str:
         answer = self.run(*args, index=index, work_tree=work_tree)
@@ -159,7 +161,9 @@ class Repository:
 
     def _commit_of_one(self, revision: str) -> str:
         if revision.startswith("-") or "\n" in revision:
-            raise UsageError(f"{revision!r} is not a revision: it begins with '-' or contains a line break")
+            raise UsageError(
+                f"{revision!r} is not a revision: it begins with '-' or contains a line break; name a commit or branch"
+            )
         commit, said = self._look_up(revision)
         if not commit:
             raise UsageError(self._describe_unknown(revision, said))

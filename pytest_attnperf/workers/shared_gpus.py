@@ -114,7 +114,10 @@ class SharedGpuPool(WorkerPool):
         while holding a turn could last forever.
         """
         if self._held is not None:
-            raise WorkerError(f"GPU {self.gpus[self._held]} was lost in its turn: a process there does not end")
+            raise WorkerError(
+                f"GPU {self.gpus[self._held]} was lost in its turn: a process there does not end when it is killed; "
+                "reset the GPU, or reboot the machine"
+            )
         until = time.monotonic() + self.limit_s
         while True:
             for card in cards:

@@ -156,8 +156,7 @@ class OwnCode:
                         yield vars(value), attribute, member
 
     def _find_other_code(self, value: Any) -> str:
-        """Returns 'file:line' of a function, or a class's file, if it is of neither this package nor a library; else
-        ''."""
+        """Returns 'file:line' of a function, or a class's file, if neither this package's nor a library's; else ''."""
         if isinstance(value, type):
             file = str(getattr(sys.modules.get(value.__module__), "__file__", None) or "<built in>")
             return "" if file.startswith(("<", *_LIBRARIES)) or _is_own(file) else file

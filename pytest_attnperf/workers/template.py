@@ -81,8 +81,7 @@ class ForkedProcess:
             self._receive_answer()
 
     def open_pidfd(self) -> int | None:
-        """Returns a descriptor that becomes readable when the process ends, None before it began; the caller closes
-        it."""
+        """Returns a descriptor that becomes readable when the process ends, or None before it began; to be closed."""
         return os.dup(self._pidfd) if self._pidfd >= 0 else open_pidfd(self.pid) if self.pid else None
 
     def poll(self) -> int | None:

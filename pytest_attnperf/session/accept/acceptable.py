@@ -55,14 +55,14 @@ def require_run(run: RunResult) -> None:
     if not run.complete:
         raise UsageError("the results are of a run that was interrupted; run it to the end")
     if run.device is None:
-        raise UsageError("the results name no device: no worker answered")
+        raise UsageError("the results name no device: no worker answered; run again")
     if filter_notes(run.notes, NoteKind.CANDIDATE):
         raise UsageError(
             "the results are of --attnperf-candidate, which is not the working tree; accept from a run without it"
         )
     for name, text in (("commit", run.commit), ("version", run.version)):
         if len(text) > NAME_MAX or not text.isprintable():
-            raise UsageError(f"the results have an invalid {name}: {text[:40]!r}")
+            raise UsageError(f"the results have an invalid {name}: {text[:40]!r}; accept from an unchanged file")
 
 
 def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | None) -> None:

@@ -352,7 +352,7 @@ def _require_day(run: RunResult) -> str:
     """Returns the day on which the run started, YYYY-MM-DD. Raises UsageError if the results have none."""
     day = run.started[:10]
     if not DAY.fullmatch(day):
-        raise UsageError(f"the results' start time {run.started[:40]!r} is not a date")
+        raise UsageError(f"the results' start time {run.started[:40]!r} is not a date; accept from an unchanged file")
     return day
 
 

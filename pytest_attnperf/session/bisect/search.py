@@ -213,8 +213,7 @@ class Search:
         return [index for index in range(fast + 1, slow) if index not in self._skipped]
 
     def _choose_next(self) -> int | None:
-        """Returns the index of the open revision nearest to the middle, after skips of one farther away; None without
-        any.
+        """Returns the index of the open revision nearest to the middle, after skips one farther away; None without any.
 
         Revisions that do not build come in a row, so the neighbours of a skipped one would probably fail, too.
         """

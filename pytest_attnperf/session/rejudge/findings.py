@@ -228,7 +228,7 @@ def open_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
         yield Base(_find_baselines_folder(cwd / plain, baselines, plain), plain)
         return
     if repository is None:
-        raise UsageError(f"--base {text!r}: {cwd} is not in a git repository, and there is no folder of that name")
+        raise UsageError(f"--base {text!r} is no folder, and {cwd} is not in a git repository; name a baselines folder")
     revision = text.removeprefix(REV)
     commit = repository.commit_of(revision)
     with tempfile.TemporaryDirectory(prefix="attnperf-base-") as folder:
@@ -247,16 +247,18 @@ def write_baselines(repository: Repository, commit: str, prefix: str, folder: Pa
     if not lines:
         raise UsageError(f"commit {commit[:12]} has no folder {prefix}; name it with --baselines")
     if len(lines) > FILES_MAX:
-        raise UsageError(f"{prefix} of {commit[:12]} holds {len(lines)} files; at most {FILES_MAX} are read")
+        raise UsageError(
+            f"{prefix} of {commit[:12]} holds {len(lines)} files; at most {FILES_MAX} are read: remove other files"
+        )
     left = BYTES_MAX
     for line in lines:
         found = _LISTED.fullmatch(line)
         if found is None or found["kind"] != "blob" or found["mode"] not in ("100644", "100755"):
-            raise UsageError(f"{prefix} of {commit[:12]} holds other than regular files: {line!r}; nothing was read")
+            raise UsageError(f"{prefix} of {commit[:12]} holds other than regular files: {line!r}; replace them")
         parts = found["path"].removeprefix(f"{prefix}/").split("/")
         left -= int(found["size"])
         if left < 0:
-            raise UsageError(f"{prefix} of {commit[:12]} is larger than {BYTES_MAX} bytes; nothing was read")
+            raise UsageError(f"{prefix} of {commit[:12]} is larger than {BYTES_MAX} bytes; remove other files")
         if len(parts) <= BASELINE_DEPTH and parts[-1].endswith(".json") and all(map(_PART.fullmatch, parts)):
             _write_blob(repository, found["blob"], folder.joinpath(*parts))
 

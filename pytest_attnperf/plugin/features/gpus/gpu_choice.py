@@ -131,7 +131,7 @@ def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
         found = own or (visible_cards(os.environ) if kind == "gpu" else ())
         pins = run_config(config).pin_gpu
         if pins and not found:
-            raise UsageError(f"{PIN}={pins}: no GPU is visible: {why}")
+            raise UsageError(f"{PIN}={pins}: no GPU is visible: {why}; drop {PIN}")
         config.stash[_CARDS] = select_pinned(found, pins)
     return config.stash[_CARDS]
 
