@@ -60,7 +60,8 @@ class Budget:
     _ended: float = 0.0
 
     def spend_all(self) -> None:
-        """Judges every case into `results`. After an interruption, suspects without a second look become UNDECIDED."""
+        """Judges every case into `results`. After an interruption, cases not measured a second time become
+        UNDECIDED."""
         try:
             self._spend_time()
         finally:
@@ -156,7 +157,7 @@ class Budget:
         self.results[case.key] = self.session.finish_result(case, result, seconds)
 
     def _open_case(self, suspect: Open, seconds: float, pair_s: float) -> OpenCase:
-        """Returns what is known of a suspect before its second look; `seconds` is the time of its first one.
+        """Returns what the first measurement tells of an open case, to plan the second; `seconds` is the time it took.
 
         The processes' spread stands for that of pairs. Pairs of one run lie closer together than processes of two (0.3
         against 0.55 % on an H200), so more pairs are planned than needed, not fewer.

@@ -125,8 +125,8 @@ def describe_slow_card(card: MeasuredCard, by: str) -> str:
 
 
 def _collect_processes(runs: Sequence[RunResult]) -> dict[str, list[ProcessSummary]]:
-    """Returns '<case> <timer>' -> processes that were recorded or made the first look, which no verdict selected.
-    Counts a run that is listed twice once."""
+    """Returns '<case> <timer>' -> processes of recordings and first measurements, which no verdict selected. Counts a
+    run that is listed twice once."""
     found: dict[str, list[ProcessSummary]] = {}
     for case in _collect_cases(runs):
         for process in case.first if is_possible(*(process.median_us for process in case.first)) else ():
@@ -143,7 +143,7 @@ def _collect_cases(runs: Sequence[RunResult]) -> Iterator[CaseResult]:
 
 
 def _collect_ratios(runs: Sequence[RunResult]) -> dict[str, list[float]]:
-    """Returns card -> ratios first look / stored time, one of each case whose first look ran on that card only."""
+    """Returns card -> ratios of first measurement to stored time, one of each case measured on that card only."""
     found: dict[str, list[float]] = {}
     for case in _collect_cases(runs):
         cards = {process.device_id for process in case.first}

@@ -60,7 +60,8 @@ def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> Ca
 
 
 def result_from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseResult:
-    """Returns one look as a result with this verdict; SUSPICIOUS if the machine code timed on AMD cannot be right."""
+    """Returns one measurement as a result with this verdict; SUSPICIOUS if machine code timed on AMD cannot be
+    right."""
     final = with_isa_hashes(look.final)
     codes = kernel_codes(look.final) if look.ending is Ending.MEASURED else {}
     result = case_result(
@@ -97,7 +98,7 @@ NOT_MEASURED = {
 
 
 def unmeasured_result(case: Case, look: Look) -> CaseResult:
-    """Returns a look without a time as a result; the verdict follows from its ending by NOT_MEASURED."""
+    """Returns the result of a case that was not timed; the verdict follows from the look's ending by NOT_MEASURED."""
     said = next((line for reason in look.reasons for line in reason.splitlines()), NO_REASON)
     summary = said if look.reasons else str(look.note or "right; not timed")
     result = result_from_look(case, NOT_MEASURED[look.ending], summary, look)
@@ -311,7 +312,7 @@ def reject_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | 
 
 
 def join_measurement(looks: list[Look]) -> Measurement:
-    """Returns the processes and checks of these looks as a Measurement, which rejects any not proven right."""
+    """Returns the looks' processes and checks as one Measurement, which rejects any that was not proven right."""
     peaks = [look.final.peak_memory_bytes for look in looks if look.final.peak_memory_bytes is not None]
     summaries = tuple(look.summary for look in looks if look.summary is not None)
     return Measurement(summaries, tuple(look.report for look in looks), max(peaks, default=None))

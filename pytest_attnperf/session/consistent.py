@@ -153,7 +153,7 @@ def _process_problems(process: ProcessSummary, timer: str, centre: Centre) -> It
 
 
 def _centre_of_method_1(blocks: Sequence[float], placements: int) -> float:
-    """Returns the mean over places of each place's median: the `graph` timer's time before method 2."""
+    """Returns the mean over memory placements of each one's median: the `graph` timer's time before method 2."""
     each = len(blocks) // placements
     return statistics.fmean(statistics.median(blocks[place * each :][:each]) for place in range(placements))
 

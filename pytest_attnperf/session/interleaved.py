@@ -70,7 +70,7 @@ class Against:
         return self.pool.last_ready() is not None
 
     def start_template(self, new: Pool, place: int) -> None:
-        """Starts the base side's template early, so that it collects before the process at `place` times anything.
+        """Starts the base side's template (it forks workers) early, to collect before process `place` times anything.
 
         Does so once, and only where workers are forked: else the first pair would wait for it. A worker started afresh
         would be wasted where no case is left open.
@@ -194,7 +194,7 @@ class Against:
 
 
 def is_supported_there(looks: Sequence[PairLook]) -> bool:
-    """Returns whether the base side supports the case: its last look did not end UNSUPPORTED or SKIPPED."""
+    """Returns whether the base side supports the case: its last measurement was not UNSUPPORTED or SKIPPED there."""
     return looks[-1].base.ending not in (Ending.UNSUPPORTED, Ending.SKIPPED)
 
 

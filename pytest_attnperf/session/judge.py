@@ -126,7 +126,7 @@ class Session:
 
 
 def look_at(bench: RunBench, case: Case) -> CaseResult | Open:
-    """Takes the first look at a case, by the run's mode; returns its result, or an Open if it decides nothing."""
+    """Measures a case a first time, by the run's mode; returns its result, or an Open if a second time must decide."""
     bench.renew_processes(case)
     settings = bench.settings
     if not case.timed and settings.mode not in UNTIMED:
@@ -186,7 +186,7 @@ def compare_look(bench: RunBench, case: Case, look: Look) -> CaseResult | Open:
 
 
 def compare_stored(bench: RunBench, measured: Measured, found: StoredEntry) -> CaseResult | Open:
-    """Compares a first look with the stored processes; returns the result, or an Open if a second look must decide."""
+    """Compares a first measurement with the stored times; returns the result, or an Open if a second must decide."""
     case, entry = measured.case, found.entry
     base = _with_local_note(bench, with_stored_processes(measured.base, found), found)
     differences = bench.list_differences(measured.look, found)
@@ -210,7 +210,7 @@ def compare_stored(bench: RunBench, measured: Measured, found: StoredEntry) -> C
 
 
 def settle_case(bench: RunBench, opened: Open, sample: SampleSize | None = None) -> CaseResult:
-    """Returns an open case's result after its second look. Raises as `take_look`, and SampleCutError."""
+    """Measures an open case again and returns its result. Raises as `take_look`, and SampleCutError."""
     if opened.pairs:
         settled = settle_in_pairs(bench, opened, sample)
         if settled is not None:
@@ -240,7 +240,7 @@ def _make_error(bench: RunBench, case: Case, error: Exception) -> CaseResult:
 
 
 def _assess_look(bench: RunBench, case: Case, look: Look) -> CaseResult:
-    """Returns the result of a first look alone: SAME if it may be compared, else a final verdict."""
+    """Returns the result of a first measurement alone: SAME if it may be compared, else a final verdict."""
     measurement = join_measurement([look])
     base = with_figures(result_from_look(case, Verdict.SAME, "", look), bench.device_at())
     base = replace(
@@ -279,7 +279,7 @@ def _prefer_pairs(bench: RunBench, outcome: CaseResult | Open, opened: Open) -> 
 
 
 def _screen_look(bench: RunBench, measured: Measured, found: StoredEntry) -> Screen:
-    """Returns the first look's comparison with the stored processes: decision, noise and stored measurement."""
+    """Returns the comparison of a first measurement with the stored one: decision, noise and stored measurement."""
     case, stored, new = measured.case, found.entry.to_measurement(), join_measurement([measured.look])
     noise = bench.estimate_noise(case, stored, measured.base.floor_bound)
     return Screen(first_look(stored, new, noise, case.policy, bench.settings.cases), noise, stored)

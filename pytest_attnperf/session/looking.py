@@ -92,7 +92,8 @@ class RunBench:
         stages: bool = False,
         pin: Mapping[str, str] | None = None,
     ) -> Look:
-        """Takes one look at a case; `fresh` shifts the seeds of its checks to inputs that it has not had in this run.
+        """Measures a case once in process `place`; `fresh` shifts the seeds of its checks to inputs not yet used in
+        this run.
 
         pin   the configuration that its backend must run with; None for the one of the run's settings
 
@@ -119,7 +120,8 @@ class RunBench:
         return {} if found is None else dict(found.entry.config)
 
     def make_unmeasured_result(self, case: Case, look: Look) -> CaseResult:
-        """Returns the result of a look without a time. A case that is not timed any more, but was before, fails."""
+        """Returns the result of a case that was not timed. One that was timed before, or elsewhere, and now is not,
+        fails."""
         result, mode = unmeasured_result(case, look), self.settings.mode
         if mode in UNTIMED:
             return result
@@ -139,7 +141,7 @@ class RunBench:
         return result
 
     def list_differences(self, look: Look, found: StoredEntry) -> list[str]:
-        """Returns why the look and the stored entry may not be compared, e.g. another driver; [] if they may."""
+        """Returns why the measurement and the stored entry may not be compared, e.g. another driver; [] if they may."""
         assert look.fingerprint is not None
         assert look.figures is not None
         assert look.summary is not None
@@ -174,7 +176,7 @@ class RunBench:
         return model.estimate_noise(case.key.entry, median_us_of(stored.processes), stored.timer, bound)
 
     def device_at(self, place: int = GATE_PLACE) -> DeviceInfo:
-        """Returns the device of the process in that place; waits until it is ready."""
+        """Returns the device of process number `place`; waits until the process is ready."""
         return self.pool.wait_until_ready(place).device
 
 

@@ -156,8 +156,8 @@ def with_changes(base: CaseResult, stored: Sequence[Launch]) -> CaseResult:
 
 
 def unchanged_note(verdict: Verdict, now: Sequence[Launch], before: Sequence[Launch], when: str) -> Note | None:
-    """Returns a note that equal machine code was launched though the time changed; None if the time is the same or the
-    code differs or is not known.
+    """Returns a note that equal machine code was launched though the time changed. None if the time is equal, or the
+    code is not known to be.
 
     when   ends the comparison: 'as on the base side'
     """

@@ -194,7 +194,7 @@ def recheck_gain(bench: RunBench, case: Case, base: CaseResult) -> CaseResult:
 
 
 def confirm_rotation(bench: RunBench, case: Case, look: Look, place: int, base: CaseResult) -> Look:
-    """Returns `look`, unless its times on changing inputs suggest remembered results: then one at `place`.
+    """Returns `look`, unless its times on changing inputs suggest remembered results: then that of process `place`.
 
     One process may suggest it by chance; two do not. `base` is the result so far. Raises as `take_look`.
     """
@@ -218,7 +218,7 @@ def _bytes_of(base: CaseResult) -> float:
 
 
 def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, bytes_min: float) -> list[Look]:
-    """Returns a look of each of several processes without a first look. They are kept for other suspects.
+    """Measures the case in several processes that did not measure it first; returns a look of each. They are kept.
 
     The usual number is started at once and waited for, because a starting process disturbs one that times. The others
     start one by one: the clock may end the sample before they are needed.
@@ -237,7 +237,7 @@ def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, by
 def _take_pinned_looks(
     bench: RunBench, case: Case, found: StoredEntry, count: int, sample: SampleSize | None
 ) -> list[Look]:
-    """Looks in the second look's processes with the stored configuration; returns [] if no time is left.
+    """Measures the case again with its stored configuration; returns a look per process, [] if no time is left.
 
     Raises as `take_look`.
     """

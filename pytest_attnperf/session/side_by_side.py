@@ -215,8 +215,8 @@ def _compare_case(base: Sided, new: Sided, model: NoiseModel, cases: int) -> Com
 
 
 def _classify_ratio(ratio: float, tolerated: float, limit: float | None) -> Looks:
-    """Returns how a ratio looks: beyond the noise limit slower, beyond `tolerated` undecided, and so on. Without a
-    noise limit (None), never slower or faster."""
+    """Returns 'slower' beyond the noise limit, else 'undecided' beyond `tolerated`, 'faster' below 1 / limit, or
+    'same'. Without a limit (None) never slower or faster."""
     if limit is not None and ratio > limit:
         return "slower"
     if ratio > tolerated:

@@ -96,7 +96,7 @@ def _make_result(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseRes
 
 
 def _single_card_look(look: Look, times: CardTimes) -> Look:
-    """Returns the look as MEASURED, with the card's times alone, before and after, as its process."""
+    """Returns the look as MEASURED; its process has the card's times alone, before and after all at once."""
     plan, ready = times.plan, times.ready
     samples = Samples(
         times.before_us + times.after_us, plan.calls_per_block, plan.timer, cache_state=plan.cache_state, note=plan.note

@@ -31,7 +31,7 @@ NOT_KNOWN = "the machine code of some kernel is not known"
 
 
 def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry | None) -> CaseResult | None:
-    """Returns RIGHT and `unchanged` where the case runs what its stored entry ran, under the same toolchain.
+    """Returns RIGHT and `unchanged` if the case runs what its stored entry ran, under the same toolchain.
 
     None where it has to be timed; else what the look found wrong: INCORRECT, UNSUPPORTED, ERROR. Opens nothing where
     the stored entry or this machine already rules it out. Raises as `take_look`.

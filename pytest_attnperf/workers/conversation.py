@@ -160,11 +160,12 @@ class RemoteCase:
         return self.worker.decode_answer("turns", self._ask_worker("turns", block_us=block_us, timer=timer), TurnPlan)
 
     def measure_turn(self, place: int) -> Turn:
-        """Measures one turn, a block after an unmeasured one, with the call's inputs at this place in memory."""
+        """Measures one turn (a block after an unmeasured one), with the inputs in copy `place` of the memory that it
+        uses."""
         return self.worker.decode_answer("turn", self._ask_worker("turn", place=place), Turn)
 
     def finish(self) -> FinalReport:
-        """Checks the last replay on new inputs, and frees the case.
+        """Checks the last timed call (replay of the captured graph) on new inputs, and frees the case.
 
         Sets `spent` if the worker profiled, unless the run times nothing and requested the profiler, and if the worker
         does not answer with a report: it may have profiled.

@@ -204,8 +204,8 @@ def _prepare_turns(opened: _Open, plan: InterleavePlan) -> None:
 
 
 def _measure_quads(base: _Open, new: _Open, count: int) -> list[Quad]:
-    """Measures `count` quads, cycling through the memory places that both sides have. The side that is first and last
-    in a quad alternates, also at each place."""
+    """Measures `count` quads (two turns of each side), cycling through the memory places that both sides have. The side
+    that is first and last in a quad alternates, also at each place."""
     assert base.plan is not None
     assert new.plan is not None
     places = min(base.plan.places, new.plan.places)
@@ -262,7 +262,7 @@ def _reasons_not_comparable(base: _Open, new: _Open) -> tuple[str, ...]:
 
 
 def _close_side(opened: _Open) -> Look:
-    """Proves the last replay right, closes the case and returns its look; if it has already ended, only returns it."""
+    """Proves the last timed call right, closes the case and returns its result; if it has ended, only returns that."""
     if opened.look.ending is not Ending.RIGHT:
         return opened.look
     with _name_side_in_errors(opened.side):

@@ -118,7 +118,7 @@ class LocalCase:
         return self.subject.measure_turn(place)
 
     def finish(self) -> FinalReport:
-        """Checks the last timed replay on new inputs, and frees the case."""
+        """Checks the last timed call (replay of the captured graph) on new inputs, and frees the case."""
         return self.subject.finish()
 
     def close(self) -> Closed:

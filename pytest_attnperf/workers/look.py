@@ -66,7 +66,7 @@ def take_look(
     profiled: bool = True,
     loaded: Callable[[Sequence[KernelObject]], None] = lambda _kernels: None,
 ) -> Look:
-    """Opens, checks, measures, finishes and closes one case in the process at `place`; without `plan` it is not timed.
+    """Opens, checks, measures, finishes and closes a case in process number `place`; without `plan` it is not timed.
 
     loaded     called, if the case will be timed, with the kernels that it has loaded, before it is checked
     rotate     also time calls whose inputs change before each call
@@ -110,7 +110,7 @@ def _add_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look, 
 
 
 def take_profile(pool: Pool, place: int, request: OpenRequest) -> CaseProfile:
-    """Opens, checks, profiles and closes one case in the process at `place`, which never times a case.
+    """Opens, checks, profiles and closes a case in process number `place`, which never times a case.
 
     Raises as `take_look`, and CaseFailedError if the case is not proven right, or must not be timed.
     """
@@ -131,8 +131,8 @@ def open_and_check(
     profiled: bool,
     loaded: Callable[[Sequence[KernelObject]], None] | None = None,
 ) -> Look:
-    """Opens and checks a case. The case is still open exactly if the look's ending is RIGHT, and then may be timed.
-    If the look has a note, the case must not be timed; the note says why."""
+    """Opens and checks a case. The case is still open exactly if the returned look (result) ends RIGHT, and then may be
+    timed, unless the look has a note, which says why not."""
     opened = case.open()
     if opened.state == "finished":
         return _without_rendezvous(opened)
@@ -154,8 +154,8 @@ def open_and_check(
 
 
 def finish_and_close(case: Conversation, look: Look) -> Look:
-    """Proves the last replay of a timed case, closes the case, and returns its look with both checks; INCORRECT if one
-    failed, BODY_FAILED if the test then failed."""
+    """Proves the last timed call right, closes the case, and returns its look (result) with both checks; INCORRECT if
+    one failed, BODY_FAILED if the test then failed."""
     final = case.finish()
     look = replace(look, final=final, report=look.report.merge_with(final.check))
     closed = case.close()
@@ -210,7 +210,7 @@ def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Finge
 
 
 def take_identity_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan) -> tuple[Look, str]:
-    """Opens, checks, captures, finishes and closes a case in the process at `place`; returns (look, timer).
+    """Opens, checks, captures, finishes and closes a case in process number `place`; returns (result, timer's name).
 
     The look's fingerprint is that of a case timed by this timer. The timer's name is '' if the look did not end RIGHT,
     or if its note says that the case must not be timed here.

@@ -35,16 +35,16 @@ class Pool(Protocol):
     """The workers of a session, in numbered places: each place has one process, started when it is needed."""
 
     def case_at(self, place: int, request: OpenRequest) -> contextlib.AbstractContextManager[Conversation]:
-        """Opens a conversation with the process in that place; afterwards the process is idle or has ended."""
+        """Opens a conversation with process number `place`; afterwards the process is idle or has ended."""
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Waits for the process in that place and returns its first message: device, fingerprint, cases."""
+        """Waits for process number `place` and returns its first message: device, fingerprint, cases."""
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Returns the times of the fixed GEMM and copy in that process, measured once, before anything else."""
+        """Returns the times of a fixed GEMM and copy in process number `place`, measured once, before anything else."""
 
     def start(self, places: Sequence[int]) -> None:
-        """Starts processes in places that have none, without waiting for them."""
+        """Starts the processes with these numbers that are not running, without waiting for them."""
 
     def last_ready(self) -> Ready | None:
         """Returns the first message of the last process that answered; None if none has answered yet."""
@@ -67,7 +67,8 @@ def count_fitting(units: int, memory_bytes: float, bytes_min: float, processes: 
 
 
 def start_ahead(pool: Pool, places: Sequence[int], bytes_min: float, processes: int = 1) -> Sequence[int]:
-    """Starts processes in the first places, as `count_fitting` allows, without waiting; returns these places."""
+    """Starts the first of these processes, as many as `count_fitting` allows, without waiting; returns their
+    numbers."""
     known = pool.last_ready()
     count = count_fitting(len(places), known.device.memory_bytes if known else 0, bytes_min, processes)
     pool.start(places[:count])
@@ -112,14 +113,14 @@ class WorkerPool:
         return may_fork(self.plan) and self._template.is_serving
 
     def start(self, places: Sequence[int]) -> None:
-        """Starts processes in places that have none, without waiting. Errors are raised by `wait_until_ready`."""
+        """Starts those of these processes that do not run, without waiting. `wait_until_ready` raises their errors."""
         for place in places:
             if place not in self._places:
                 with contextlib.suppress(WorkerError):  # `wait_until_ready` raises it again
                     self._places[place] = self._launch_worker(place)
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Waits for the process in that place and returns its first message.
+        """Waits for process number `place` and returns its first message: device, fingerprint, cases.
 
         Raises WorkerError if it cannot start. After START_ATTEMPTS failures in a row no other process is started,
         because a suite that cannot be collected fails for every case.
@@ -137,7 +138,7 @@ class WorkerPool:
         return self._known
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Returns the times of the fixed GEMM and copy in that process, by name, measured once. Raises as
+        """Returns the times of a fixed GEMM and copy in process number `place`, by name, measured once. Raises as
         `wait_until_ready`, and CaseFailedError if measuring fails."""
         ready, worker = self.wait_until_ready(place), self._places[place]
         if worker.name not in self._canaries:
@@ -155,7 +156,7 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """Yields a conversation with the process in that place; afterwards the process is idle, or is ended if that is
+        """Yields a conversation with process number `place`; afterwards the process is idle, or is ended if that is
         impossible. Replaces a process that must not serve the case because of `isolate`. Kills it after
         KeyboardInterrupt."""
         if place in self._served and self._is_outworn(self._served[place], request.key):
@@ -216,7 +217,7 @@ class WorkerPool:
             self._end_worker(worker)
 
     def _retire_workers(self, places: Sequence[int]) -> None:
-        """Ends the processes in these places in parallel, with teardown of their fixtures."""
+        """Ends the processes with these numbers in parallel, with teardown of their fixtures."""
         workers = [self._places.pop(place) for place in places if place in self._places]
         for place in places:
             self._served.pop(place, None)
@@ -260,7 +261,7 @@ class WorkerPool:
         )
 
     def _usable_worker(self, place: int) -> Worker:
-        """Returns the worker of a place; starts a fresh one if there is none, it died or its GPU is lost."""
+        """Returns process number `place`; starts a fresh one if there is none, it died or its GPU is lost."""
         token, worker = self._gpu_token(place), self._places.get(place)
         if worker is None or not worker.is_alive or worker.gpu != token:
             self._drop_worker(place)

@@ -51,7 +51,7 @@ class SharedGpuPool(WorkerPool):
             super().start(places)
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Returns the first message of the process in that place. Asks the process only the first time, or while its
+        """Returns the first message of process number `place`. Asks the process only the first time, or while its
         card's turn is held."""
         if place not in self._answers or self._held == self._card_number(place):
             with self._take_turn(place):
@@ -75,7 +75,7 @@ class SharedGpuPool(WorkerPool):
             super().examine(request, environment)
 
     def by_turns(self, places: Iterable[int]) -> Generator[int, None, None]:
-        """Yields these places, each in its card's turn, places on free cards first. Close it when leaving early.
+        """Yields these process numbers, each in its card's turn, free cards first. Close it when leaving early.
 
         The card of the last turn is tried last, so that another session can get it. Raises WorkerError if no turn is
         free within the limit.
@@ -92,7 +92,7 @@ class SharedGpuPool(WorkerPool):
                 self._give_back()
 
     def _card_number(self, place: int) -> int:
-        """Returns the index of the place's GPU in `gpus`. Raises WorkerError if all are lost."""
+        """Returns the index in `gpus` of the GPU of process number `place`. Raises WorkerError if all are lost."""
         token = self._gpu_token(place)
         return self.gpus.index(token) if token is not None else 0
 

@@ -64,7 +64,8 @@ def policy_of(record: dict[str, object]) -> Policy:
 
 
 def render_calibration_table(cases: Sequence[CaseCalibration]) -> str:
-    """Returns a table of cases: spread, noise thresholds of both looks, and false alarms for unchanged code."""
+    """Returns a table of cases: noise, noise thresholds of first and second measurement, and false alarms for unchanged
+    code."""
     rows = [
         [
             one_line(case.case, NAME_LIMIT),

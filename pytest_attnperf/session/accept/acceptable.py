@@ -91,7 +91,7 @@ def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | No
 
 
 def recompute_case(run: RunResult, case: CaseResult, found: StoredEntry | None) -> CaseResult:
-    """Returns the case of a results file with time, ratio and floor recomputed from its samples.
+    """Returns the case of a results file with time, ratio and shortest possible time recomputed from its samples.
 
     Ignores what the file says of these figures. Raises UsageError where the recomputed time is SUSPICIOUS.
     """

@@ -136,7 +136,8 @@ def _add_acceptance(
     notes: tuple[str, ...] = (),
     before: Anchor | None = None,
 ) -> Accepted:
-    """Returns the new entry with an acceptance appended; `before` is the replaced anchor if not the stored one."""
+    """Returns the new entry with an acceptance appended; `before` is the replaced reference time if not the stored
+    one."""
     before = before or anchor_of(found.entry)
     acceptance = Acceptance(
         reason=request.reason,
@@ -180,7 +181,8 @@ def _accept_first_entry(run: RunResult, case: CaseResult, request: Request) -> A
 
 
 def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry, request: Request) -> Accepted:
-    """Accepts that a stored recording is slower than its anchor, which moves. Raises UsageError if it is not."""
+    """Accepts that a stored recording is slower than its anchor (reference for creep). Raises UsageError if it is
+    not."""
     before = found.entry.anchor or anchor_of(found.entry)
     anchor = next_anchor(found.entry, found.entry, {}, found.fingerprint, request.reason)
     if before.median_us >= anchor.median_us:

@@ -117,16 +117,16 @@ class RevisionSample:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether all looks of `sizes` were taken, so that no further pairs are measured."""
+        """Whether all evaluations of `sizes` were made, so that no further pairs are measured."""
         return self._looks == len(self._sizes)
 
     @property
     def missing_pairs(self) -> int:
-        """Number of pairs to measure before the next look; 0 if more were taken than planned."""
+        """Number of pairs to measure before the next evaluation; 0 if more were taken than planned."""
         return max(0, self._sizes[self._looks] - len(self._values))
 
     def add_pairs(self, pairs: Sequence[PairSummary]) -> None:
-        """Adds pairs and takes the next look: computes `found` from all pairs so far. Raises as `log_ratios` does."""
+        """Adds pairs and computes `found` from all pairs so far: the next planned look. Raises as `log_ratios` does."""
         if pairs or not self._values:
             self._values += log_ratios(pairs)
         self._looks += 1

@@ -208,7 +208,7 @@ class Search:
         return slow - fast
 
     def _list_open(self) -> list[int]:
-        """Returns the indices of revisions inside the range of suspects that were not skipped; without its slow end."""
+        """Returns indices of revisions between the fast and the slow end of the suspect range that were not skipped."""
         fast, slow = self._suspect_range()
         return [index for index in range(fast + 1, slow) if index not in self._skipped]
 

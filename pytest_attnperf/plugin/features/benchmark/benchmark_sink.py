@@ -203,7 +203,7 @@ def _format_case_count(count: int) -> str:
 
 
 def _keep_common(before: dict[str, str] | None, now: dict[str, str]) -> dict[str, str]:
-    """Returns the fields of `before` that have the same value in `now`; `now` if there is no `before`."""
+    """Returns the fields of `before` whose value is equal in `now`; `now` if `before` is None."""
     return now if before is None else {name: value for name, value in before.items() if now.get(name) == value}
 
 
