@@ -85,8 +85,7 @@ class CaseCollector:
             raise pytest.UsageError(str(error)) from error
 
     def wanted_backends(self) -> list[str] | None:
-        """Returns the names in `--attnperf-backend`, expanded; None without it. Raises UsageError for an unknown
-        name."""
+        """Returns the backends named by `--attnperf-backend`; None without it. Raises UsageError for unknown ones."""
         names = selection.split_names(run_config(self.config).backend)
         return selection.expand_names(names, self.registry, self.families) if names else None
 

@@ -82,8 +82,7 @@ def _check_options(config: pytest.Config, asked: RunConfig) -> None:
 
 
 def _register_benchmark_sink(config: pytest.Config) -> None:
-    """Registers the plugin object that passes samples to pytest-benchmark, if that is loaded and the option allows
-    it."""
+    """Registers the plugin object that passes samples to pytest-benchmark, if that is loaded and not switched off."""
     allowed = run_config(config).choice("benchmark", ("auto", "off")) == "auto"
     if allowed and hasattr(config.option, "benchmark_skip"):
         from pytest_attnperf.plugin.features.benchmark.benchmark_sink import BenchmarkSink

@@ -157,7 +157,7 @@ def _strict_reasons(run: RunResult) -> list[str]:
 
 
 def merge_recorded(run: RunResult, store: BaselineStore, accepted: str) -> tuple[list[Path], list[str]]:
-    """Merges RECORDED cases and kernels into baseline files. Returns (paths written, errors of others).
+    """Merges RECORDED cases and kernels into baseline files. Returns (paths written, errors of files not written).
 
     accepted   why slowdowns since the creep guard's anchor are accepted; '' does not move the anchors
     """
@@ -187,7 +187,7 @@ def _merge_cases(run: RunResult, store: BaselineStore, accepted: str) -> tuple[l
 
 
 def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]:
-    """Merges RECORDED kernels into their architecture's file. Returns (paths written, errors of others)."""
+    """Merges RECORDED kernels into one file per architecture. Returns (paths written, errors of files not written)."""
     from pytest_attnperf.baselines.code_schema import entry_of
     from pytest_attnperf.session.code_session import new_kernel
 
@@ -205,7 +205,7 @@ def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]
 
 @contextlib.contextmanager
 def collect_errors_in(problems: list[str]) -> Iterator[None]:
-    """Catches a BaselineError or OSError of the block and appends its text to `problems`; others are still written."""
+    """Catches a BaselineError or OSError of the block and appends its text to `problems`, so that the run goes on."""
     try:
         yield
     except (BaselineError, OSError) as error:

@@ -127,8 +127,7 @@ class Registered:
 
 
 class _Visitor(WorkPlugin):
-    """A plugin that does a command's work in place of collection, where import path and settings of the project
-    count."""
+    """A plugin that does a command's work instead of collection, with the project's import path and settings."""
 
     def __init__(self, work: Callable[[Registered], int]) -> None:
         super().__init__()

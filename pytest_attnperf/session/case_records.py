@@ -60,8 +60,7 @@ def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> Ca
 
 
 def result_from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseResult:
-    """Returns one measurement as a result with this verdict; SUSPICIOUS if machine code timed on AMD cannot be
-    right."""
+    """Returns a measurement as a result with this verdict; SUSPICIOUS if code timed on AMD cannot be right."""
     final = with_isa_hashes(look.final)
     codes = kernel_codes(look.final) if look.ending is Ending.MEASURED else {}
     result = case_result(
@@ -208,7 +207,7 @@ def with_path(
 
 
 def mark_calibrated(recorded: CaseResult) -> CaseResult:
-    """Turns RECORDED into RIGHT: a calibration run stores and gates nothing. Returns others unchanged."""
+    """Turns RECORDED into RIGHT: a calibration run stores and gates nothing. Returns other results unchanged."""
     if recorded.verdict is not Verdict.RECORDED:
         return recorded
     summary = f"measured in {len(recorded.first)} processes to find their spread"

@@ -92,8 +92,7 @@ class RunBench:
         stages: bool = False,
         pin: Mapping[str, str] | None = None,
     ) -> Look:
-        """Measures a case once in process `place`; `fresh` shifts the seeds of its checks to inputs not yet used in
-        this run.
+        """Measures a case once in process `place`; `fresh` shifts the seeds of its checks to inputs new in this run.
 
         pin   the configuration that its backend must run with; None for the one of the run's settings
 
@@ -120,8 +119,7 @@ class RunBench:
         return {} if found is None else dict(found.entry.config)
 
     def make_unmeasured_result(self, case: Case, look: Look) -> CaseResult:
-        """Returns the result of a case that was not timed. One that was timed before, or elsewhere, and now is not,
-        fails."""
+        """Returns the result of a case that was not timed. It fails if it was timed before, or is on the base side."""
         result, mode = unmeasured_result(case, look), self.settings.mode
         if mode in UNTIMED:
             return result

@@ -107,8 +107,7 @@ class _Card:
 
     @property
     def is_right(self) -> bool:
-        """Whether the case is proven right on this card and may be timed: its result has no note that forbids
-        timing."""
+        """Whether the case is proven right on this card and may be timed: no note of its result forbids that."""
         return self.look is not None and self.look.ending is Ending.RIGHT and not self.look.note
 
     def open_case(self) -> None:
@@ -141,8 +140,7 @@ class _Card:
         self.measure_turns(spans, clock, lambda: len(spans) >= TURNS_LEAST and clock() >= until)
 
     def close_case(self) -> Look:
-        """Returns the card's result. If the case is still open, first proves its last timed call right and closes
-        it."""
+        """Returns the card's result. If the case is still open, first proves its last timed call and closes it."""
         assert self.look is not None, "it was opened"
         if self.look.ending is Ending.RIGHT:
             with name_card_in_errors(self.name):

@@ -160,8 +160,7 @@ class RemoteCase:
         return self.worker.decode_answer("turns", self._ask_worker("turns", block_us=block_us, timer=timer), TurnPlan)
 
     def measure_turn(self, place: int) -> Turn:
-        """Measures one turn (a block after an unmeasured one), with the inputs in copy `place` of the memory that it
-        uses."""
+        """Measures one turn (a block after an unmeasured one), with the inputs in memory placement `place`."""
         return self.worker.decode_answer("turn", self._ask_worker("turn", place=place), Turn)
 
     def finish(self) -> FinalReport:

@@ -114,7 +114,7 @@ class LocalCase:
             return self.subject.prepare_turns(block_us, timer)
 
     def measure_turn(self, place: int) -> Turn:
-        """Measures one turn with the call's inputs at this place in memory."""
+        """Measures one turn (a block after an unmeasured one), with the inputs in memory placement `place`."""
         return self.subject.measure_turn(place)
 
     def finish(self) -> FinalReport:

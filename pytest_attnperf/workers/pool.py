@@ -67,8 +67,8 @@ def count_fitting(units: int, memory_bytes: float, bytes_min: float, processes: 
 
 
 def start_ahead(pool: Pool, places: Sequence[int], bytes_min: float, processes: int = 1) -> Sequence[int]:
-    """Starts the first of these processes, as many as `count_fitting` allows, without waiting; returns their
-    numbers."""
+    """Starts the first of these processes, as many as `count_fitting` allows; returns their numbers, without
+    waiting."""
     known = pool.last_ready()
     count = count_fitting(len(places), known.device.memory_bytes if known else 0, bytes_min, processes)
     pool.start(places[:count])
@@ -109,7 +109,7 @@ class WorkerPool:
 
     @property
     def has_forked_workers(self) -> bool:
-        """Whether this pool's workers are forked from a template process; true as long as it has not refused."""
+        """Whether this pool's workers are forked from a template process; true until the template refuses."""
         return may_fork(self.plan) and self._template.is_serving
 
     def start(self, places: Sequence[int]) -> None:
@@ -203,7 +203,8 @@ class WorkerPool:
         self._template.close()
 
     def _leave_case(self, place: int, case: RemoteCase) -> None:
-        """Closes the case so that its worker is idle; ends the worker if that fails or it must not serve others."""
+        """Closes the case so that its worker is idle; ends a worker that fails in that or must not serve other
+        cases."""
         if case.inside and case.worker.is_alive:
             with contextlib.suppress(WorkerError, CaseFailedError):
                 case.close()

@@ -106,7 +106,7 @@ class ForkedProcess:
         return self.returncode
 
     def kill(self) -> None:
-        """Kills the process group; if the template has not answered yet, the worker as soon as it begins."""
+        """Kills the process group. If the template has not answered yet, the worker is killed as soon as it begins."""
         if self.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -199,7 +199,8 @@ class Template:
         return Channel(ours), process
 
     def handle_settled(self, process: ForkedProcess, *, gave_up: bool) -> None:
-        """Removes an answered process from those that wait. If `gave_up`, also settles all others at once."""
+        """Removes an answered process from those that wait. If `gave_up`, settles all other requested workers at
+        once."""
         self._waiting.remove(process)
         if gave_up and not self._gave_up:
             self._gave_up = True

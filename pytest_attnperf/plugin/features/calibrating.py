@@ -64,7 +64,7 @@ def policy_of(record: dict[str, object]) -> Policy:
 
 
 def render_calibration_table(cases: Sequence[CaseCalibration]) -> str:
-    """Returns a table of cases: noise, noise thresholds of first and second measurement, and false alarms for unchanged
+    """Returns a table of cases: noise, noise thresholds of first and second look, and false alarms for unchanged
     code."""
     rows = [
         [

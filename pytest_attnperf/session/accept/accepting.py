@@ -136,8 +136,7 @@ def _add_acceptance(
     notes: tuple[str, ...] = (),
     before: Anchor | None = None,
 ) -> Accepted:
-    """Returns the new entry with an acceptance appended; `before` is the replaced reference time if not the stored
-    one."""
+    """Returns the new entry with an acceptance appended; `before` is the replaced reference if not the stored one."""
     before = before or anchor_of(found.entry)
     acceptance = Acceptance(
         reason=request.reason,
@@ -181,8 +180,7 @@ def _accept_first_entry(run: RunResult, case: CaseResult, request: Request) -> A
 
 
 def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry, request: Request) -> Accepted:
-    """Accepts that a stored recording is slower than its anchor (reference for creep). Raises UsageError if it is
-    not."""
+    """Accepts that a stored recording is slower than its anchor (creep's reference). Raises UsageError if it is not."""
     before = found.entry.anchor or anchor_of(found.entry)
     anchor = next_anchor(found.entry, found.entry, {}, found.fingerprint, request.reason)
     if before.median_us >= anchor.median_us:
@@ -289,7 +287,7 @@ def _keep_time(run: RunResult, case: CaseResult, found: StoredEntry, request: Re
 
 def _accept_policy(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
     """Replaces the stored settings by those of the run's case, whatever its time. Raises UsageError if they are equal,
-    or no entry or time counts."""
+    there is no entry, or the verdict is in NEVER."""
     if case.verdict in NEVER:
         raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]}; settings do not change that")
     if found is None:

@@ -133,7 +133,7 @@ class RevisionSample:
         self.found = estimate_ratio(self._values, self._pool, self._tail)
 
     def pool_first_batch(self) -> Scatter:
-        """Returns the noise pool with these pairs added. Call it only after the first look."""
+        """Returns the noise pool with the pairs of this revision added. Call it only after the first look."""
         return self._pool.with_sample(self._values)
 
 

@@ -158,7 +158,7 @@ def apply_settings(builds: list[KernelBuild], changes: Mapping[str, str]) -> lis
 
 def archs_of(config: pytest.Config, system: System | None = None) -> tuple[str, ...]:
     """Returns the architectures to compile for: --attnperf-arch, else DEFAULT_ARCHS and the AMD GPUs of this machine.
-    Raises UsageError for an unknown one that lists those known."""
+    Raises UsageError for an unknown architecture, with the known ones."""
     text = run_config(config).arch.strip()
     if not text:
         return tuple(dict.fromkeys((*DEFAULT_ARCHS, *_keep_known(list_architectures(system or System())))))

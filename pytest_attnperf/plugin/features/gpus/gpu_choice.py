@@ -121,7 +121,7 @@ def usable_gpus(config: pytest.Config) -> tuple[str, ...]:
 
 
 def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
-    """Returns the GPUs of `usable_gpus` as cards; in a worker of xdist those of the whole run. Raises as it does."""
+    """Returns the GPUs of `usable_gpus` as cards; in a worker of xdist the whole run's. Raises as `usable_gpus`."""
     held = _find_worker_gpus(config)
     if held is not None:
         return held.cards
