@@ -60,7 +60,8 @@ class CaseCollector:
     _counter: int = 0
 
     def register_backends(self) -> None:
-        """Lets every conftest register its backends and families."""
+        """Calls the hooks by which every conftest registers its backends and families. Raises UsageError for a backend
+        of an unknown family, or an unreadable model file."""
         self.config.hook.pytest_attnperf_register_backends(registry=self.registry)
         self.config.hook.pytest_attnperf_register_workloads(families=self.families)
         self.registry.require_families({family.name for family in self.families})
@@ -68,7 +69,7 @@ class CaseCollector:
 
     @functools.cached_property
     def _model(self) -> ModelCases | None:
-        """The model of `--attnperf-model`, or None. Raises UsageError."""
+        """The model of `--attnperf-model`; None without it. Raises UsageError for options or files that are invalid."""
         asked = run_config(self.config)
         if not asked.model and not any(name in asked.typed for name in options.OF_A_MODEL):
             return None
@@ -77,19 +78,19 @@ class CaseCollector:
         return ModelCases.from_options(asked)
 
     def pytest_report_header(self) -> list[str]:
-        """Returns lines on the model whose workloads are measured."""
+        """Returns lines on the model whose workloads are measured; [] without `--attnperf-model`."""
         try:
             return self._model.describe_model() if self._model else []
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
 
     def wanted_backends(self) -> list[str] | None:
-        """Returns the names that `--attnperf-backend` selects, None for all. Raises UsageError for an unknown name."""
+        """Returns the backends named by `--attnperf-backend`; None without it. Raises UsageError for unknown ones."""
         names = selection.split_names(run_config(self.config).backend)
         return selection.expand_names(names, self.registry, self.families) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a marked test over backends and workloads, in the same way on every machine."""
+        """Parametrises a marked test by backends and workloads, alike on every machine. Raises CollectError."""
         try:
             self._parametrize(metafunc)
         except UsageError as error:
@@ -116,7 +117,7 @@ class CaseCollector:
         metafunc.parametrize("backend,workload", params)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Stores the collected order, before any plugin shuffles it, and the case key."""
+        """Stores in the item its number in collection order, before any plugin shuffles items, and its case key."""
         item.stash[_ORDER] = self._counter
         self._counter += 1
         if FIXTURE in getattr(item, "fixturenames", ()):
@@ -163,7 +164,7 @@ class CaseCollector:
         show_notice(config, "attnperf-left-out", self._describe_left_out(too_large))
 
     def _describe_left_out(self, too_large: int) -> list[str]:
-        """Returns lines on deselected cases, with the reasons."""
+        """Returns lines on deselected cases, with the reasons and the number too large for a CPU; [] if none are."""
         lines = self._model.describe_left_out() if self._model else []
         if too_large:
             lines.append(
@@ -182,19 +183,19 @@ class CaseCollector:
             terminalreporter.write_line(line)
 
     def pytest_sessionfinish(self) -> None:
-        """In a worker of xdist: sends the keys of left-out cases to the controller."""
+        """In a worker of xdist: puts the keys of cases left to nightly runs into what xdist sends to its controller."""
         output = getattr(self.config, "workeroutput", None)
         if output is not None:
             output[_LEFT] = [(key.suite, key.backend, key.workload, key.label) for key in self.left_to_nightly]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """In xdist's controller: takes the keys of left-out cases, the same from every worker that did not die."""
+        """In xdist's controller: takes the keys of cases left to nightly runs, which all workers send alike."""
         told = getattr(node, "workeroutput", {}).get(_LEFT, ())
         self.left_to_nightly = tuple(CaseKey(*key) for key in told) or self.left_to_nightly
 
     def _list_backends(self, settings: dict[str, Any], where: str) -> list[Backend]:
-        """Returns the backends that the marker allows, in the order in which they were registered."""
+        """Returns the backends that the marker allows, as registered. Raises UsageError for none."""
         family, only, without = (settings.get(name) for name in ("family", "backends", "without"))
         if only is not None and without is not None:
             raise UsageError(f"{where}: the attnperf marker has backends= and without=; give one of them")
@@ -229,7 +230,7 @@ class CaseCollector:
         return [family.parse(w) if isinstance(w, str) else w for w in given]
 
     def _is_of_other_family(self, text: str, family: Family) -> bool:
-        """Returns whether `text` is a workload of another family, so that tests of this family are skipped."""
+        """Returns whether `text` is a workload of another family than `family`: then tests of `family` are skipped."""
         for other in self.families:
             with contextlib.suppress(WorkloadError):
                 if other.name != family.name and workloads_from_text(text, other):
@@ -238,7 +239,7 @@ class CaseCollector:
 
 
 def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
-    """Returns the checked keywords of the marker. Raises UsageError for an unknown one that lists those that exist."""
+    """Returns the marker's keywords as a dict. Raises UsageError for unknown or invalid ones, with what is allowed."""
     unknown = sorted(marker.kwargs.keys() - _KNOWN)
     if marker.args or unknown:
         what = f"unknown keywords {unknown}" if unknown else "positional arguments"
@@ -264,20 +265,20 @@ def _check_switches(given: Mapping[str, Any], where: str) -> None:
 
 
 def read_switches(item: pytest.Item) -> dict[str, bool]:
-    """Returns `timed` and `breakdown` of an item, from its marker. Raises UsageError as `marker_settings` does."""
+    """Returns {'timed': bool, 'breakdown': bool} by the item's marker. Raises as `marker_settings`."""
     marker = item.get_closest_marker(MARKER)
     settings = marker_settings(marker, item.nodeid) if marker else {}
     return {name: bool(settings.get(name, default)) for name, default in _SWITCHES.items()}
 
 
 def tier_of(item: pytest.Item) -> str:
-    """Returns the tier of an item: '', 'check', 'cpu' or 'nightly'. Raises UsageError as `marker_settings`."""
+    """Returns the item's tier: 'check', 'cpu', 'nightly', or '' for every run. Raises as `marker_settings`."""
     marker = item.get_closest_marker(MARKER)
     return selection.tier_of(item, marker_settings(marker, item.nodeid)) if marker else ""
 
 
 def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:
-    """Returns the (backend, workload) of an item, or None. Parameters of these names may also be of other types."""
+    """Returns the item's (backend, workload); None if it has no such parameters, or parameters of other types."""
     params = getattr(getattr(item, "callspec", None), "params", {})
     backend, workload = params.get("backend"), params.get("workload")
     known = item.config.stash.setdefault(_CONFORMING, {})
@@ -287,7 +288,7 @@ def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:
 
 
 def _is_of_protocol(known: _Conforming, value: object, protocol: type) -> bool:
-    """Returns whether a parameter satisfies the protocol."""
+    """Returns whether the object satisfies the protocol; remembers in `known` that it does."""
     key = (id(value), protocol)
     if key not in known and isinstance(value, protocol):
         known[key] = value  # kept alive, so that its id stays unique
@@ -300,7 +301,8 @@ def _is_empty_selection(item: pytest.Item) -> bool:
 
 
 def _is_too_large(item: pytest.Item, *, by_name: bool) -> bool:
-    """Returns whether a CPU would take too long. `by_name`: a typed backend without CPU support reports that itself."""
+    """Returns whether a CPU would take too long for this case. With `by_name` (the backend was typed), False for a
+    backend without CPU support, which reports that itself."""
     ours = case_key(item) is not None or item.get_closest_marker(MARKER) is not None
     pair = pair_of(item) if ours else None
     if pair is None or (by_name and pair[0].cpu_flops_max <= 0):
@@ -309,7 +311,7 @@ def _is_too_large(item: pytest.Item, *, by_name: bool) -> bool:
 
 
 def _is_family_test(item: pytest.Item, marker: pytest.Mark | None) -> bool:
-    """Returns whether the item is a test of backends and workloads of a family."""
+    """Returns whether the item is marked with a family and takes `backend` and `workload` as arguments."""
     names = getattr(item, "fixturenames", ())
     return marker is not None and "family" in marker.kwargs and "backend" in names and "workload" in names
 
@@ -334,8 +336,8 @@ def _keep_only(config: pytest.Config, items: list[pytest.Item], kept: Sequence[p
 
 
 def drop_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Returns the items without tests that have no workload, and with each case once. Needed for workloads of the
-    command line: all tests of their family get them, tests of other families get none."""
+    """Returns the items with each case once, without tests that have no workload. Needed for workloads of the command
+    line: all tests of their family get them, tests of other families get none."""
     seen: set[CaseKey] = set()
     kept = []
     for item in items:
@@ -348,7 +350,7 @@ def drop_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 def drop_untimed_repeats(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Returns the items without untimed ones that a timed or an earlier one repeats except for its label. Labels
+    """Returns the items without untimed cases that a timed or earlier untimed case repeats, ignoring labels. Labels
     separate tests of different workloads, but workloads of the command line are the same for all."""
     untimed = [item for item in items if case_key(item) is not None and not read_switches(item)["timed"]]
     timed = {id(item) for item in items} - {id(item) for item in untimed}

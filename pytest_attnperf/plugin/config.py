@@ -105,7 +105,7 @@ class RunConfig:
 
     @property
     def is_timed(self) -> bool:
-        """Whether this run measures times."""
+        """Whether this run measures times: it gates, stores baselines, calibrates, or measures all GPUs together."""
         return self.gate or self.update_baselines or bool(self.calibrate) or self.together
 
     @property
@@ -125,7 +125,7 @@ class RunConfig:
 
     @property
     def replaced_by(self) -> str:
-        """The option that replaces the workloads of all tests, or '' if none was given."""
+        """Option that replaces the workloads of all tests, '--attnperf-workload' or '--attnperf-model', or ''."""
         return next((f"--attnperf-{name}" for name in ("workload", "model") if self.text(name)), "")
 
     @property
@@ -152,7 +152,7 @@ class RunConfig:
         return int(parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum, integer=True))
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        """Returns an option whose value must be one of `allowed`. Raises UsageError that lists these."""
+        """Returns an option's value, one of `allowed`. Raises UsageError that lists all."""
         value = self.text(name)
         if value not in allowed:
             raise UsageError(f"--attnperf-{name}={value!r} is not known; choose one of: {', '.join(allowed)}")
@@ -202,7 +202,8 @@ def run_config(config: pytest.Config) -> RunConfig:
 
 
 def parse_number(what: str, text: object, *, minimum: float, integer: bool = False) -> float:
-    """Parses a finite number of at least `minimum`; a '%' at its end is ignored. Raises UsageError with the text."""
+    """Parses a finite number of at least `minimum`; '%' at the end is ignored unless `integer`. Raises UsageError,
+    which begins with `what` and the text."""
     kind = "a whole number" if integer else "a number"
     try:
         value = int(str(text)) if integer else float(str(text).rstrip("%"))
@@ -229,7 +230,7 @@ def is_distributed(config: pytest.Config) -> bool:
 
 
 def count_xdist_workers(config: pytest.Config) -> int:
-    """Returns how many workers xdist's controller starts, from `tx`, into which xdist puts -n and --maxprocesses."""
+    """Returns how many workers xdist's controller starts: the sum of `--tx`, to which xdist turns -n."""
     found = 0
     for text in config.getoption("tx", default=None) or []:
         times, star, _ = str(text).partition("*")

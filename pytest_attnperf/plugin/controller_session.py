@@ -39,7 +39,7 @@ _SKIPPED = pytest.StashKey[str]()
 
 
 def configure_controller(config: pytest.Config) -> None:
-    """Checks the command line and registers the plugin objects of the session."""
+    """Checks options and registers the plugin objects of a session that is not a worker. Raises a usage error."""
     with usage_errors():
         options.check_rootdir(config)
         collectors = make_collectors(config)
@@ -82,7 +82,7 @@ def _check_options(config: pytest.Config, asked: RunConfig) -> None:
 
 
 def _register_benchmark_sink(config: pytest.Config) -> None:
-    """Registers the sink for pytest-benchmark if that is loaded and `--attnperf-benchmark` allows it."""
+    """Registers the plugin object that passes samples to pytest-benchmark, if that is loaded and not switched off."""
     allowed = run_config(config).choice("benchmark", ("auto", "off")) == "auto"
     if allowed and hasattr(config.option, "benchmark_skip"):
         from pytest_attnperf.plugin.features.benchmark.benchmark_sink import BenchmarkSink
@@ -91,7 +91,7 @@ def _register_benchmark_sink(config: pytest.Config) -> None:
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Returns the scheduler for `--dist load` in a run that measures; None leaves the choice to xdist."""
+    """Returns our scheduler for `--dist load` if the run measures, else None: then xdist chooses its own."""
     if config.getoption("dist", default="no") != "load" or not run_config(config).is_timed:
         return None
     from pytest_attnperf.plugin.features.gpus import several_gpus
@@ -100,7 +100,7 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def auto_workers(config: pytest.Config) -> int | None:
-    """Returns the number of workers of `-n auto`, or None to leave it to xdist. Raises UsageError for a wrong pin."""
+    """Returns the worker count for `-n auto`; None leaves it to xdist. Raises for a wrong --attnperf-pin-gpu."""
     from pytest_attnperf.plugin.features.gpus import several_gpus
 
     with usage_errors():
@@ -108,7 +108,7 @@ def auto_workers(config: pytest.Config) -> int | None:
 
 
 def lease_in_xdist_worker(config: pytest.Config) -> None:
-    """Leases a GPU if this process is an xdist worker of a timed run. Called before a conftest is loaded."""
+    """Leases a GPU in an xdist worker of a timed run, else does nothing. Called before conftests are loaded."""
     from pytest_attnperf.plugin.features.gpus import xdist_gpus
 
     with usage_errors():
@@ -116,7 +116,7 @@ def lease_in_xdist_worker(config: pytest.Config) -> None:
 
 
 class ControllerSession:
-    """Plugin object of a session that is not a worker."""
+    """Plugin object of a session that is no worker: starts the run, judges each case instead of running its body."""
 
     def __init__(self, config: pytest.Config, collectors: Collectors) -> None:
         self._config = config
@@ -126,7 +126,7 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Fills the registries before tests are parametrised; in xdist's controller also starts the run."""
+        """Registers backends and kernels before tests are made; in xdist's controller also starts the run."""
         with usage_errors():
             self._collectors.register_all()
             asked = run_config(self._config)
@@ -140,7 +140,7 @@ class ControllerSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Raises UsageError for invalid settings, cases in a unittest.TestCase, and cases marked as flaky."""
+        """Plans the cases. Raises a usage error for invalid settings, unittest cases and flaky marks."""
         plan_cases(self._config, items)
         refuse_unittest(items)
         if not self._config.getoption("collectonly") and any(map(case_key, items)) and not any(map(build_key, items)):
@@ -167,7 +167,7 @@ class ControllerSession:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_testnodedown(self, node: object, error: object) -> None:
-        """Ends the run if a worker of xdist found no free GPU: a replacement would find none either."""
+        """Exits pytest if a worker of xdist found no free GPU: a replacement would find none either."""
         from pytest_attnperf.plugin.features.gpus import xdist_gpus
 
         if reason := xdist_gpus.busy_text(error):
@@ -184,7 +184,7 @@ class ControllerSession:
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
     def _show_live(self, phase: str) -> None:
-        """Shows on the terminal's last line what the session does; '' ends the line, if no test is ours."""
+        """Shows what the session does on the live line; '' removes the line. Does nothing without one."""
         if not _has_live_line(self._config):
             return
         from pytest_attnperf.plugin.features.live import live_line
@@ -196,7 +196,7 @@ class ControllerSession:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Catches a skip, or an xfail without a run, of a case, so that the case still gets a verdict.
+        """Catches a skip, or an xfail with run=False, of a case in its setup, so that the case still gets a verdict.
 
         A case with a baseline must not disappear by a skip. A compiled kernel is skipped again by its worker.
         """
@@ -213,7 +213,7 @@ class ControllerSession:
 
     @contextlib.contextmanager
     def _without_fixtures(self, item: pytest.Item) -> Iterator[None]:
-        """Sets up no fixtures in the block for an item that a worker runs: here they could initialise the GPU."""
+        """In the block, hides fixtures of an item that a worker runs: set up here they could initialise the GPU."""
         remote = self._run is not None and (build_key(item) is not None or case_key(item) is not None)
         if self._run is None or self._run.in_process or not remote or not isinstance(item, pytest.Function):
             yield
@@ -227,7 +227,7 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> object | None:
-        """Judges a case instead of running its body; ordinary tests run as usual."""
+        """Judges a case or compiled kernel instead of running its body, and returns True; None for an ordinary test."""
         run = self._run
         if run is not None and run.features.code is not None and build_key(pyfuncitem) is not None:
             raise_code_verdict(run.features.code.judge(pyfuncitem))
@@ -256,7 +256,7 @@ class ControllerSession:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-        """Attaches the result to the report, which xdist sends, and adds the properties for JUnit."""
+        """Attaches the case's result to its report, which xdist sends, and adds the item's properties for JUnit."""
         if call.when == "call" and self._run is not None:
             add_junit_properties(item)
         report = yield
@@ -267,7 +267,7 @@ class ControllerSession:
         return report
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """Returns category, letter and word of a verdict, so that e.g. UNDECIDED is not shown as passed."""
+        """Returns (category, letter, word) of a verdict: UNDECIDED is not shown as passed; None for other reports."""
         return status_of(report)
 
     def _next_key(self, item: pytest.Item) -> CaseKey | None:
@@ -296,7 +296,7 @@ WHY = (
 
 
 class DeviceHere:
-    """Plugin object: notes which import initialised the GPU. It uses torch only if that is already imported."""
+    """Plugin object that notes which import initialised the GPU in pytest's process. Does not import torch."""
 
     def __init__(self) -> None:
         self.notes: tuple[str, ...] = ()
@@ -316,7 +316,7 @@ class DeviceHere:
 
 
 def is_initialised() -> bool:
-    """Returns whether torch has a context on a GPU in this process."""
+    """Returns whether torch has a context on a GPU in this process; False if torch is not imported."""
     torch: Any = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)  # torch may be partly imported, or a fake module
     asked = getattr(cuda, "is_initialized", None)

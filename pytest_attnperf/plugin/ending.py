@@ -52,7 +52,8 @@ class Ended:
 def end_run(
     config: pytest.Config, run: RunResult, store: BaselineStore, hidden: Sequence[str], *, interrupted: bool
 ) -> Ended:
-    """Writes baselines and results of a run. A file that cannot be written fails the run; the others are still written.
+    """Writes a run's baselines and results.json, and returns the run with its findings and reasons to fail. A file that
+    cannot be written fails the run; the others are still written. After an interruption no baseline is written.
 
     hidden   a line for each case that fails although its test does not
     """
@@ -79,12 +80,12 @@ def end_run(
 
 
 def results_path(asked: RunConfig) -> Path:
-    """Returns the path of the run's results file."""
+    """Returns the path of results.json: `--attnperf-results`, relative to rootdir."""
     return asked.root / asked.results
 
 
 def shown_path(asked: RunConfig, path: Path) -> Path:
-    """Returns a path as messages show it and files store it: relative to rootdir if it is inside."""
+    """Returns a path as messages show it and files store it: relative to rootdir if it is inside, else unchanged."""
     return path.relative_to(asked.root) if path.is_relative_to(asked.root) else path
 
 
@@ -94,7 +95,7 @@ def has_profiles(run: RunResult) -> bool:
 
 
 def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) -> list[str]:
-    """Returns findings on new quarantines and, if everything was selected, on stored entries without a case."""
+    """Returns findings on quarantines, kernels not compiled and, if all was selected, stored entries without a case."""
     findings = find_new_quarantines(run, store)
     whole = is_unfiltered(config) and run.complete
     findings += find_unused_entries(run, store, partial(find_lost_suites, config)) if whole else []
@@ -111,7 +112,7 @@ def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) 
 
 
 def _write_results(run: RunResult, asked: RunConfig) -> list[str]:
-    """Writes results.json, except for a run that only checks; returns why it could not be written, if so."""
+    """Writes results.json, except for a check without profiles; returns [] or [why it could not be written]."""
     if run.mode == "check" and not has_profiles(run):
         return []
     path = results_path(asked)
@@ -128,7 +129,8 @@ def _write_results(run: RunResult, asked: RunConfig) -> list[str]:
 def list_failure_reasons(
     run: RunResult, problems: Sequence[str], hidden: Sequence[str], *, strict: bool
 ) -> tuple[str, ...]:
-    """Returns a line for each reason why the run as a whole fails.
+    """Returns a line for each reason why the run as a whole fails; `strict` adds unresolved cases, findings and missing
+    verdicts of a gating run.
 
     problems   what could not be written
     hidden     a line for each case that fails although its test does not
@@ -155,7 +157,7 @@ def _strict_reasons(run: RunResult) -> list[str]:
 
 
 def merge_recorded(run: RunResult, store: BaselineStore, accepted: str) -> tuple[list[Path], list[str]]:
-    """Merges RECORDED cases and kernels into the stored files. Returns the paths written, and the problems.
+    """Merges RECORDED cases and kernels into baseline files. Returns (paths written, errors of files not written).
 
     accepted   why slowdowns since the creep guard's anchor are accepted; '' does not move the anchors
     """
@@ -185,7 +187,7 @@ def _merge_cases(run: RunResult, store: BaselineStore, accepted: str) -> tuple[l
 
 
 def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]:
-    """Merges RECORDED kernels into the file of their architecture. Returns the paths written, and the problems."""
+    """Merges RECORDED kernels into one file per architecture. Returns (paths written, errors of files not written)."""
     from pytest_attnperf.baselines.code_schema import entry_of
     from pytest_attnperf.session.code_session import new_kernel
 
@@ -203,7 +205,7 @@ def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]
 
 @contextlib.contextmanager
 def collect_errors_in(problems: list[str]) -> Iterator[None]:
-    """Adds a BaselineError or OSError of the block to `problems`, so that the other files are still written."""
+    """Catches a BaselineError or OSError of the block and appends its text to `problems`, so that the run goes on."""
     try:
         yield
     except (BaselineError, OSError) as error:
@@ -217,7 +219,7 @@ def find_loosened_policies(run: RunResult) -> list[str]:
 
 
 def find_creep(run: RunResult) -> list[str]:
-    """Returns findings on cases that have become slower step by step since their anchor."""
+    """Returns findings on cases that became slower step by step since their anchor (the accepted reference time)."""
     return [f"{case.key}: {note}" for case in run.cases for note in filter_notes(case.notes, NoteKind.CREPT)]
 
 
@@ -285,16 +287,16 @@ class BaseSideFindings(Feature):
         self._config, self._against = config, against
 
     def collect_findings(self, cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
-        """Returns findings on files and cases that exist only on the base side."""
+        """Returns findings on files and cases that only the base side has, i.e. removed or renamed here."""
         return find_only_on_base(self._config, self._against, cases)
 
     def collect_notes(self, cases: Iterable[CaseResult]) -> Sequence[str]:
-        """Returns a note if renamed cases could not be looked for."""
+        """Returns a note if this run could not check whether new cases are renamed old ones, else ()."""
         return note_unseen_renames(self._config, self._against, cases)
 
 
 def make_feature(given: FeatureContext) -> BaseSideFindings:
-    """Returns the feature of a run with a base side."""
+    """Returns the feature that reports findings of a run with a base side."""
     return BaseSideFindings(given.config, given.session.bench.against)
 
 
@@ -313,7 +315,7 @@ def find_only_on_base(
 
 
 def note_unseen_renames(config: pytest.Config, against: Against | None, cases: Iterable[CaseResult]) -> tuple[str, ...]:
-    """Returns a note if there are new cases and this run could not check whether they are renamed ones."""
+    """Returns a note if there are new cases and this run could not check whether they are renamed ones, else ()."""
     if not any(map(is_new, cases)) or (against is not None and is_unfiltered(config)):
         return ()
     why = "workers of xdist ran the cases" if against is None else "only some cases were selected"

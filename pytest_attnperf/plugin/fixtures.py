@@ -23,14 +23,15 @@ class Rendezvous(Protocol):
     """Serves cases from inside a test's body."""
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Serves one case; returns when it is closed."""
+        """Proves, measures and judges one case, as its controller requests; returns when the case is closed."""
 
 
 class TimerFunction(Protocol):
     """The `gpu_timer` fixture: `gpu_timer(fn, *args, blocks=30, block_us=1000.0) -> Samples`."""
 
     def __call__(self, fn: Callable[..., Any], *args: Any, blocks: int = 30, block_us: float = 1000.0) -> Samples:
-        """Measures blocks of back-to-back calls on the device of the tensor arguments."""
+        """Times `fn(*args)` on the device of its tensors: `blocks` blocks of back-to-back calls, each of about
+        `block_us` microseconds."""
 
 
 class CaseHandle:
@@ -42,7 +43,8 @@ class CaseHandle:
 
     @property
     def _server(self) -> Rendezvous:
-        """The server of this process's cases, looked up at the call: it may be set after the fixture's set-up."""
+        """The object that serves cases in this process, looked up at the call: it may be set after the fixture's
+        set-up. Raises a usage error if there is none."""
         server = self._config.stash.get(SERVER, None)
         if server is None:
             raise pytest.UsageError(
@@ -118,7 +120,7 @@ class CaseHandle:
 
 
 def _as_tuple(given: Sequence[str]) -> tuple[str, ...]:
-    """Returns one or several texts as a tuple."""
+    """Returns the texts as a tuple; one string becomes a tuple of one."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
@@ -143,7 +145,7 @@ def _is_pattern(pattern: object) -> bool:
 
 
 def _check_callables(**given: object) -> None:
-    """Fails the test if arguments of `attnperf.gate()` that must be functions are not."""
+    """Fails the test if one of these arguments of `attnperf.gate()`, given by name, is not callable."""
     wrong = [f"{name} is a {type(value).__name__}" for name, value in given.items() if not callable(value)]
     if wrong:
         pytest.fail(
@@ -160,7 +162,8 @@ class CodeObjectHandle:
         self._config = config
 
     def gate(self, build: KernelBuild) -> None:
-        """Compiles `build` without a GPU, and compares its code object with the stored one."""
+        """Compiles `build` without a GPU; the session compares its code object with the stored one. Raises a usage
+        error outside a compile worker."""
         server: Any = self._config.stash.get(SERVER, None)
         if not hasattr(server, "serve_build"):
             raise pytest.UsageError(
@@ -171,12 +174,12 @@ class CodeObjectHandle:
 
 
 def case_handle(request: pytest.FixtureRequest) -> CaseHandle:
-    """Returns the case handle of this item."""
+    """Returns the object of the `attnperf` fixture for the requesting test."""
     return CaseHandle(request.config, request.node.name)
 
 
 def fail_missing_parameter(request: pytest.FixtureRequest, name: str) -> NoReturn:
-    """Fails a test that uses the fixture `backend` or `workload` without the marker that provides it."""
+    """Fails a test that uses the fixture `name` ('backend' or 'workload') without the marker that provides it."""
     pytest.fail(
         f"the fixture {name!r} is provided by @pytest.mark.attnperf(family=..., workloads=[...]), which "
         f"{request.node.nodeid} does not have (or it uses only one of `backend` and `workload`)",
@@ -194,7 +197,7 @@ def fail_missing_build(request: pytest.FixtureRequest) -> NoReturn:
 
 
 def timer_function() -> TimerFunction:
-    """Returns the function that `gpu_timer` provides; it imports torch when it is called."""
+    """Returns the function of the `gpu_timer` fixture."""
     from pytest_attnperf.measure.gpu_timer import gpu_timer
 
     return gpu_timer

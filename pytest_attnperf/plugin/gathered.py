@@ -31,7 +31,7 @@ RESULT = pytest.StashKey[Result]()
 
 
 def add_junit_properties(item: pytest.Item) -> None:
-    """Adds the JUnit properties of the item's result to the item."""
+    """Appends the JUnit properties of the item's result to `item.user_properties`; nothing if it has no result."""
     result = item.stash.get(RESULT, None)
     if isinstance(result, CaseResult):
         item.user_properties.extend(list_properties(result))
@@ -42,7 +42,7 @@ def add_junit_properties(item: pytest.Item) -> None:
 
 
 def encode_result(item: pytest.Item) -> dict[str, Any]:
-    """Returns report attribute -> the item's result as builtin types; empty if the item has no result."""
+    """Returns {CASE or CODE: the item's result as builtin types}, attributes for its report; {} if it has no result."""
     result = item.stash.get(RESULT, None)
     return {} if result is None else {CASE if isinstance(result, CaseResult) else CODE: to_values(result)}
 
@@ -65,7 +65,8 @@ class Gathered:
     dealt: int = 0
 
     def take_result(self, report: Any) -> Result | None:
-        """Stores and returns the result in a report; None if it has none."""
+        """Stores the result in a report and returns it; None if the report has none. Notes in `hidden` a failure that
+        does not fail its test."""
         self.selected = max(self.selected, getattr(report, SELECTED, 0))
         if report.when != "call":
             return None

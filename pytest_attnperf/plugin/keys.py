@@ -35,7 +35,7 @@ _FOLLOWING = pytest.StashKey["_Following"]()
 
 
 def find_next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey | None:
-    """Returns the key of the first case that follows `after`, or None; the controller sends it to the worker.
+    """Returns the key of the first case after the item `after`; None if there is none. The worker gets it.
 
     The first call finds the keys for all items; they are found again if the list of items changes.
     """
@@ -48,7 +48,7 @@ def find_next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey 
 
 @dataclass(frozen=True)
 class _Following:
-    """For each of `items`, by Python id: the key of the next case. `count` is the number of items."""
+    """The case after each item. `keys`: Python id of an item -> key of the next case; `count`: number of items."""
 
     items: Sequence[pytest.Item]
     count: int

@@ -44,7 +44,7 @@ KEPT_RUNS = 5
 
 @dataclass(frozen=True)
 class RunSides:
-    """The worker pool of a run, its GPUs, and its base side.
+    """The worker pool of a run, its GPUs, and its base side (the code to compare with).
 
     gpus      the GPUs that the run uses, with their leases
     base      the base side, if there is one; `against` is what the session needs of it
@@ -57,8 +57,8 @@ class RunSides:
 
 
 def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: RunSettings) -> RunSides:
-    """Makes the pools of this run and its log folder, checks out and builds revisions, and leases GPUs for timed runs.
-    Raises UsageError for a side that does not exist or cannot be built."""
+    """Returns the pool, GPUs and base side of this run. Makes the log folder, checks out and builds revisions, and
+    leases GPUs for timed runs. Raises UsageError for a side that does not exist or cannot be built."""
     asked, plan = run_config(config), make_launch_plan(config, cases)
     candidate_plan: WorkerPlan = plan
     notes: tuple[str, ...] = ()
@@ -93,12 +93,12 @@ def _resolve_candidate(text: str, plan: LaunchPlan, build: str) -> BaseSide:
 
 
 def plan_of(plan: LaunchPlan, side: BaseSide) -> WorkerPlan:
-    """Returns how workers of a side are started; `plan` is how workers of this tree are started."""
+    """Returns how workers of a side are started, by its command if it has one; `plan` is that of the working tree."""
     return CommandPlan.from_launch_plan(plan, side.command) if side.command else base_plan(plan, side)
 
 
 def side_notes(side: BaseSide) -> tuple[str, ...]:
-    """Returns notes on the base side for the results."""
+    """Returns notes on the base side for the results: its own, and one on test files that it does not have."""
     missing = (
         [f"has no {', '.join(side.missing_files)}: their cases exist on one side only"] if side.missing_files else []
     )
@@ -112,12 +112,12 @@ def candidate_notes(side: BaseSide) -> tuple[str, ...]:
 
 
 def make_interleave_plan(asked: RunConfig) -> InterleavePlan:
-    """Returns the number of pairs and the timer of interleaved looks."""
+    """Returns the plan of interleaved measurements, with --attnperf-pairs and --attnperf-timer. Raises UsageError."""
     return InterleavePlan(pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", timer_names()))
 
 
 def make_launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPlan:
-    """Returns how workers of this tree are started. Makes the run's log folder."""
+    """Returns how workers of the working tree are started for the files of `cases`. Makes the run's log folder."""
     kind, _ = device_kind(config)
     return LaunchPlan(
         files=tuple(dict.fromkeys(str(item.path) for item in cases)),
@@ -133,7 +133,8 @@ def make_launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> Lau
 
 
 def passed_options(config: pytest.Config, kind: str) -> tuple[str, ...]:
-    """Returns the options that workers need, too. This is an allow-list: most options must not take effect twice."""
+    """Returns the options that a worker's pytest needs, too; `kind` is 'gpu' or 'cpu'. This is an allow-list: most
+    options must not take effect twice."""
     asked, passed = run_config(config), [f"--attnperf-device={kind}"]
     given = ((f"--attnperf-{name}", asked.text(name)) for name in PASSED_TO_WORKERS)
     passed += [f"{flag}={text}" for flag, text in given if text]
@@ -157,7 +158,7 @@ def commit_of(root: Path) -> str:
 
 
 def _make_pool(plan: WorkerPlan, gpus: GpuChoice, settings: RunSettings) -> WorkerPool:
-    """Makes the candidate's pool; with shared GPUs its processes take turns with those of other sessions."""
+    """Returns the pool of the measured side; with shared GPUs its processes take turns with those of other sessions."""
     if not gpus.turns:
         return WorkerPool(plan, gpus=gpus.tokens, held=gpus.leases)
     # A turn is a start, a canary and a case. Each other session on this GPU may take a turn first.
@@ -166,7 +167,7 @@ def _make_pool(plan: WorkerPlan, gpus: GpuChoice, settings: RunSettings) -> Work
 
 
 def _make_scratch(root: Path) -> Path:
-    """Makes the log folder of this run. Raises UsageError if logs do not fit: a worker that cannot log dies."""
+    """Returns this run's new log folder; removes old ones. Raises UsageError if logs do not fit."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     logs = root / ".attnperf" / "logs"
     folder = logs / f"{stamp}-{os.getpid()}"
@@ -187,7 +188,7 @@ def _make_scratch(root: Path) -> Path:
 
 
 def _remove_old_logs(logs: Path) -> None:
-    """Removes logs of all but the last few ended runs; workers of a live run start from its log folder."""
+    """Removes log folders of ended runs, but keeps the last KEPT_RUNS; a live run needs its folder."""
     ended = [path for path in logs.iterdir() if path.is_dir() and not _is_running(path)]
     for old in sorted(ended)[:-KEPT_RUNS]:
         shutil.rmtree(old, ignore_errors=True)

@@ -36,7 +36,7 @@ CODE_MARKER_HELP = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declares options and ini keys."""
+    """Declares this plugin's options and ini keys, whose help is their reference."""
     options.add_options(parser)
 
 
@@ -44,8 +44,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser
 ) -> Generator[None, object, object]:
-    """Leases the GPU of a worker of xdist before a conftest can import torch.
-    Adds the option `--update-baselines` unless another plugin has that name."""
+    """Leases the GPU of a worker of xdist before a conftest can import torch; then lets pytest load the conftests.
+
+    Adds the option `--update-baselines` unless another plugin has that name.
+    """
     if options.XDIST_GPUS in os.environ:
         from pytest_attnperf.plugin import controller_session
 
@@ -63,14 +65,14 @@ def pytest_load_initial_conftests(
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Declares the hooks that conftests implement."""
+    """Declares the hooks that conftests implement, e.g. pytest_attnperf_register_backends."""
     from pytest_attnperf.plugin import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the markers and sets up a controller; `worker_session` sets up workers."""
+    """Declares the markers; unless this is a worker or prints help, checks options and registers plugin objects."""
     config.addinivalue_line("markers", MARKER_HELP)
     config.addinivalue_line("markers", NIGHTLY_HELP)
     config.addinivalue_line("markers", CPU_HELP)
@@ -83,8 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Returns a line if torch is missing in a run that measures, unless a conftest has its own device.
-    This package never installs torch."""
+    """Returns a line if torch is missing in a run that measures, unless a conftest has its own device; else []. This
+    package never installs torch."""
     asked = run_config(config)
     measures = asked.gate or asked.is_recording
     if not measures or config.hook.pytest_attnperf_device.get_hookimpls() or _has_torch():
@@ -105,7 +107,7 @@ def _has_torch() -> bool:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Returns one worker per GPU for `-n auto` in a run that measures; None leaves it to xdist."""
+    """Returns the number of GPUs as that of workers for `-n auto` in a run that measures; None leaves it to xdist."""
     from pytest_attnperf.plugin import controller_session
 
     return controller_session.auto_workers(config)
@@ -129,7 +131,7 @@ def attnperf(request: pytest.FixtureRequest) -> CaseHandle:
 
 @pytest.fixture
 def backend(request: pytest.FixtureRequest) -> Any:
-    """The backend of this test, set by the attnperf marker."""
+    """The backend (kernel implementation) of this test, set by the attnperf marker; without that the test fails."""
     from pytest_attnperf.plugin import fixtures
 
     return fixtures.fail_missing_parameter(request, "backend")
@@ -137,7 +139,7 @@ def backend(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def workload(request: pytest.FixtureRequest) -> Any:
-    """The workload of this test, set by the attnperf marker."""
+    """The workload of this test, set by the attnperf marker; without that the test fails."""
     from pytest_attnperf.plugin import fixtures
 
     return fixtures.fail_missing_parameter(request, "workload")
@@ -153,7 +155,8 @@ def code_object(request: pytest.FixtureRequest) -> CodeObjectHandle:
 
 @pytest.fixture
 def kernel_build(request: pytest.FixtureRequest) -> Any:
-    """The kernel build that this test compiles; needs the fixture `code_object`, too, and registered kernels."""
+    """The kernel build that this test compiles; needs the fixture `code_object`, too, and registered kernels. Without
+    them the test fails."""
     from pytest_attnperf.plugin import fixtures
 
     return fixtures.fail_missing_build(request)

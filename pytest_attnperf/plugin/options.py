@@ -231,7 +231,7 @@ PASSED_TO_WORKERS = ("backend", "workload", "code-set", "model", *OF_A_MODEL)
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declares all options and ini keys. The help texts are the plugin's reference."""
+    """Declares all options of the command line and keys of the ini file with pytest."""
     group = parser.getgroup("attnperf", "attention kernel performance (pytest-attnperf)")
     _add_flags(group)
     for option in OPTIONS:
@@ -344,7 +344,7 @@ def check_rootdir(config: pytest.Config) -> None:
 
 
 def case_overrides(texts: Sequence[str]) -> dict[str, Any]:
-    """Returns `--attnperf-override KEY=VALUE` as a dict. Raises UsageError for an unknown key or a missing '='."""
+    """Returns `--attnperf-override` KEY=VALUE as {field: text}. Raises UsageError for an unknown key or no '='."""
     known = {option.field for option in (*CASE_OPTIONS, *CODE_OPTIONS)}
     overrides: dict[str, Any] = {}
     for text in texts:

@@ -42,23 +42,24 @@ IMPORTED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
 class Loader:
-    """A plugin that loads the main one where it is not installed as an entry point."""
+    """A pytest plugin that registers pytest-attnperf's own plugin where it is not installed as an entry point."""
 
     def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-        """Registers the main plugin before pytest reads the command line."""
+        """Registers pytest-attnperf's main plugin, if it is not, before pytest reads the command line."""
         if not pluginmanager.has_plugin("attnperf"):
             pluginmanager.register(main, "attnperf")
 
 
 class WorkPlugin(Loader):
-    """A plugin that does the command's work instead of what pytest would do next."""
+    """A pytest plugin that does a command's work instead of pytest's next step; keeps its exit status or error."""
 
     def __init__(self) -> None:
         self.status: int | None = None
         self.raised: list[BaseException] = []
 
     def work_in(self, session: pytest.Session, work: Callable[[], int]) -> bool:
-        """Calls `work` and keeps its exit status, or what it raises, until pytest's session has ended."""
+        """Calls `work` and stores its exit status in `status`, or what it raises in `raised`, for `work_with`. Returns
+        True, so that pytest does nothing itself; it prints no summary."""
         try:
             self.status = work()
         except BaseException as error:
@@ -89,7 +90,8 @@ def work_with(worker: WorkPlugin, suite: str, *options: str) -> int:
 
 
 def warm(words: Sequence[str]) -> int:
-    """Warms the cases that `words` select in pytest. Returns 0 if all are ready, 1 if not, 130 interrupted, else 2."""
+    """Runs `attnperf warm` on the cases that the pytest arguments `words` select: builds and compiles them, without
+    timing. Returns 0 if all are ready, 1 if not, 130 if interrupted, else 2."""
     with own_options():
         ended = int(pytest.main(["--attnperf-warm", *IMPORTED, *no_xdist(), *words], plugins=[Loader()]))
     known = {0: 0, int(pytest.ExitCode.TESTS_FAILED): 1, int(pytest.ExitCode.INTERRUPTED): INTERRUPTED}
@@ -97,7 +99,7 @@ def warm(words: Sequence[str]) -> int:
 
 
 def no_xdist() -> tuple[str, ...]:
-    """Returns options that turn xdist off, also in a project whose ini file turns it on."""
+    """Returns ('-n0',), which turns off xdist, also of an ini file; () if it is not installed or loaded."""
     if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
         return ()  # then xdist is loaded only by `-p xdist`, and `-n0` may be unknown
     return ("-n0",) if importlib.util.find_spec("xdist") is not None else ()
@@ -105,7 +107,7 @@ def no_xdist() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def own_options() -> Iterator[None]:
-    """Hides PYTEST_ADDOPTS in the block: its options are for runs of tests."""
+    """Removes PYTEST_ADDOPTS from the environment during the block: its options are for runs of tests."""
     before: Any = os.environ.pop("PYTEST_ADDOPTS", None)
     try:
         yield
@@ -125,7 +127,7 @@ class Registered:
 
 
 class _Visitor(WorkPlugin):
-    """A plugin that works instead of collection, where the project's import path and settings are active."""
+    """A plugin that does a command's work instead of collection, with the project's import path and settings."""
 
     def __init__(self, work: Callable[[Registered], int]) -> None:
         super().__init__()
@@ -133,7 +135,7 @@ class _Visitor(WorkPlugin):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
-        """Does the work; returns True, so that pytest collects nothing."""
+        """Calls the command's work with what conftests have registered; returns True: pytest collects nothing."""
         cases, code = (session.config.pluginmanager.get_plugin(f"attnperf-{name}") for name in ("cases", "code"))
         assert isinstance(cases, CaseCollector)
         assert isinstance(code, CodeCollector)
@@ -146,7 +148,8 @@ class _Visitor(WorkPlugin):
 
 
 def visit_project(work: Callable[[Registered], int], suite: str = "", *options: str) -> int:
-    """Calls `work` with what the project has registered, and returns its exit status; the rest as `work_with`."""
+    """Calls `work` with what the project's conftests have registered, without collecting tests; returns its exit
+    status. Other arguments and errors as `work_with`."""
     return work_with(_Visitor(work), suite, *options)
 
 
@@ -154,7 +157,7 @@ Cases = Callable[[DeviceInfo], list[TreeCase]]
 
 
 class Collecting(WorkPlugin, abc.ABC):
-    """A plugin that lets pytest collect, and then does the work of a subclass instead of running tests."""
+    """A plugin that lets pytest collect the tests, and then does the work of a subclass instead of running them."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -164,16 +167,17 @@ class Collecting(WorkPlugin, abc.ABC):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Works on the collected tests, unless collecting failed, which pytest has reported."""
+        """Calls `work_on` with the collected session, unless collecting failed. Returns True."""
         return True if session.testsfailed else self.work_in(session, lambda: self.work_on(session))
 
     @abc.abstractmethod
     def work_on(self, session: pytest.Session) -> int:
-        """Works on the collected session and returns the exit status."""
+        """Does the command's work on the collected session; returns the command's exit status."""
 
 
 class _CollectingCases(Collecting):
-    """Works on the cases of all tiers. `whole`: not if a file was skipped, whose cases are then unknown."""
+    """Calls a command's work with the cases of all tiers. `whole`: raises UsageError instead if a file was skipped,
+    because its cases are unknown."""
 
     def __init__(self, work: Callable[[Cases], int], *, whole: bool) -> None:
         super().__init__()
@@ -192,7 +196,8 @@ class _CollectingCases(Collecting):
         self._items = [item for item in items if case_key(item) is not None]
 
     def work_on(self, session: pytest.Session) -> int:
-        """Works on the cases. Raises UsageError if `whole` is set and a file was skipped."""
+        """Calls the work with a function DeviceInfo -> cases planned for that device; returns its exit status. Raises
+        UsageError if `whole` is set and a file was skipped."""
         if self._whole and self._skipped:
             raise UsageError(
                 f"{', '.join(self._skipped)} was skipped during collection, so its cases are unknown on this machine; "
@@ -202,7 +207,7 @@ class _CollectingCases(Collecting):
 
 
 def collect_cases(work: Callable[[Cases], int], suite: str = "", *, whole: bool = False) -> int:
-    """Calls `work` with a function that returns the project's cases for a device; returns what `work` returns.
+    """Calls `work` with a function DeviceInfo -> the project's cases, planned for that device; returns its exit status.
 
     whole   raise UsageError if a file was skipped during collection; other arguments and errors as `work_with`
     """

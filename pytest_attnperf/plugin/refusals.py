@@ -49,7 +49,7 @@ NEEDS_TIMING = "without it this run only proves that cases are right: nothing is
 
 
 def refuse_contradictions(asked: RunConfig) -> None:
-    """Raises UsageError for options that contradict each other; the message says which to drop."""
+    """Raises UsageError for options that cannot be combined or lack another one; it says which to drop or add."""
     if asked.calibrate == "":
         raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
     require_tier(asked.tier, options.BY_NAME["tier"].flag)
@@ -106,8 +106,10 @@ def refuse_unheeded(asked: RunConfig) -> None:
 
 
 def refuse_useless_base(asked: RunConfig) -> None:
-    """Raises UsageError if a base side is typed for a run that times nothing.
-    Not called if the run compiles kernels, because their baselines are read from the base side also without timing."""
+    """Raises UsageError if --attnperf-against is typed for a run that times nothing.
+
+    Not called if the run compiles kernels, because their baselines are read from the base side also without timing.
+    """
     word = _find_typed(asked.words, options.BY_NAME["against"].flag)
     if word and not asked.is_timed:
         raise pytest.UsageError(f"{word} needs --attnperf: {NEEDS_TIMING}. Add --attnperf, or drop {word}")
@@ -128,12 +130,12 @@ def _list_unmet_needs(asked: RunConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def _find_typed(words: Sequence[str], flag: str) -> str:
-    """Returns the word of the command line that gives the option; '' if there is none."""
+    """Returns the word of the command line that gives the option `flag`, with its '=VALUE'; '' if there is none."""
     return next((word for word in words if word == flag or word.startswith(f"{flag}=")), "")
 
 
 def refuse_repeats(config: pytest.Config) -> None:
-    """Raises UsageError if failing tests are repeated (pytest-rerunfailures)."""
+    """Raises UsageError if pytest-rerunfailures would repeat failing tests, by an option or the ini file."""
     for name in ("force_reruns", "reruns"):
         if config.getoption(name, default=None):
             raise _make_refusal(f"--{name.replace('_', '-')}")
@@ -146,7 +148,7 @@ def refuse_repeats(config: pytest.Config) -> None:
 
 
 def refuse_hidden_collecting(config: pytest.Config, asked: RunConfig) -> None:
-    """Raises UsageError if --attnperf would run nothing because --collect-only is set, but not typed."""
+    """Raises UsageError if the ini file or PYTEST_ADDOPTS sets --collect-only: --attnperf would run nothing."""
     typed = any(word in ("--collect-only", "--collectonly", "--co") for word in asked.words)
     if asked.gate and config.getoption("collectonly") and not typed:
         raise pytest.UsageError(
@@ -182,7 +184,7 @@ def _make_refusal(what: str) -> pytest.UsageError:
 
 
 def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
-    """Returns the effective policy of an item. Raises pytest.UsageError that names the setting and its value."""
+    """Returns the thresholds and other settings that judge the item's case. Raises pytest.UsageError if invalid."""
     marker = item.get_closest_marker(MARKER)
     try:
         settings = {} if marker is None else marker_settings(marker, item.nodeid)
@@ -192,13 +194,13 @@ def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
 
 
 def plan_case(config: pytest.Config, item: pytest.Item, key: CaseKey) -> Case:
-    """Returns the case of an item; `next_key` is still None. Raises as `policy_for`."""
+    """Returns how the case is judged: key, policy and switches; `next_key` is None. Raises as `policy_for`."""
     return Case(key, item.nodeid, policy_for(config, item), None, **read_switches(item))
 
 
 def plan_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
-    """Stores with every item that is a case how it is judged. Raises pytest.UsageError for invalid settings, before any
-    test runs."""
+    """Stores with every item that is a case how it is judged (PLANNED), before any test runs. Raises pytest.UsageError
+    for invalid settings."""
     try:
         _make_policy(config, {})
     except (UsageError, ValueError) as error:
@@ -226,6 +228,6 @@ def _make_policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
 
 
 def _split_verdicts(value: object) -> Any:
-    """Splits verdicts into upper-case words; Policy checks them."""
+    """Returns the verdicts of a comma-separated text or a list as upper-case words; Policy checks them."""
     words = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
     return tuple(str(word).strip().upper() for word in words if str(word).strip())

@@ -35,14 +35,13 @@ HISTORIES_MAX = 1000
 
 
 def read_runs(paths: Sequence[Path]) -> Joined:
-    """Reads results files, files of stored baselines, and folders of these, and joins their runs.
-    Raises UsageError for a path that is none of them, and the errors of `read_named`."""
+    """Reads results files, files of stored baselines, and folders of these, and joins their runs into one. Raises
+    UsageError for a folder without .json files, and the errors of `read_named`."""
     return join_runs([named for path in paths for file in _list_files(path) for named in read_named(file)])
 
 
 def read_named(path: Path) -> list[tuple[str, RunResult]]:
-    """Reads (name, run) of one file; a file that `attnperf merge` wrote for several devices holds several runs.
-
+    """Returns [(name, run)] of one file; a file that `attnperf merge` wrote for several devices holds several runs.
     Raises as `read_run`."""
     from pytest_attnperf.reports.files.merged import decode_merged
 
@@ -171,7 +170,7 @@ def ceilings_of(joined: Joined, roots: Sequence[Path]) -> dict[str, tuple[Ceilin
 
 
 def _find_calibrated(device: DeviceInfo, roots: Sequence[Path]) -> DeviceCeilings | None:
-    """Returns the stored ceilings of a device; None if there are none or they cannot be read."""
+    """Returns the ceilings stored for a device by a calibration; None if there are none or they cannot be read."""
     from pytest_attnperf.baselines.ceilings_store import CeilingsStore
 
     try:
@@ -182,8 +181,8 @@ def _find_calibrated(device: DeviceInfo, roots: Sequence[Path]) -> DeviceCeiling
 
 
 def histories_of(joined: Joined, url: str, points: int) -> list[CaseHistory]:
-    """Returns the newest points of the HISTORIES_MAX worst cases that are in the store, with their change points.
-    Cases are looked up by their exact name: the store also matches parts of names."""
+    """Returns the newest `points` points of the HISTORIES_MAX worst cases that the store at `url` knows, with their
+    change points. Cases are looked up by their exact name: the store also matches parts of names."""
     from pytest_attnperf.tools.history.change_points import with_changes
     from pytest_attnperf.tools.history.store import open_store
 
@@ -205,12 +204,12 @@ SHOWN_POINTS = 200
 
 
 def make_feature(given: FeatureContext) -> Publishing | None:
-    """Returns the feature of a run that measures; None for other runs."""
+    """Returns the feature that publishes a run that measures (history, reports); None for other runs."""
     return None if given.mode in UNTIMED else Publishing(given.asked)
 
 
 class Publishing(Feature):
-    """Appends the run to the history, then writes reports, which show it. Errors become lines of output."""
+    """Appends the run to --attnperf-history, then writes --attnperf-report, which shows it. Errors are printed."""
 
     def __init__(self, asked: RunConfig) -> None:
         self._results = asked.results
@@ -220,7 +219,7 @@ class Publishing(Feature):
         self._appended = False
 
     def after_run(self, ended: Ended) -> None:
-        """Appends to the history and writes reports, as far as options name them."""
+        """Appends the run to the history and writes the reports, each only if its option is given."""
         if self._history:
             self._try_publishing("history", lambda: self._append_history(ended.run))
         if self._folder is not None:
@@ -268,7 +267,7 @@ class Publishing(Feature):
 
 
 def history_url(asked: RunConfig) -> str:
-    """Returns the store that the run is appended to: a URL or the path of a file; '' for none."""
+    """Returns --attnperf-history as a URL or the path of a file; '' for none. Paths start in `_start_folder`."""
     text = asked.history
     return text if not text or "://" in text else str(_start_folder(asked, "history") / text)
 
@@ -279,5 +278,5 @@ def report_folder(asked: RunConfig) -> Path | None:
 
 
 def _start_folder(asked: RunConfig, name: str) -> Path:
-    """Returns the start of relative paths: the current folder for a typed option, rootdir for the ini file."""
+    """Returns the folder where a relative path of option `name` starts: the current one if typed, else rootdir."""
     return asked.typed_in if name in asked.typed else asked.root

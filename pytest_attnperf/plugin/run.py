@@ -79,7 +79,8 @@ class Run:
 
     @classmethod
     def set_up(cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item]) -> Run:
-        """Resolves the run settings and starts the workers that are needed in any case. Raises UsageError."""
+        """Returns the run of these items: resolves its settings, checks out the base side, and starts the first
+        workers. Raises UsageError."""
         asked, timed = run_config(config), sum(item.stash[PLANNED].timed for item in cases)
         settings = run_settings(asked, timed, distributed=is_distributed(config))
         # An xdist controller has no cases: it only collects results of its workers, and must not hold a GPU.
@@ -102,7 +103,7 @@ class Run:
         return run
 
     def _start_workers(self, pool: Pool) -> None:
-        """Starts the workers that are needed in any case, without waiting for them.
+        """Starts the workers that every run of this mode needs, without waiting for them.
 
         In a worker of xdist it waits: cases are distributed when all workers of xdist are ready, so that no process
         starts while another worker times.
@@ -119,7 +120,8 @@ class Run:
                     pool.wait_until_ready(place)
 
     def judge(self, item: pytest.Item, following: CaseKey | None) -> CaseResult:
-        """Judges one item and returns its result, which is also stored with the item."""
+        """Judges an item, by a feature that knows the result or by measuring; returns the result, also stored with the
+        item. `following` is the next case, a hint for the worker."""
         key = case_key(item)
         assert key is not None
         for feature in self.features.every:
@@ -132,7 +134,7 @@ class Run:
         return result
 
     def record_skipped(self, item: pytest.Item, reason: str) -> CaseResult:
-        """Makes the result of an item that is skipped before its case begins, and stores it with the item."""
+        """Returns the result of an item that is skipped before its case begins; also stores it with the item."""
         for feature in self.features.every:
             feature.before_case()
         result = self.session.make_skipped_result(item.stash[PLANNED], reason)
@@ -149,7 +151,7 @@ class Run:
         self.config.stash[SERVER] = LocalServer(pool, lambda: raise_verdict(self.judge(item, None)))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Collects the results in reports, from this process and from xdist's workers."""
+        """Stores the result in a report, from this process or from xdist's workers; passes it to features."""
         result = self.gathered.take_result(report)
         if result is not None:
             for feature in self.features.every:
@@ -157,7 +159,8 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Ends the workers, writes the results, and sets the exit status of the run."""
+        """Ends the workers, writes baselines and results, and makes the exit status 1 if the run fails as a whole. In a
+        worker of xdist only ends the workers."""
         device, fingerprint = self._find_device()
         every = self.features.every
         findings = tuple(finding for feature in every for finding in feature.collect_findings(self.gathered.cases))
@@ -182,7 +185,7 @@ class Run:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Prints tables, findings and the closing lines."""
+        """Prints tables, findings, closing lines and what features print; nothing in a worker of xdist."""
         if is_xdist_worker(self.config):
             return
         if self.ended is not None:
@@ -259,7 +262,8 @@ def _gpus_of_xdist(config: pytest.Config) -> GpuChoice:
 
 
 def _base_of(asked: RunConfig, plan: Callable[[], LaunchPlan], builds: Sequence[pytest.Item]) -> BaseSide | None:
-    """Returns the base side of a run that only compiles kernels: its baselines are read, nothing is built or run."""
+    """Returns the base side of a run that only compiles kernels: its baselines are read, nothing is built or run. None
+    without --attnperf-against or kernels."""
     return resolve_base_side(asked.against, plan(), build="") if asked.against and builds else None
 
 
@@ -277,8 +281,9 @@ def baseline_roots(asked: RunConfig, side: BaseSide | None) -> tuple[Path, ...]:
 
 
 def find_known_base(root: Path, side: BaseSide | None) -> Revisions | None:
-    """Returns the revision that this run's code is a change of: the base side's, or the one that CI names; else None.
-    It is never HEAD, because the change itself may be committed."""
+    """Returns the base revision, whose source ids tell which code has changed: the base side's, or the one that CI
+    names. None if it is not known or the base side is no revision. Never HEAD, because the change itself may be
+    committed."""
     repository = Repository.find_around(root)
     named = base_revision(os.environ)
     if repository is None or (side is None and not named):
@@ -293,7 +298,7 @@ def find_known_base(root: Path, side: BaseSide | None) -> Revisions | None:
 
 @contextlib.contextmanager
 def _ignore_interrupts() -> Iterator[None]:
-    """Ignores a second Ctrl-C in the block, where workers are ended, so that none is left running."""
+    """Ends the block quietly at a second Ctrl-C, with a line on standard error; the run is still finished."""
     try:
         yield
     except KeyboardInterrupt:
@@ -301,7 +306,7 @@ def _ignore_interrupts() -> Iterator[None]:
 
 
 def mode_of(asked: RunConfig) -> RunMode:
-    """Returns the mode of a run."""
+    """Returns what kind of run the options ask for: UPDATE, CALIBRATE, GATE, WARM, TOGETHER, else CHECK."""
     if asked.update_baselines:
         return RunMode.UPDATE
     if asked.calibrate:

@@ -40,7 +40,7 @@ def is_unfiltered(config: pytest.Config) -> bool:
 
 
 def whole_parts(config: pytest.Config) -> tuple[Path, ...]:
-    """Returns the files and folders on the command line; none if a filter selects only some of their cases."""
+    """Returns the command line's files and folders, absolute; () if a filter selects only some of their cases."""
     start = config.invocation_params.dir
     return tuple(Path(start, str(arg)).resolve() for arg in config.args) if is_unfiltered(config) else ()
 
@@ -98,8 +98,8 @@ class MarkedTest:
 
 
 def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iterable[pytest.Item]) -> None:
-    """Raises pytest's UsageError if a name in `--attnperf-backend`, or the typed workloads, select no case of `tests`
-    and no compiled kernel of `items`."""
+    """Raises a usage error if a name in `--attnperf-backend`, or the typed workloads, select no case of `tests` and no
+    compiled kernel of `items`. Does nothing without `tests`."""
     if not tests:
         return
     compiled = _find_launching_backends(config, items)
@@ -122,7 +122,7 @@ def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iter
 
 
 def _find_launching_backends(config: pytest.Config, items: Iterable[pytest.Item]) -> frozenset[str]:
-    """Returns the names of backends that launch a kernel which one of the items compiles."""
+    """Returns the names of backends that launch a kernel which one of the items compiles; empty if none does."""
     params = [getattr(getattr(item, "callspec", None), "params", {}) for item in items]
     builds = {build.kernel for one in params if isinstance(build := one.get("kernel_build"), KernelBuild)}
     if not builds:
@@ -146,12 +146,12 @@ def describe_tests_without_cases(tests: Sequence[MarkedTest], typed: str) -> str
 
 
 def split_names(text: str) -> list[str]:
-    """Splits the value of an option: 'a, b' -> ['a', 'b']."""
+    """Splits the value of an option at commas, without empty parts: 'a, b' -> ['a', 'b']."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def find_backend(name: str, registry: Registry, families: Families) -> Backend:
-    """Returns the backend of that name. Raises UsageError that lists those that exist, and why Triton has none."""
+    """Returns the backend of that name. Raises UsageError that lists all names, and why Triton has none."""
     try:
         return registry.get(name)
     except UnknownNameError as error:
@@ -198,7 +198,7 @@ def _join_some(names: Sequence[str], shown: int) -> str:
 
 
 class NoCase:
-    """Plugin object of a session with `--attnperf`; it acts only if no case was collected."""
+    """Plugin object of a session with `--attnperf`: fails a strict run without cases if baselines are stored."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -206,7 +206,7 @@ class NoCase:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Fails a strict run without any case if stored suites have lost their cases."""
+        """Sets exit status 1 in a strict run without any case, if selected test files have stored baselines."""
         config, asked = self._config, run_config(self._config)
         ended = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         if ended or config.pluginmanager.has_plugin("attnperf-run") or not asked.strict:
@@ -217,7 +217,7 @@ class NoCase:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Prints which suites have lost their cases."""
+        """Prints the stored suites without a case, if `pytest_sessionfinish` failed the run for them."""
         if self._lost:
             terminalreporter.write_line(
                 f"exit status 1: no case was collected, but baselines are stored for {', '.join(self._lost)}: their "
@@ -226,7 +226,7 @@ class NoCase:
 
 
 class Notice:
-    """Plugin object that prints lines after collection."""
+    """Plugin object that makes pytest print these lines after collection."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = list(lines)
@@ -247,14 +247,16 @@ NIGHTLY_MARK, CPU_MARK = "attnperf_nightly", "attnperf_cpu"
 
 
 def run_tier(config: pytest.Config) -> str:
-    """Returns the tier of this run, 'pr' or 'nightly'. Raises UsageError for any other typed tier."""
+    """Returns the tier of this run: the typed one, else 'nightly' if the command line names single tests, else 'pr'.
+    Raises UsageError for any other typed tier."""
     asked = require_tier(run_config(config).tier, options.BY_NAME["tier"].flag)
     by_name = any("::" in str(arg) for arg in config.args)
     return asked or (NIGHTLY if by_name else PR)
 
 
 def tier_of(item: pytest.Item, settings: Mapping[str, Any]) -> str:
-    """Returns the tier of an item: '', 'check', 'cpu' or 'nightly'; `settings` are the keywords of its marker."""
+    """Returns the item's tier: 'nightly' or 'cpu' by its markers, else that of `settings`, the keywords of its attnperf
+    marker; '' for every run."""
     for mark, tier in ((NIGHTLY_MARK, NIGHTLY), (CPU_MARK, CPU)):
         if item.get_closest_marker(mark) is not None:
             return tier
@@ -263,7 +265,7 @@ def tier_of(item: pytest.Item, settings: Mapping[str, Any]) -> str:
 
 
 def is_left_out(tier: str, config: pytest.Config, *, on_gpu: bool) -> bool:
-    """Returns whether this run leaves cases of this tier to nightly runs."""
+    """Returns whether this run skips cases of this tier and leaves them to nightly runs; False in a nightly run."""
     if not tier or run_tier(config) == NIGHTLY:
         return False
     return tier == NIGHTLY or (run_config(config).is_timed and (tier == CHECK or on_gpu))
@@ -290,7 +292,7 @@ def make_params(
 def find_left_to_others(
     settings: Mapping[str, Any], backends: Sequence[Backend], workloads: Sequence[Workload], where: str
 ) -> dict[str, str]:
-    """Returns what the marker leaves to nightly runs, as the `left` of `make_params`. Keywords of the marker:
+    """Returns {workload or 'backend-workload': marker} for what the attnperf marker's keywords leave to nightly runs:
 
     nightly   workloads that only nightly runs take; a text may name a single case, 'backend-workload'
     cpu       the same for workloads that only nightly runs time on a GPU
@@ -339,7 +341,8 @@ def _find_undealt(backends: Sequence[str], workloads: Sequence[str], each: int) 
 
 
 def file_rank(path: Path, config: pytest.Config) -> int:
-    """Returns the position of a file in `--attnperf-first`; files that it does not name come after those."""
+    """Returns the index of a test file in `--attnperf-first`, by its name without suffix; files not named there get the
+    same, higher one."""
     first = run_config(config).first.replace(",", " ").split()
     names = [Path(name).stem for name in first]
     return names.index(path.stem) if path.stem in names else len(names)

@@ -32,7 +32,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def device_kind(config: pytest.Config) -> tuple[str, str]:
-    """Returns ('gpu' or 'cpu', the reason). It does not import torch or touch a device."""
+    """Returns ('gpu' or 'cpu', the reason), from --attnperf-device or this machine. Does not touch a device."""
     asked = run_config(config).choice("device", DEVICE_KINDS)
     if asked != "auto":
         return asked, f"--attnperf-device={asked}"
@@ -41,7 +41,7 @@ def device_kind(config: pytest.Config) -> tuple[str, str]:
 
 
 def device_for(config: pytest.Config) -> Device:
-    """Returns the device that a conftest provides, or the real one. Raises pytest.UsageError if it cannot be used."""
+    """Returns a conftest's device, or the real one through torch. Raises UsageError if it cannot be used."""
     kind, _ = device_kind(config)
     provided = provided_device(config)
     if provided is not None:
@@ -70,7 +70,7 @@ def provided_device(config: pytest.Config) -> Device | None:
 
 
 def role_of(kind: str) -> Role:
-    """Returns the role of workers. Without a GPU they interpret Triton kernels; no process can also compile them."""
+    """Returns workers' role for 'gpu' or 'cpu': without a GPU they interpret Triton kernels, and cannot compile."""
     return Role.DEVICE if kind == "gpu" else Role.INTERPRET
 
 
@@ -94,7 +94,7 @@ class Collectors:
 
 
 def make_collectors(config: pytest.Config) -> Collectors:
-    """Makes and registers the collectors."""
+    """Makes, registers and returns the plugin objects that turn tests into cases and kernel builds."""
     kind, reason = device_kind(config)
     collectors = Collectors(CaseCollector(config, on_gpu=kind == "gpu", gpu_reason=reason), CodeCollector(config))
     config.pluginmanager.register(collectors.cases, "attnperf-cases")

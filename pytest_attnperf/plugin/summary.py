@@ -53,7 +53,7 @@ class ShownRow:
 
     @classmethod
     def from_figure(cls, figure: PublishedFigure) -> ShownRow:
-        """Formats a figure: its time as published, and as source the report's title, date, device and method."""
+        """Returns a published figure as texts: its time (us), and its report's title, date, device and method."""
         row, report = figure.row, figure.report
         source = ", ".join(part for part in (report.title, report.date, report.device, report.method) if part)
         return cls(row.workload, f"{row.backend} ({row.table})", f"{row.time_us:g} us", source)
@@ -130,14 +130,14 @@ class Summary:
             reporter.write_line(code_table(run.code, width=width, ink=ink))
 
     def _show_sections(self) -> None:
-        """Prints the sections of features."""
+        """Prints the sections of features, e.g. profiles; those without lines are left out."""
         for title, lines in (feature.render_section(self.ended.run, _terminal_width()) for feature in self.features):
             if lines:
                 self.reporter.section(title)
                 self._write_lines(lines)
 
     def _show_reasons(self) -> None:
-        """Prints why the run fails as a whole."""
+        """Prints a line 'exit status 1: ...' for each reason why the run fails as a whole."""
         self._write_lines(f"exit status 1: {one_line(reason, TEXT_LIMIT)}" for reason in self.ended.failed_by)
 
     def _show_proof(self, verbosity: int) -> None:
@@ -171,12 +171,13 @@ class Summary:
 
 
 def _terminal_width() -> int:
-    """Returns the width in characters of the terminal, or of a log."""
+    """Returns the width of the terminal in characters; LOG_WIDTH if output goes to a file."""
     return shutil.get_terminal_size((LOG_WIDTH, 24)).columns
 
 
 def unresolved_lines(run: RunResult) -> list[str]:
-    """Returns lines on cases that were not gated or are excused, a few of each verdict, and on warnings."""
+    """Returns lines on cases that were not gated or are excused, SHOWN_UNRESOLVED of each verdict and the number of
+    others, and on warnings."""
     lines: list[str] = []
     open_ones = [case for case in run.cases if is_reported(case) and not (case.fails and case.verdict in EXCUSED)]
     for verdict in sorted({case.verdict for case in open_ones}):
@@ -209,7 +210,7 @@ def list_notes(run: RunResult, *kinds: NoteKind) -> list[str]:
 
 
 def timed_for_want_of_code(run: RunResult) -> list[str]:
-    """Returns a line on how many cases --attnperf-changed timed because their machine code is not known."""
+    """Returns [line on how many cases --attnperf-changed timed because their machine code is not known]; [] if none."""
     unknown = sum(bool(case.first) and compute_launch_identity(case.launches) is None for case in run.cases)
     why = "the machine code is not known: a library's kernels, or operators on a CPU"
     return [f"{unknown} case{'s were' if unknown != 1 else ' was'} timed, because {why}"] if unknown else []
@@ -247,5 +248,5 @@ class Profiles(Feature):
 
 
 def make_feature(_given: FeatureContext) -> Profiles:
-    """Returns the feature of a run that profiles."""
+    """Returns the feature that prints profiles."""
     return Profiles()

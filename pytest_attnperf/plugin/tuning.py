@@ -51,7 +51,7 @@ class TuningProject:
     items: tuple[pytest.Item, ...]
 
     def list_workloads(self, texts: Sequence[str]) -> list[Workload]:
-        """Returns the workloads that `texts` (lines, ids, files) name, each once; without texts all of the suites.
+        """Returns the workloads that `texts` (lines, ids, files) name, each once; without texts those of the suites.
         Raises WorkloadError that names the text."""
         if not texts:
             return list(self.suite_workloads)
@@ -59,13 +59,14 @@ class TuningProject:
         return list({workload.id: workload for workload in found}.values())
 
     def key_of(self, workload: Workload) -> CaseKey:
-        """Returns the key of the case that workers of `make_plan` have for this workload."""
+        """Returns the case key that workers of `make_plan` use for this workload."""
         first = case_key(self.items[0])
         assert first is not None
         return replace(first, workload=workload.id)
 
     def make_plan(self, workloads: Sequence[Workload]) -> LaunchPlan:
-        """Returns how to start workers with this backend and these workloads, by the test file with most cases."""
+        """Returns how to start workers for this backend and these workloads, with the test file that has most of its
+        cases. Writes the workloads to a file in the log folder."""
         plan = make_launch_plan(self.config, self.items[:1])
         path = plan.scratch / WORKLOADS_FILE
         path.write_text("".join(f"{json.dumps(workload.id)}\n" for workload in workloads), encoding="utf-8")
@@ -74,14 +75,14 @@ class TuningProject:
 
 
 class _CollectingProject(Collecting):
-    """Works on the collected project with one backend to tune."""
+    """Calls a command's work with the collected project and its backend to tune."""
 
     def __init__(self, backend: str, family: str, work: Callable[[TuningProject], int]) -> None:
         super().__init__()
         self._backend, self._family, self._work = backend, family, work
 
     def work_on(self, session: pytest.Session) -> int:
-        """Works on the project and returns the exit status."""
+        """Returns the exit status of the work on the project. Raises UsageError without a timed test."""
         return self._work(self._make_project(session))
 
     def _make_project(self, session: pytest.Session) -> TuningProject:
@@ -112,7 +113,8 @@ class _CollectingProject(Collecting):
 def collect_project(
     work: Callable[[TuningProject], int], backend: str, family: str = "", suite: str = "", *options: str
 ) -> int:
-    """Calls `work` with the project, whose tests are collected, not run; returns its exit status, as `work_with`.
+    """Calls `work` with the project, whose tests are collected, not run, and its backend to tune; returns its exit
+    status. Raises as `work_with`.
 
     family   op family to tune; '' if the backend has only one
     """

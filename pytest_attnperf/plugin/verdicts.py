@@ -37,7 +37,7 @@ NEW = ("new", "n", "NEW")
 
 
 def status_of(report: Any) -> tuple[str, str, str] | None:
-    """Returns the category, letter and word that pytest shows for a passed test with a verdict, or None."""
+    """Returns (category, letter, word) that pytest shows for a passed test with a verdict; None for other reports."""
     case = getattr(report, CASE, None)
     encoded = case or getattr(report, CODE, None)
     if encoded is None or report.when != "call" or not report.passed:
@@ -50,7 +50,7 @@ def status_of(report: Any) -> tuple[str, str, str] | None:
 
 
 def raise_verdict(result: CaseResult) -> None:
-    """Fails or skips the running test if the verdict of its case demands it."""
+    """Fails the running test if its case's verdict does, skips it for UNSUPPORTED, else does nothing."""
     if result.fails:
         from pytest_attnperf.reports.run.terminal import failure_text
 
@@ -60,7 +60,7 @@ def raise_verdict(result: CaseResult) -> None:
 
 
 def raise_code_verdict(result: CodeResult) -> None:
-    """Fails or skips the running test if the verdict of its code object demands it."""
+    """Fails the running test if its code object's verdict does, skips it for UNSUPPORTED, else does nothing."""
     if result.fails:
         from pytest_attnperf.reports.run.code_objects import code_failure_text
 

@@ -47,14 +47,15 @@ COMPILED_CACHE = Path(".attnperf") / "cache" / "compiled"
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Loads the main plugin if it is not an entry point (another interpreter, a source tree)."""
+    """Registers pytest-attnperf's main plugin if no entry point did (another interpreter, a source tree)."""
     if not pluginmanager.has_plugin("attnperf"):
         pluginmanager.register(main, "attnperf")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Prepares interpreted Triton before a conftest imports a library that asks Triton for its driver."""
+    """Prepares interpreted Triton before a conftest imports a library that asks Triton for its driver. A template also
+    keeps suites from initialising the GPU driver."""
     interpreting.start_interpreting()
     early_config.add_cleanup(interpreting.stop_interpreting)
     if (early_config.known_args_namespace.attnperf_worker_fd or "").startswith(TEMPLATE):
@@ -62,7 +63,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Turns this session into a worker."""
+    """Turns this session into a worker or template: opens its channel and registers its plugin objects. Raises a usage
+    error if it was not started by a controller."""
     text = run_config(config).worker_fd
     if text is None:
         raise pytest.UsageError("pytest_attnperf.plugin.worker_session is started by the controller, not by hand")
@@ -95,7 +97,7 @@ def _die_with_controller() -> None:
 
 
 class WorkerSession:
-    """Plugin object of a worker, or of a template, which forks workers."""
+    """Plugin object of a worker, or of a template, which forks workers; serves requests instead of running tests."""
 
     def __init__(self, config: pytest.Config, asked: Channel | Requests, register: Any) -> None:
         self._config = config
@@ -106,13 +108,14 @@ class WorkerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Fills the registries before tests are parametrised."""
+        """Registers backends, workloads and kernels of conftests before tests are parametrised."""
         with usage_errors():
             self._register()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Serves requests until the controller ends the session or closes the channel."""
+        """Serves requests until the controller ends the session or closes the channel; reports a suite that was not
+        collected. Returns True, so that pytest runs no tests itself."""
         channel = self._open_channel(None if session.testsfailed else self._find_obstacle)
         if channel is None:
             return True
@@ -166,7 +169,7 @@ class WorkerSession:
         return CompileServer(channel, list(items), root, root / COMPILED_CACHE)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Sends 'failed' to a controller that still waits for the first message."""
+        """Sends {'event': 'failed'} to a controller that still waits for the first message."""
         if self._announced:
             return
         channel = self._open_channel(None)
@@ -180,7 +183,7 @@ class WorkerSession:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self) -> bool:
-        """Disables pytest-timeout, which would kill a case that waits for a request; the controller has limits."""
+        """Returns True, which disables pytest-timeout: it would kill a case that waits for a request."""
         return True
 
     def _serve_items(self, server: Server, items: dict[CaseKey, pytest.Item]) -> None:
@@ -207,7 +210,7 @@ def _record_launches() -> contextlib.AbstractContextManager[None]:
 
 
 def _find_outcome(reports: list[pytest.TestReport]) -> tuple[str, str]:
-    """Returns the item's outcome and the text of the phase that decided it."""
+    """Returns ('failed', error text), ('skipped', reason) or ('passed', '') by the reports of all phases."""
     for report in reports:
         if report.failed:
             return "failed", f"{report.when}: {_describe_failure(report)}"

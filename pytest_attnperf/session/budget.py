@@ -41,7 +41,7 @@ TURNS_PER_BLOCK = 2
 
 @dataclass
 class Budget:
-    """The cases of one run, judged within `seconds` of wall time from `began` on.
+    """The cases of one run, judged within `seconds` of wall time from `began` (seconds of the bench's clock) on.
 
     say       called with a line of progress after every case
     results   results by case, once `spend_all` has been called
@@ -60,7 +60,8 @@ class Budget:
     _ended: float = 0.0
 
     def spend_all(self) -> None:
-        """Judges every case. After an interruption, suspects without a second look become UNDECIDED."""
+        """Judges every case into `results`. After an interruption, cases not measured a second time become
+        UNDECIDED."""
         try:
             self._spend_time()
         finally:
@@ -88,7 +89,7 @@ class Budget:
         return max(0.0, self.began + self.seconds - self.session.bench.clock())
 
     def describe_spending(self) -> tuple[str, ...]:
-        """Returns one line on how the time was spent; nothing before `spend_all` has ended."""
+        """Returns one line on how the time was spent, in a tuple; () before `spend_all` has ended."""
         if not self._ended:
             return ()
         text = (
@@ -108,7 +109,7 @@ class Budget:
         return (f"{text}, {_format_count(missed, 'case')} not measured" if missed else text,)
 
     def _start_seconds(self) -> float:
-        """Returns the seconds that a worker takes to start."""
+        """Waits for a worker; returns the seconds since `began`, at most START_MOST_S, or 0 if none can start."""
         try:
             self.session.bench.pool.wait_until_ready(GATE_PLACE)
         except WorkerError:
@@ -156,7 +157,7 @@ class Budget:
         self.results[case.key] = self.session.finish_result(case, result, seconds)
 
     def _open_case(self, suspect: Open, seconds: float, pair_s: float) -> OpenCase:
-        """Returns what is known of a suspect before its second look; `seconds` is the time of its first one.
+        """Returns what the first measurement tells of an open case, to plan the second; `seconds` is the time it took.
 
         The processes' spread stands for that of pairs. Pairs of one run lie closer together than processes of two (0.3
         against 0.55 % on an H200), so more pairs are planned than needed, not fewer.
@@ -181,7 +182,7 @@ class Budget:
 
 
 def _with_first_ratio(suspect: Open) -> CaseResult:
-    """Returns the first look's result with its ratio as a note, which decides nothing."""
+    """Returns the first look's result as UNDECIDED with a note on its ratio to the baseline; unchanged without one."""
     if suspect.screen is None:
         return suspect.base
     seen = f"the first look saw {format_signed(suspect.screen.decision.ratio - 1)} against the stored baseline"
@@ -237,7 +238,7 @@ class OpenCase:
         return max(self.minimum, PAIRS_MAX if self.pairs else PROCESSES_MAX)
 
     def predict_openness(self, units: int) -> float:
-        """Returns how open a second look of `units` units is predicted to leave the case: decided below 1.
+        """Returns how undecided a second look with `units` units is predicted to leave the case: decided below 1.
 
         Infinite where nothing can be predicted. The value is the reach of the noise over the room that would decide the
         case. A case that looked slower than allowed is decided when the slowdown lies one standard error beyond the
@@ -263,7 +264,7 @@ class OpenCase:
 
 @dataclass(frozen=True)
 class BudgetShare:
-    """The units that one case gets.
+    """The units (fresh processes or pairs) that one case gets.
 
     index     of the case in the given sequence
     units     0 where there was no time for its minimum
@@ -308,7 +309,7 @@ def plan_shares(cases: Sequence[OpenCase], seconds: float, start_seconds: float 
 
 
 class _Purse:
-    """The seconds that are left, and the number of processes and pairs that they already started."""
+    """The seconds that are left to plan with, and how many processes and pairs the planned cases start."""
 
     def __init__(self, seconds: float, start_seconds: float) -> None:
         self._left, self._start = seconds, start_seconds
@@ -331,11 +332,11 @@ def _rank_key(case: OpenCase) -> tuple[bool, float]:
 
 
 def _compute_need(case: OpenCase, units: int) -> float:
-    """Returns the case's openness with so many units; 0 where it is decided, or has all that it may get."""
+    """Returns `predict_openness` with so many units; 0 if the case is then decided, unpredictable or at its maximum."""
     openness = case.predict_openness(units)
     return 0.0 if case.relative_sd is None or openness < 1 or units >= case.most_units else openness
 
 
 def _divide_or_infinity(reach: float, room: float) -> float:
-    """Returns reach / room; infinity where there is no room."""
+    """Returns reach / room; infinity if `room` is not positive."""
     return reach / room if room > 0 else math.inf

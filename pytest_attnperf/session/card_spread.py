@@ -65,15 +65,15 @@ class MeasuredCard:
 
     @property
     def slow(self) -> bool:
-        """Whether it is slower than the others beyond chance, and by at least SLOW_MIN."""
+        """Whether the card is slower than the run's other cards beyond chance, and by at least SLOW_MIN."""
         return self.offset is not None and self.offset.slow
 
 
 @dataclass(frozen=True)
 class CardSpreads:
-    """All cards, the slowest first.
+    """All cards of some runs, the slowest first.
 
-    by           what offsets are relative to, as text; '' where there are none
+    by           what offsets are relative to, as text; '' without offsets
     why_not      why some or all cards have no offset
     components   of variance between cards and processes; None without cases that ran on several
     """
@@ -109,7 +109,7 @@ def card_spreads(runs: Sequence[RunResult]) -> CardSpreads:
 
 
 def slow_card_lines(run: RunResult) -> list[str]:
-    """Returns a line for every card of a run that is slower than the others beyond chance."""
+    """Returns a line for every card of the run that is slower than its other cards beyond chance; [] if none is."""
     spreads = card_spreads([run])
     return [describe_slow_card(card, spreads.by) for card in spreads.cards if card.slow]
 
@@ -125,9 +125,8 @@ def describe_slow_card(card: MeasuredCard, by: str) -> str:
 
 
 def _collect_processes(runs: Sequence[RunResult]) -> dict[str, list[ProcessSummary]]:
-    """Returns recorded processes and first looks, by case and timer: nothing selected these.
-
-    Counts a run that is listed twice once."""
+    """Returns '<case> <timer>' -> processes of recordings and first measurements, which no verdict selected. Counts a
+    run that is listed twice once."""
     found: dict[str, list[ProcessSummary]] = {}
     for case in _collect_cases(runs):
         for process in case.first if is_possible(*(process.median_us for process in case.first)) else ():
@@ -144,7 +143,7 @@ def _collect_cases(runs: Sequence[RunResult]) -> Iterator[CaseResult]:
 
 
 def _collect_ratios(runs: Sequence[RunResult]) -> dict[str, list[float]]:
-    """Returns first look / stored time, by card, of cases whose first look ran on one card."""
+    """Returns card -> ratios of first measurement to stored time, one of each case measured on that card only."""
     found: dict[str, list[float]] = {}
     for case in _collect_cases(runs):
         cards = {process.device_id for process in case.first}
@@ -177,7 +176,7 @@ def _make_card(
 
 
 def _find_only_card(run: RunResult) -> str:
-    """Returns the card of a run that used one only, so that the device's state is that card's; else ''."""
+    """Returns the id of the only card that the run used, whose device state it has; '' if there are several."""
     cards = {process.device_id for case in run.cases for process in case.first}
     return cards.pop() if len(cards) == 1 else ""
 
@@ -195,7 +194,7 @@ def _reason_not_compared(cards: int, judged: int) -> str:
 
 
 def render_legend(spreads: CardSpreads) -> list[str]:
-    """Returns the explanation of the table's figures, one line each."""
+    """Returns lines that explain the figures of the table of cards, and why some have none."""
     if not spreads.by:
         return [spreads.why_not] if spreads.why_not else []
     lines = [
@@ -240,7 +239,7 @@ class _Centre:
 
 
 def offsets_of_shared(cases: Mapping[str, Sequence[ProcessSummary]]) -> tuple[CardOffset, ...]:
-    """Returns offsets from cases that ran on several cards, slowest first; of cards with at least CASES_MIN of them."""
+    """Returns each card's offset from the other cards in cases that both ran, slowest first; needs CASES_MIN cases."""
     by_card: dict[str, list[float]] = {}
     for processes in cases.values():
         cells = {card: statistics.fmean(logs) for card, logs in group_by_card(processes).items() if card}
@@ -251,9 +250,8 @@ def offsets_of_shared(cases: Mapping[str, Sequence[ProcessSummary]]) -> tuple[Ca
 
 
 def offsets_of_ratios(ratios: Mapping[str, Sequence[float]]) -> tuple[CardOffset, ...]:
-    """Returns offsets from ratios to the stored times, by card, each of another case; slowest first.
-
-    Leaves out cards that have fewer than CASES_EACH_MIN ratios, or whose other cards have."""
+    """Returns each card's offset from the ratios to stored times (card -> ratios) of other cases on other cards,
+    slowest first. Leaves out a card if it, or all others together, have fewer than CASES_EACH_MIN ratios."""
     logs = {card: [math.log(ratio) for ratio in values] for card, values in ratios.items() if card}
     found = {}
     for card, values in logs.items():
@@ -264,7 +262,7 @@ def offsets_of_ratios(ratios: Mapping[str, Sequence[float]]) -> tuple[CardOffset
 
 
 def _compute_centre(values: Sequence[float]) -> _Centre:
-    """Returns the trimmed mean with its error from the winsorised variance."""
+    """Returns the mean without the TRIMMED share at each end, with its standard error from the winsorised variance."""
     cut = math.floor(TRIMMED * len(values))
     ordered = sorted(values)
     kept = ordered[cut : len(ordered) - cut]
@@ -280,7 +278,7 @@ def _subtract_centres(one: _Centre, other: _Centre) -> _Centre:
 
 
 def _judge_cards(centres: Mapping[str, _Centre]) -> tuple[CardOffset, ...]:
-    """Returns the cards, slowest first, judged by Holm's steps over all of them."""
+    """Returns the cards' offsets, slowest first, with `slow` set by Holm's steps over all cards."""
     chances = {card: upper_tail(centre.value / centre.error, centre.degrees) for card, centre in centres.items()}
     slow: set[str] = set()
     for step, card in enumerate(sorted(chances, key=lambda card: chances[card])):

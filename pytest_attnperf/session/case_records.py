@@ -48,7 +48,7 @@ MEMORY_GROWN = 1.1
 
 
 def note_loosened(what: str) -> Note:
-    """Returns the note that a setting is looser than when the baseline was stored; the run repeats it as a finding."""
+    """Returns the note that `what` is looser than when the baseline was stored; the run repeats it as a finding."""
     return Note(NoteKind.LOOSENED, f"policy loosened since the baseline: {what}")
 
 
@@ -60,7 +60,7 @@ def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> Ca
 
 
 def result_from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseResult:
-    """Returns the result of one look with this verdict; SUSPICIOUS where the timed code cannot be right."""
+    """Returns a measurement as a result with this verdict; SUSPICIOUS if code timed on AMD cannot be right."""
     final = with_isa_hashes(look.final)
     codes = kernel_codes(look.final) if look.ending is Ending.MEASURED else {}
     result = case_result(
@@ -97,7 +97,7 @@ NOT_MEASURED = {
 
 
 def unmeasured_result(case: Case, look: Look) -> CaseResult:
-    """Returns the result of a look that gave no time."""
+    """Returns the result of a case that was not timed; the verdict follows from the look's ending by NOT_MEASURED."""
     said = next((line for reason in look.reasons for line in reason.splitlines()), NO_REASON)
     summary = said if look.reasons else str(look.note or "right; not timed")
     result = result_from_look(case, NOT_MEASURED[look.ending], summary, look)
@@ -105,7 +105,7 @@ def unmeasured_result(case: Case, look: Look) -> CaseResult:
 
 
 def mark_proven_only(result: CaseResult, *, recording: bool) -> CaseResult:
-    """Adds to a right case that its test wants no timing, and, when recording, that nothing is recorded."""
+    """Adds a note to a RIGHT result that its test sets timed=False, so that nothing is timed or recorded."""
     if result.verdict is not Verdict.RIGHT:
         return result
     summary = f"{NOT_TO_BE_TIMED}; nothing is recorded" if recording else NOT_TO_BE_TIMED
@@ -113,7 +113,7 @@ def mark_proven_only(result: CaseResult, *, recording: bool) -> CaseResult:
 
 
 def mark_disappeared(result: CaseResult, what: str) -> CaseResult:
-    """Makes a result fail because the case was timed before and no longer is; `what` says so."""
+    """Returns the result as failing, because the case was timed before and no longer is; `what` says so."""
     text = f"{what}: {result.summary}"
     reason = Note(NoteKind.GONE, text, about=result.summary)
     return replace(result, summary=text, reasons=(reason, *result.reasons), fails=True)
@@ -144,7 +144,7 @@ def with_notes(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
 
 
 def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:
-    """Returns a note where the peak memory, with any forward pass before the call, has grown since it was stored."""
+    """Returns a note if peak memoryexceeds MEMORY_GROWN times the stored one, else ()."""
     before = entry.peak_memory_bytes
     if now is None or before is None or now <= MEMORY_GROWN * before:
         return ()
@@ -152,7 +152,7 @@ def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:
 
 
 def with_stored_processes(base: CaseResult, found: StoredEntry) -> CaseResult:
-    """Adds the stored processes that the case is compared with, and the date and commit of their recording."""
+    """Adds the times of the stored processes, their median, and the date and commit of their recording."""
     entry = found.entry
     return replace(
         base,
@@ -164,7 +164,7 @@ def with_stored_processes(base: CaseResult, found: StoredEntry) -> CaseResult:
 
 
 def with_creep(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
-    """Adds a note where the case has become slower than its anchor, even if every single step was small."""
+    """Adds a note if the case has become slower than its anchor (the accepted reference time), even by small steps."""
     judged = base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED)
     note = (
         find_creep(found.entry, base.ratio, case.policy, case.nodeid, base.threshold) if judged and base.ratio else None
@@ -173,9 +173,9 @@ def with_creep(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
 
 
 def with_stored(base: CaseResult, case: Case, found: StoredEntry, looks: Iterable[Look] = ()) -> CaseResult:
-    """Adds what the stored entry says besides the time: creep, and another path of a dispatcher.
+    """Adds what the stored entry says besides the time: creep, and whether a dispatcher took another path.
 
-    looks   others than the one that `base` was made from
+    looks   further looks whose configurations count, besides that of `base`
     """
     configs = (base.config, *(look.final.config for look in looks))
     return with_path(with_creep(base, case, found), [(found.entry.config, config) for config in configs])
@@ -184,8 +184,8 @@ def with_stored(base: CaseResult, case: Case, found: StoredEntry, looks: Iterabl
 def with_path(
     base: CaseResult, sides: Iterable[tuple[Mapping[str, str], Mapping[str, str]]], *, name: str = "stored"
 ) -> CaseResult:
-    """Changes the verdict where a dispatcher took another path than on the other side: a fallback is never SAME or
-    FASTER.
+    """Returns the result as INCOMPARABLE if a dispatcher took another path than on the other side: a fallback is not
+    SAME.
 
     SAME, FASTER and UNDECIDED become INCOMPARABLE, because the two times are of different kernels. Every other verdict
     stays and names the path.
@@ -207,7 +207,7 @@ def with_path(
 
 
 def mark_calibrated(recorded: CaseResult) -> CaseResult:
-    """Turns a recording of a calibration run into RIGHT: nothing is stored and nothing is gated."""
+    """Turns RECORDED into RIGHT: a calibration run stores and gates nothing. Returns other results unchanged."""
     if recorded.verdict is not Verdict.RECORDED:
         return recorded
     summary = f"measured in {len(recorded.first)} processes to find their spread"
@@ -217,7 +217,7 @@ def mark_calibrated(recorded: CaseResult) -> CaseResult:
 def with_replaced_entry(
     base: CaseResult, case: Case, found: StoredEntry | None, differences: Sequence[str], *, accepted: bool
 ) -> CaseResult:
-    """Adds to a recording what it replaces: the change of time, another path, and creep.
+    """Adds to a recorded result what it replaces: the change of time, another path, and creep.
 
     differences   why the two times may not be compared; neither change nor creep is then known
     accepted      whether the user gave a reason for slower times, so that creep needs no note
@@ -237,14 +237,14 @@ def with_replaced_entry(
 
 
 def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
-    """Adds the floor of the workload on this device, where the device is in the table."""
+    """Adds the workload's shortest possible time (floor) on this device, if that is in the table."""
     spec = spec_for(device)
     floor = None if spec is None or base.figures is None else floor_of(base.figures, spec)
     return base if floor is None else replace(base, floor_us=floor.us, floor_bound=floor.bound)
 
 
 def apply_decision(base: CaseResult, decision: Decision) -> CaseResult:
-    """Adds the decision's verdict and figures; STALE gets no figures of a comparison."""
+    """Returns the result with the decision's verdict, reasons and figures; for STALE without figures."""
     if decision.verdict is Verdict.STALE:
         return replace(base, verdict=decision.verdict, summary=decision.summary, reasons=tuple(decision.reasons))
     limit = decision.detection_limit
@@ -291,7 +291,7 @@ def _mark_expired(result: CaseResult, policy: Policy) -> CaseResult:
 
 
 def reject_other_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
-    """Returns INCOMPARABLE where a process ran code of another tree, so that its time is not this tree's; else None."""
+    """Returns INCOMPARABLE if a process ran code of another tree, so that its time does not count; else None."""
     foreign = tuple(dict.fromkeys(source for look in looks for source in look.final.foreign_sources))
     if not foreign:
         return None
@@ -300,7 +300,7 @@ def reject_other_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | N
 
 
 def reject_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
-    """Returns INCOMPARABLE where processes of a recording took different paths, so no one time fits; else None."""
+    """Returns INCOMPARABLE if a recording's processes took different paths, so that no one time is right; else None."""
     first, *others = (look.final.config for look in looks)
     mixed = [list_path_changes(first, config, other="in another process") for config in others]
     changes = tuple(dict.fromkeys(change for changed in mixed for change in changed))
@@ -311,7 +311,7 @@ def reject_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | 
 
 
 def join_measurement(looks: list[Look]) -> Measurement:
-    """Returns the looks' processes as one Measurement, which itself rejects any that was not proven right."""
+    """Returns the looks' processes and checks as one Measurement, which rejects any that was not proven right."""
     peaks = [look.final.peak_memory_bytes for look in looks if look.final.peak_memory_bytes is not None]
     summaries = tuple(look.summary for look in looks if look.summary is not None)
     return Measurement(summaries, tuple(look.report for look in looks), max(peaks, default=None))
@@ -323,6 +323,6 @@ def median_us_of(processes: Sequence[ProcessSummary]) -> float:
 
 
 def first_line(error: Exception) -> str:
-    """Returns an error's first line, or its type where it has no text."""
+    """Returns the first line of the error's text, or its type if it has no text."""
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__

@@ -28,15 +28,15 @@ FAILING = frozenset({Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR})
 
 
 class Compiler(Protocol):
-    """The source of code objects."""
+    """Gives compiled code objects, e.g. a pool of compile workers."""
 
     def compile_case(self, key: CaseKey) -> CompiledBuild:
-        """Returns what compiling this item gave. Raises WorkerError, CaseFailedError."""
+        """Returns the result of compiling the item of this key. Raises WorkerError or CaseFailedError if that fails."""
 
 
 @dataclass(frozen=True)
 class CodeCase:
-    """One item to judge, with its own policy."""
+    """One test item that compiles a kernel: its build, and its own policy for changes of the code object."""
 
     key: CaseKey
     nodeid: str
@@ -64,7 +64,7 @@ class CodeSession:
     clock: Callable[[], float] = time.monotonic
 
     def judge(self, case: CodeCase) -> CodeResult:
-        """Returns the verdict on one code object. One that cannot be compiled or read is an ERROR, never a crash."""
+        """Returns the result of one kernel. One that cannot be compiled or read is an ERROR, no exception."""
         started = self.clock()
         try:
             result = self._judge_compiled(case, self.compiler.compile_case(case.key))
@@ -103,7 +103,7 @@ class CodeSession:
         return self._compare_stored(case, base, self.store.find(case.build.arch, entry_of(case.key)))
 
     def _compare_stored(self, case: CodeCase, base: CodeResult, found: FoundKernel | None) -> CodeResult:
-        """Returns the verdict of the comparison with the stored kernel, or of recording the new one."""
+        """Returns the result compared with the stored kernel; in an update run the RECORDED one, unless on trial."""
         assert base.code is not None
         now = CurrentKernel(case.key, base.code, base.config, base.compiler, case.build.matrix, case.build.where)
         stored = None if found is None else found.kernel
@@ -142,7 +142,7 @@ class CodeSession:
 
 
 def new_kernel(result: CodeResult, commit: str) -> NewKernel:
-    """Returns what is stored of a RECORDED result. Raises BaselineError for any other."""
+    """Returns a RECORDED result as the record to store in a baseline. Raises BaselineError for any other verdict."""
     if result.verdict is not Verdict.RECORDED or result.code is None:
         raise BaselineError(f"{result.key} is {result.verdict.value}: only a RECORDED result becomes a baseline")
     return NewKernel(
@@ -167,13 +167,13 @@ def _stored_occupancy(found: FoundKernel) -> Occupancy | None:
 
 
 def known_occupancy(code: KernelCode) -> Occupancy | None:
-    """Returns the kernel's occupancy; None where it is not known, which the gate notes."""
+    """Returns the kernel's occupancy; None if it cannot be computed, which the comparison notes."""
     found = occupancy_or_note(code)
     return found if isinstance(found, Occupancy) else None
 
 
 def apply_code_decision(base: CodeResult, decision: CodeDecision) -> CodeResult:
-    """Adds the decision's verdict and findings to a result."""
+    """Returns the result with the decision's verdict, findings and notes."""
     return replace(
         base,
         verdict=decision.verdict,

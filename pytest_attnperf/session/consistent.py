@@ -35,7 +35,7 @@ IDENTITY = ("arch", "product", "compute_units")
 
 
 def find_contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[ProcessSummary] = ()) -> list[str]:
-    """Returns why the figures of a timed case cannot all be true, as text; empty where they can be.
+    """Returns why the figures of a timed case in a results file cannot all be true, as texts; [] if they can be.
 
     stored   the processes of its baseline: none of them can be a process of this run
     """
@@ -62,12 +62,12 @@ def find_contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[P
 
 
 def note_contradiction(what: str) -> Note:
-    """Returns the reason of a case whose figures cannot all be true."""
+    """Returns the note 'figures contradict each other: ...', a reason of a case whose figures cannot all be true."""
     return Note(NoteKind.CONTRADICTED, f"figures contradict each other: {what}")
 
 
 def list_proof_gaps(checks: Sequence[CheckReport], allowed: Tolerance | None) -> list[str]:
-    """Returns why a case is not proven right, judged again by the errors and budgets of its checks.
+    """Returns why a case is not proven right, judged again from the errors and budgets of its checks; [] if it is.
 
     allowed   the tolerance that its baseline was stored with: it replaces a looser one of the checks
     """
@@ -82,7 +82,7 @@ def list_proof_gaps(checks: Sequence[CheckReport], allowed: Tolerance | None) ->
 
 
 def _proof_problems(check: CheckReport) -> Iterator[str]:
-    """Yields why these cannot be the figures of one passed proof."""
+    """Yields why the figures of this check cannot be those of one passed proof, as texts."""
     compared: dict[str, Counter[str]] = {TIMED: Counter(), PLANTED: Counter(), LAST_CALL: Counter()}
     for one in check.figures:
         where = f"{one.check}: {one.output!r}"
@@ -105,9 +105,10 @@ def _proof_problems(check: CheckReport) -> Iterator[str]:
 
 
 def _budget_of(figures: ErrorFigures, own: Tolerance, allowed: Tolerance | None) -> ErrorFigures:
-    """Returns the figures with budgets reduced to the allowed tolerance.
+    """Returns the figures with budgets reduced from the check's tolerance `own` to `allowed`, if that is smaller.
 
-    A budget is multiplier x error + step: reducing it in proportion never takes off too little."""
+    A budget is multiplier x error + step: reducing it in proportion never takes off too little.
+    """
     share = 1.0 if allowed is None else allowed.for_output(figures.output) / own.for_output(figures.output)
     if share >= 1:
         return figures
@@ -127,7 +128,7 @@ def _identity_problems(must_match: dict[str, str], device: DeviceInfo) -> Iterat
 
 
 def _process_problems(process: ProcessSummary, timer: str, centre: Centre) -> Iterator[str]:
-    """Yields what is wrong with one process; `centre` computes its time by its own method version."""
+    """Yields contradictions in one process's figures, as texts; `centre` computes its time by its method version."""
     if process.timer != timer:
         yield f"its timer is {process.timer!r}, the fingerprint's {timer!r}"
     if not process.block_us:
@@ -152,7 +153,7 @@ def _process_problems(process: ProcessSummary, timer: str, centre: Centre) -> It
 
 
 def _centre_of_method_1(blocks: Sequence[float], placements: int) -> float:
-    """Returns the mean over places of each place's median: the `graph` timer's time before method 2."""
+    """Returns the mean over memory placements of each one's median: the `graph` timer's time before method 2."""
     each = len(blocks) // placements
     return statistics.fmean(statistics.median(blocks[place * each :][:each]) for place in range(placements))
 
@@ -167,7 +168,7 @@ def _quarter_means(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _pair_problems(pair: PairSummary, timer: str) -> Iterator[str]:
-    """Yields what is wrong with one pair."""
+    """Yields contradictions in the figures of one pair of processes, as texts; `timer` is the fingerprint's."""
     if pair.timer != timer:
         yield f"its timer is {pair.timer!r}, the fingerprint's {timer!r}"
     if not all(map(_is_time, (pair.ratio, pair.base_us, pair.new_us, *pair.quad_ratios))):
@@ -187,7 +188,7 @@ def _canary_problems(process: ProcessSummary) -> Iterator[str]:
 
 
 def _find_repeated_processes(processes: Sequence[ProcessSummary], stored: Sequence[ProcessSummary]) -> Iterator[str]:
-    """Reports processes with identical blocks: no two processes take the same time block for block."""
+    """Yields a text if two processes, or one and a stored one, have the same blocks: real times are never all equal."""
     blocks = [process.block_us for process in processes if _is_telling(process.block_us)]
     if len(set(blocks)) < len(blocks):
         yield "the same process twice: two processes have the same blocks"
@@ -202,7 +203,8 @@ def _find_repeated_pairs(pairs: Sequence[PairSummary]) -> Iterator[str]:
 
 
 def _is_telling(values: Sequence[float]) -> bool:
-    """Returns whether equal values cannot be chance. A stable time gives the same five digits in any process."""
+    """Returns whether equal values in two processes cannot be chance: TELLING_VALUES or more differ from each other. A
+    stable time gives the same five digits in any process."""
     return len(set(values)) >= TELLING_VALUES
 
 

@@ -87,7 +87,7 @@ CANNOT = "kernel not searched for: a worker behind a command is not run a second
 
 
 def classify_fault(error: Exception) -> str:
-    """Returns the kind of a `Fault`, from an error and its worker's log; '' where neither process nor device broke."""
+    """Returns why a process or device broke, from its error and log: 'hang', 'crash', ...; '' if neither broke."""
     if isinstance(error, WorkerError):
         return _classify_worker_error(error)
     if not isinstance(error, CaseFailedError):
@@ -101,7 +101,7 @@ def classify_fault(error: Exception) -> str:
 
 
 def find_kernel_name(text: str) -> str:
-    """Returns the kernel that an error or a log names; '' where it names none."""
+    """Returns the first kernel that the text of an error or log names, without signature; '' if it names none."""
     for pattern in ASSERTED:
         for match in pattern.finditer(text):
             name = _strip_signature(match["kernel"])
@@ -111,7 +111,8 @@ def find_kernel_name(text: str) -> str:
 
 
 def with_fault(bench: RunBench, case: Case, result: CaseResult, error: AttnperfError | Exception) -> CaseResult:
-    """Adds the cause to an ERROR and, after a lost process or device, the kernel if a second run can name it."""
+    """Returns an ERROR with its cause (`Fault`) added. After a lost process or device, runs the case again, if allowed,
+    to find the kernel. Unchanged if nothing broke."""
     kind = classify_fault(error)
     if not kind:
         return result
@@ -156,7 +157,7 @@ def _is_fault_text(text: str) -> bool:
 
 
 def _find_poisoned(error: Exception) -> PoisonedError | None:
-    """Returns the error that lost the device: the error itself, or its cause where it names the side of a pair."""
+    """Returns the error that lost the device: `error` itself, or its cause (errors of a pair wrap it); else None."""
     return next((each for each in (error, error.__cause__) if isinstance(each, PoisonedError)), None)
 
 
@@ -171,7 +172,8 @@ def _strip_signature(name: str) -> str:
 
 
 def _examine_again(bench: RunBench, case: Case, kind: str, error: Exception) -> Fault:
-    """Returns the fault with the findings of one more run in a fresh process."""
+    """Runs the case once more in a fresh process that waits for every launch; returns the fault with the kernel, or why
+    it was not found or not searched for."""
     pool = _pool_of(bench, error)
     if not isinstance(pool, WorkerPool) or not pool.can_examine:
         return Fault(kind, how=CANNOT)
@@ -198,7 +200,7 @@ def _second_run(bench: RunBench, case: Case, kind: str, pool: WorkerPool, path: 
 
 
 def _second_fault(kind: str, again: AttnperfError, path: Path) -> Fault:
-    """Returns the fault as the end of the second run explains it."""
+    """Returns the fault with the kernel that the second run's error `again` or its launches name, or why none."""
     if classify_fault(again) not in ALIKE.get(kind, {kind}):
         return Fault(kind, how=f"a second run ended with another error: {(str(again).splitlines() or [''])[0]}")
     if kernel := find_kernel_name(f"{again}\n{_error_log(again)}"):
@@ -211,7 +213,7 @@ def _second_fault(kind: str, again: AttnperfError, path: Path) -> Fault:
 
 
 def _pool_of(bench: RunBench, error: Exception) -> Pool:
-    """Returns the pool whose process broke: errors of the base side name that side."""
+    """Returns the pool whose process broke: the base side's if the error names that side, else the candidate's."""
     against = bench.against
     side = error.side if isinstance(error, (WorkerError, SideFailedError)) else ""
     return bench.pool if against is None or side != against.name else against.pool

@@ -61,16 +61,16 @@ class Against:
 
     @property
     def name(self) -> str:
-        """The name of the side in errors."""
+        """Name of the base side in errors: 'base side LABEL'."""
         return f"base side {self.label}"
 
     @property
     def has_started(self) -> bool:
-        """Whether the base side has answered in this run."""
+        """Whether a process of the base side has answered in this run."""
         return self.pool.last_ready() is not None
 
     def start_template(self, new: Pool, place: int) -> None:
-        """Starts the base side's template early, so that it collects before the process at `place` times anything.
+        """Starts the base side's template (it forks workers) early, to collect before process `place` times anything.
 
         Does so once, and only where workers are forked: else the first pair would wait for it. A worker started afresh
         would be wasted where no case is left open.
@@ -87,7 +87,7 @@ class Against:
         return not self.empty and key in self._wait_ready().known_cases
 
     def list_cases(self) -> tuple[CaseKey, ...]:
-        """Returns every case of the base side's suites. Raises as `has_case`."""
+        """Returns every case of the base side's suites; () if it has none of their files. Raises as `has_case`."""
         return () if self.empty else self._wait_ready().cases
 
     def _wait_ready(self) -> Ready:
@@ -147,7 +147,8 @@ class Against:
     def judge_pairs(
         self, case: Case, base: CaseResult, looks: Sequence[PairLook], cases: int, first_ratio: float | None
     ) -> CaseResult:
-        """Returns the verdict of the pairs; `base` is the result so far, right on the candidate side in every pair."""
+        """Returns the result with the pairs' verdict; INCOMPARABLE if they cannot be compared. `base` is the result so
+        far, right on the candidate side in every pair; `cases` share the false-alarm rate."""
         base = replace(base, against=self.label)
         problem = _unusable_reasons(looks)
         if problem:
@@ -187,13 +188,13 @@ class Against:
         return replace(base, verdict=Verdict.INCOMPARABLE, summary=summary, reasons=reasons, against=self.label)
 
     def list_only_there(self, here: Mapping[CaseKey, object]) -> list[CaseKey]:
-        """Returns cases of the base side that this tree does not have; none before a process of it has answered."""
+        """Returns cases of the base side that are not in `here`, this tree's; [] before the base side has answered."""
         known = self.pool.last_ready()
         return [] if known is None else [key for key in known.cases if key not in here]
 
 
 def is_supported_there(looks: Sequence[PairLook]) -> bool:
-    """Returns whether the base side supports the case."""
+    """Returns whether the base side supports the case: its last measurement was not UNSUPPORTED or SKIPPED there."""
     return looks[-1].base.ending not in (Ending.UNSUPPORTED, Ending.SKIPPED)
 
 
@@ -202,7 +203,7 @@ def _is_wrong(look: PairLook) -> bool:
 
 
 def _unusable_reasons(looks: Sequence[PairLook]) -> tuple[str, ...]:
-    """Returns why the pairs decide nothing; empty where they do."""
+    """Returns why the pairs cannot be judged, the summary first; () if they can."""
     for look in looks:
         if look.base.ending is not Ending.RIGHT:
             reason = look.base.reasons[0] if look.base.reasons else look.base.note
@@ -219,7 +220,7 @@ def _unusable_reasons(looks: Sequence[PairLook]) -> tuple[str, ...]:
 
 
 def _difference_notes(look: PairLook, verdict: Verdict) -> list[str]:
-    """Returns notes on what differs between what both sides ran, besides time; or that nothing does."""
+    """Returns notes on what differs between both sides besides time (launches, software, configuration)."""
     notes: list[str] = []
     if look.base.final.sources and look.base.final.sources == look.new.final.sources:
         said = f"both sides ran the same files ({len(look.new.final.sources)}): the ratio is that of unchanged code"

@@ -61,7 +61,7 @@ class Session:
     bench: RunBench
 
     def judge(self, case: Case) -> CaseResult:
-        """Returns the result of one case. A case that breaks is an ERROR, never a crash."""
+        """Returns the finished result of one case. A case that breaks is an ERROR; no exception is raised for it."""
         started = self.bench.clock()
         result = self.first_look(case)
         if isinstance(result, Open):
@@ -73,15 +73,14 @@ class Session:
         return self.finish_result(case, result, self.bench.clock() - started)
 
     def first_look(self, case: Case) -> CaseResult | Open:
-        """Returns the result of the first look, not yet passed to `finish_result`; an Open where it decides nothing."""
+        """Measures the case once; returns its result before `finish_result`, or an Open to decide by a second look."""
         try:
             return look_at(self.bench, case)
         except BROKEN as error:
             return _make_error(self.bench, case, error)
 
     def second_look(self, opened: Open, sample: SampleSize | None = None) -> CaseResult:
-        """Returns the result of an open case, not yet passed to `finish_result`. Without a sample it has the usual
-        size.
+        """Returns the result of an open case, not yet passed to `finish_result`; `sample` None means the usual size.
 
         Raises SampleCutError.
         """
@@ -91,7 +90,7 @@ class Session:
             return _make_error(self.bench, opened.case, error)
 
     def make_skipped_result(self, case: Case, reason: str) -> CaseResult:
-        """Returns the result of a case whose test was skipped before it ran.
+        """Returns the finished result of a case whose test was skipped before it ran.
 
         It fails where a baseline or the base side has a time of it. Where no process starts, that cannot be checked.
         """
@@ -107,7 +106,7 @@ class Session:
         return self.finish_result(case, result, 0.0)
 
     def finish_result(self, case: Case, result: CaseResult, seconds: float) -> CaseResult:
-        """Adds what follows from the verdict: whether the test fails, and the command that reproduces it."""
+        """Returns the result with seconds, whether its test fails, quarantine, and the command that reproduces it."""
         fails = result.fails or result.verdict in case.policy.fail_on
         result = replace(result, seconds=round(seconds, SECONDS_DIGITS), fails=fails)
         if self.bench.settings.mode is RunMode.GATE:
@@ -127,7 +126,7 @@ class Session:
 
 
 def look_at(bench: RunBench, case: Case) -> CaseResult | Open:
-    """Takes the first look, as the run's mode requires. Compares only a case that is right and timed."""
+    """Measures a case a first time, by the run's mode; returns its result, or an Open if a second time must decide."""
     bench.renew_processes(case)
     settings = bench.settings
     if not case.timed and settings.mode not in UNTIMED:
@@ -161,7 +160,7 @@ def look_at(bench: RunBench, case: Case) -> CaseResult | Open:
 
 
 def compare_look(bench: RunBench, case: Case, look: Look) -> CaseResult | Open:
-    """Compares a measured case with its baseline, if any; Open where that decides nothing.
+    """Compares a measured case with its baseline; returns the result, or an Open if a second look must decide.
 
     Raises as `take_look`: a baseline may be recorded first, and a gain is measured again.
     """
@@ -187,7 +186,7 @@ def compare_look(bench: RunBench, case: Case, look: Look) -> CaseResult | Open:
 
 
 def compare_stored(bench: RunBench, measured: Measured, found: StoredEntry) -> CaseResult | Open:
-    """Compares a first look with the stored processes; Open where a second look must decide."""
+    """Compares a first measurement with the stored times; returns the result, or an Open if a second must decide."""
     case, entry = measured.case, found.entry
     base = _with_local_note(bench, with_stored_processes(measured.base, found), found)
     differences = bench.list_differences(measured.look, found)
@@ -211,7 +210,7 @@ def compare_stored(bench: RunBench, measured: Measured, found: StoredEntry) -> C
 
 
 def settle_case(bench: RunBench, opened: Open, sample: SampleSize | None = None) -> CaseResult:
-    """Takes the second look at a case that the first one left open. Raises as `take_look`, and SampleCutError."""
+    """Measures an open case again and returns its result. Raises as `take_look`, and SampleCutError."""
     if opened.pairs:
         settled = settle_in_pairs(bench, opened, sample)
         if settled is not None:
@@ -228,7 +227,7 @@ def settle_case(bench: RunBench, opened: Open, sample: SampleSize | None = None)
 
 
 def _make_error(bench: RunBench, case: Case, error: Exception) -> CaseResult:
-    """Returns the ERROR of a case that broke, with its cause."""
+    """Returns the ERROR result of a case that broke, with the error's text, log and cause."""
     from pytest_attnperf.session.faults import with_fault
 
     result = case_result(case, Verdict.ERROR, first_line(error), reasons=(str(error),))
@@ -241,7 +240,7 @@ def _make_error(bench: RunBench, case: Case, error: Exception) -> CaseResult:
 
 
 def _assess_look(bench: RunBench, case: Case, look: Look) -> CaseResult:
-    """Returns the result of a first look alone: SAME if it may be compared, else a final verdict."""
+    """Returns the result of a first measurement alone: SAME if it may be compared, else a final verdict."""
     measurement = join_measurement([look])
     base = with_figures(result_from_look(case, Verdict.SAME, "", look), bench.device_at())
     base = replace(
@@ -259,7 +258,7 @@ def _assess_look(bench: RunBench, case: Case, look: Look) -> CaseResult:
 
 
 def _open_for_pairs(bench: RunBench, measured: Measured, found: StoredEntry) -> Open:
-    """Returns an Open for pairs. The stored entry predicts how many, and decides where pairs cannot."""
+    """Returns an Open that pairs decide. The stored entry predicts how many, and decides if pairs cannot."""
     alike = not bench.list_differences(measured.look, found)
     planned = alike and bench.settings.budget_seconds is not None
     return Open(
@@ -272,21 +271,22 @@ def _open_for_pairs(bench: RunBench, measured: Measured, found: StoredEntry) -> 
 
 
 def _prefer_pairs(bench: RunBench, outcome: CaseResult | Open, opened: Open) -> CaseResult | Open:
-    """Lets pairs with the base side decide; `outcome` counts where there is no base side or it lacks the case."""
+    """Returns `opened`, for pairs to decide, with `outcome` as its alternative; only `outcome` if there is no base side
+    or it does not have the case."""
     if bench.against is None or not bench.against.has_case(opened.case.key):
         return outcome
     return replace(opened, instead=outcome)
 
 
 def _screen_look(bench: RunBench, measured: Measured, found: StoredEntry) -> Screen:
-    """Compares the first look with the stored processes."""
+    """Returns the comparison of a first measurement with the stored one: decision, noise and stored measurement."""
     case, stored, new = measured.case, found.entry.to_measurement(), join_measurement([measured.look])
     noise = bench.estimate_noise(case, stored, measured.base.floor_bound)
     return Screen(first_look(stored, new, noise, case.policy, bench.settings.cases), noise, stored)
 
 
 def _with_local_note(bench: RunBench, base: CaseResult, found: StoredEntry) -> CaseResult:
-    """Adds a note where the baseline was made on this machine."""
+    """Returns the result with a note if its baseline is in .attnperf/local, recorded on this machine."""
     if not found.path.is_relative_to(bench.local_root) or filter_notes(base.notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW):
         return base
     note = Note(NoteKind.LOCAL, f"{LOCAL} recorded {found.entry.recorded}")
@@ -294,7 +294,8 @@ def _with_local_note(bench: RunBench, base: CaseResult, found: StoredEntry) -> C
 
 
 def _without_baseline(bench: RunBench, measured: Measured) -> CaseResult:
-    """Returns the result of a case that has no baseline on this device."""
+    """Returns the result of a case without a baseline on this product: NO_BASELINE, or INCOMPARABLE if other products
+    have one. `new` is set if the base side does not have the case either."""
     case, against, device = measured.case, bench.against, bench.device_at()
     arch, suite = device.arch, case.key.suite
     others = bench.store.list_products(arch, suite)

@@ -65,18 +65,18 @@ class RunBench:
     examined: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Sets on every side's pool how far its processes may be shared."""
+        """Sets on every side's pool which cases may share a process (`settings.isolate`)."""
         for pool in self.pools:
             if isinstance(pool, WorkerPool):
                 pool.isolate = self.settings.isolate
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """The pools of all sides."""
+        """The worker pools of all sides: the candidate's, then the base side's if there is one."""
         return (self.pool,) if self.against is None else (self.pool, self.against.pool)
 
     def renew_processes(self, case: Case) -> None:
-        """Ends processes that must not serve this case. Called before any request for it."""
+        """Ends processes that must not serve this case because of `settings.isolate`. Called before each request."""
         if isinstance(self.pool, WorkerPool):
             self.pool.renew(case.key)
 
@@ -92,7 +92,7 @@ class RunBench:
         stages: bool = False,
         pin: Mapping[str, str] | None = None,
     ) -> Look:
-        """Takes one look at a case; `fresh` shifts the seeds of its checks to inputs that it has not had in this run.
+        """Measures a case once in process `place`; `fresh` shifts the seeds of its checks to inputs new in this run.
 
         pin   the configuration that its backend must run with; None for the one of the run's settings
 
@@ -105,7 +105,8 @@ class RunBench:
         return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled, loaded=ahead)
 
     def make_request(self, case: Case, next_key: CaseKey | None, fresh: int = 0) -> OpenRequest:
-        """Returns the request that opens a case; with the stored configuration where the run pins it."""
+        """Returns the request that opens a case, with its seeds, limit and repeats, and the stored configuration if the
+        run pins it. `fresh` shifts the seeds."""
         seed, settings = self.settings.seed + fresh, self.settings
         pin = self._stored_config(case) if settings.pin_config else {}
         return OpenRequest(
@@ -113,12 +114,12 @@ class RunBench:
         )
 
     def _stored_config(self, case: Case) -> dict[str, str]:
-        """Returns the configuration of the baseline's processes; empty where nothing is stored."""
+        """Returns the configuration that the baseline was recorded with; {} if nothing is stored."""
         found = self.find_stored(case)
         return {} if found is None else dict(found.entry.config)
 
     def make_unmeasured_result(self, case: Case, look: Look) -> CaseResult:
-        """Returns the result of a look without a time."""
+        """Returns the result of a case that was not timed. It fails if it was timed before, or is on the base side."""
         result, mode = unmeasured_result(case, look), self.settings.mode
         if mode in UNTIMED:
             return result
@@ -129,7 +130,7 @@ class RunBench:
         return self._mark_if_disappeared(case, result, now) if now and not may_stop else result
 
     def _mark_if_disappeared(self, case: Case, result: CaseResult, now: str) -> CaseResult:
-        """Makes a case fail that has a stored time, or that the base side times, but is no longer timed here."""
+        """Returns the result as failing if its time is stored or the base side times it; `now` says why not here."""
         found = self.find_stored(case)
         if found is not None:
             return mark_disappeared(result, f"{now}, but a baseline is stored in {found.path.name}")
@@ -138,7 +139,7 @@ class RunBench:
         return result
 
     def list_differences(self, look: Look, found: StoredEntry) -> list[str]:
-        """Returns why a look and a stored entry may not be compared; empty when they may."""
+        """Returns why the measurement and the stored entry may not be compared, e.g. another driver; [] if they may."""
         assert look.fingerprint is not None
         assert look.figures is not None
         assert look.summary is not None
@@ -153,16 +154,16 @@ class RunBench:
         )
 
     def collect_canaries(self, places: Iterable[int]) -> dict[str, tuple[ProcessSummary, ...]]:
-        """Returns the canaries of these processes, by name."""
+        """Returns 'gemm' and 'copy' -> the fixed measurement's times in these processes."""
         return group_canaries([self.pool.measure_canary(place) for place in places])
 
     def apply_floor(self, base: CaseResult) -> CaseResult:
-        """Makes a case SUSPICIOUS when faster than the device's floor; adds a note when suspiciously close to it."""
+        """Returns the result as SUSPICIOUS if faster than possible on this device, with a note if close to that."""
         place = GATE_PLACE if self.settings.mode in (RunMode.CHECK, RunMode.GATE) else RECORD_PLACES
         return plausibility.judge_by_floor(base, spec_for(self.device_at(place)))
 
     def find_stored(self, case: Case) -> StoredEntry | None:
-        """Returns the case's stored entry on this device, or None."""
+        """Returns the case's baseline entry for the product of this run's device; None if there is none."""
         device = self.device_at(RECORD_PLACES if self.settings.mode in RECORDING else GATE_PLACE)
         return self.store.find(device.arch, device.product, case.key.suite, case.key.entry)
 
@@ -173,11 +174,11 @@ class RunBench:
         return model.estimate_noise(case.key.entry, median_us_of(stored.processes), stored.timer, bound)
 
     def device_at(self, place: int = GATE_PLACE) -> DeviceInfo:
-        """Returns the device of the process in that place."""
+        """Returns the device of process number `place`; waits until the process is ready."""
         return self.pool.wait_until_ready(place).device
 
 
 def group_canaries(taken: Sequence[Mapping[str, ProcessSummary]]) -> dict[str, tuple[ProcessSummary, ...]]:
-    """Returns the canary processes by canary name."""
+    """Returns canary name ('gemm', 'copy') -> its times in all processes, from one dict per process."""
     names = sorted({name for canary in taken for name in canary})
     return {name: tuple(canary[name] for canary in taken if name in canary) for name in names}

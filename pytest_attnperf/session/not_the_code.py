@@ -30,7 +30,7 @@ UNSAID = "the backend does not report its configuration"
 
 @dataclass(frozen=True)
 class Explained:
-    """A second look's decision once it is known what ran.
+    """A second look's decision, after checking whether the code or something else explains it.
 
     pinned   processes that ran with the stored choice
     wrong    the first of them whose result is wrong; the case is then judged by it
@@ -56,7 +56,7 @@ class Suspect:
 
 
 def explain_suspect(suspect: Suspect, looks: Sequence[Look], again: Again, decide: Decide) -> Explained:
-    """Returns the decision, or MOVED, DRIFT or STALE in its place.
+    """Returns the decision, or in its place MOVED, DRIFT or STALE if the slowdown does not come from the code.
 
     looks   all that ran with the case's own choices
 
@@ -78,7 +78,7 @@ def explain_suspect(suspect: Suspect, looks: Sequence[Look], again: Again, decid
 
 
 def explain_recorded_suspect(suspect: Suspect, case: CaseResult, decide: Callable[[], Decision]) -> Decision:
-    """Does the same from a results file's data of the case, as far as these support the file's verdict.
+    """Does what `explain_suspect` does for a case of a results file, as far as its data support the file's verdict.
 
     decide   returns the decision of a second look by its `pinned` processes
 
@@ -105,7 +105,7 @@ def explain_recorded_suspect(suspect: Suspect, case: CaseResult, decide: Callabl
 def _explain_by_stored_choice(
     entry: Entry, decision: Decision, looks: Sequence[Look], choices: Sequence[str], decide: Decide
 ) -> Explained:
-    """Returns the decision after looks with the autotuners' stored choices."""
+    """Returns the decision after `looks` with the autotuners' stored choices: DRIFT if these are as fast as before."""
     wrong = next((look for look in looks if look.ending is Ending.INCORRECT), None)
     if wrong is not None:
         return Explained(decision, wrong=wrong)
@@ -133,7 +133,7 @@ def _reason_not_timed(look: Look) -> str:
 
 
 def _decide_stale(suspect: Suspect, ran: Sequence[Ran], loaded: Iterable[str]) -> Decision | None:
-    """Returns STALE where the known base revision has these sources and the entry had others; else None."""
+    """Returns STALE if the base revision already has the sources that ran, and the entry has others; else None."""
     revisions, entry, folders = suspect.revisions, suspect.entry, top_folders(loaded)
     if revisions is None or gate.has_same_sources(entry, ran):
         return None

@@ -60,7 +60,8 @@ _NO_MATRIX = re.compile(r"gfx([678]\d\d|90[0-69c]|10\d\d)")
 
 
 def judge_by_floor(base: CaseResult, spec: DeviceSpec | None) -> CaseResult:
-    """Makes a case SUSPICIOUS when faster than the device's floor; adds a note when suspiciously close to it."""
+    """Returns the result as SUSPICIOUS if faster than the shortest time possible on the device, with a note if close to
+    it. Unchanged if that is not known."""
     if base.median_us is None or base.figures is None or spec is None:
         return base
     floor = floor_of(base.figures, spec)
@@ -75,7 +76,7 @@ def judge_by_floor(base: CaseResult, spec: DeviceSpec | None) -> CaseResult:
 
 
 def is_jump(base: CaseResult) -> bool:
-    """Returns whether the case is at least JUMP times faster than stored."""
+    """Returns whether the case is at least JUMP times as fast as the stored time; False without a ratio."""
     return base.ratio is not None and base.ratio * JUMP <= 1
 
 
@@ -97,12 +98,12 @@ def gains_by_memory(base: CaseResult, rotation: Rotation) -> bool:
 
 
 def may_gain_by_memory(base: CaseResult, rotation: Rotation) -> bool:
-    """Returns whether `gains_by_memory` would hold without the noise of changing the inputs."""
+    """Returns whether `gains_by_memory` would be true if changing the inputs added no noise."""
     return gains_by_memory(base, replace(rotation, noise_us=0.0))
 
 
 def judge_by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
-    """Makes a case SUSPICIOUS when it is fast only while every call gets the same inputs as the one before."""
+    """Returns the result as SUSPICIOUS if the case is fast only while its inputs stay the same."""
     if rotation is None or not gains_by_memory(base, rotation):
         return base
     return mark_suspicious(
@@ -136,7 +137,7 @@ def judge_by_gain(base: CaseResult, rotation: Rotation | None) -> CaseResult:
 
 
 def with_changes(base: CaseResult, stored: Sequence[Launch]) -> CaseResult:
-    """Adds notes on what ran differently from the recording of the baseline, where both are known."""
+    """Adds notes on how the launches differ from those of the baseline; unchanged if either are not known."""
     if not stored or not base.launches:
         return base
     note = unchanged_note(base.verdict, base.launches, stored, "as when the baseline was recorded")
@@ -155,8 +156,8 @@ def with_changes(base: CaseResult, stored: Sequence[Launch]) -> CaseResult:
 
 
 def unchanged_note(verdict: Verdict, now: Sequence[Launch], before: Sequence[Launch], when: str) -> Note | None:
-    """Returns what an equal launch identity means for a changed time; None where the time is the same, or it is not
-    known.
+    """Returns a note that equal machine code was launched though the time changed. None if the time is equal, or the
+    code is not known to be.
 
     when   ends the comparison: 'as on the base side'
     """
@@ -197,19 +198,20 @@ def find_suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelC
 
 
 def judge_by_code(base: CaseResult, codes: Mapping[str, KernelCode], *, matrix: bool) -> CaseResult:
-    """Makes a case SUSPICIOUS where its machine code cannot do what it is timed for."""
+    """Returns the result as SUSPICIOUS if `find_suspicious_code` gives a reason, else unchanged."""
     problem = find_suspicious_code(base.launches, codes, matrix=matrix)
     return base if problem is None else mark_suspicious(base, problem.kind, problem.text)
 
 
 def _is_whole(code: KernelCode) -> bool:
-    """Returns whether absent instructions are really absent: an AMD kernel, decoded to the end, that calls nothing."""
+    """Returns whether the code of a kernel is complete, so that missing instructions are really absent: an AMD kernel,
+    decoded to the end, that calls nothing."""
     unclear = code.instructions.get("call", 0) + code.instructions.get("other", 0)
     return code.arch.startswith(_AMD) and bool(code.instructions) and not code.undecoded and not unclear
 
 
 def mark_suspicious(base: CaseResult, kind: NoteKind, text: str) -> CaseResult:
-    """Returns the case as SUSPICIOUS for this reason."""
+    """Returns the result as SUSPICIOUS, with `text` as summary and only reason."""
     return replace(base, verdict=Verdict.SUSPICIOUS, summary=text, reasons=(Note(kind, text),))
 
 
@@ -227,7 +229,8 @@ Analyse = Callable[[bytes, Launch], KernelCode | None]
 
 
 def isa_hash(data: bytes, name: str) -> str | None:
-    """Returns a kernel's ISA hash; None where the object is unreadable, or has several kernels, none of that name."""
+    """Returns the hash of a kernel's machine code in the code object `data`; None if it is unreadable, or has several
+    kernels, none of that name."""
     from pytest_attnperf.codeobject.objects import read_object, select_kernel
 
     source = _describe_object(name)
@@ -241,7 +244,8 @@ def isa_hash(data: bytes, name: str) -> str | None:
 
 
 def analyse_launch(data: bytes, launch: Launch) -> KernelCode | None:
-    """Returns a launched kernel with its decoded instructions; None where `isa_hash` returns None."""
+    """Returns what is known of a launched kernel, with its decoded instructions; None if its code object cannot be read
+    or does not have it."""
     known = data, launch.name, math.prod(launch.block)
     begun = _ahead.pop(known, None)
     return _analyse_object(*known) if begun is None else begun.result()
@@ -259,7 +263,8 @@ def _reader_pool() -> ThreadPoolExecutor:
 
 
 def read_ahead(kernels: Iterable[KernelObject]) -> None:
-    """Starts to analyse what a case has loaded; `analyse_launch` waits for it. Drops what another case started."""
+    """Starts to analyse these kernels in threads, for `analyse_launch`; drops what an earlier call started. Does
+    nothing more with fewer than CORES_LEAST cores."""
     for begun in _ahead.values():
         begun.cancel()
     _ahead.clear()
@@ -300,7 +305,7 @@ def _describe_object(name: str) -> str:
 
 @dataclass(frozen=True)
 class CodeReader:
-    """The functions that read code objects."""
+    """Two functions that read code objects: one returns a kernel's ISA hash, one what is known of the kernel."""
 
     isa_hash: Read = isa_hash
     analyse: Analyse = analyse_launch
@@ -310,7 +315,7 @@ READER = CodeReader()
 
 
 def with_isa_hashes(final: FinalReport, read: Read | None = None) -> FinalReport:
-    """Returns the report with the ISA hash of every launch whose object came with it, without objects and their ids.
+    """Returns the report with ISA hashes of launches whose code object came with it, without the objects and their ids.
 
     read   READER's where None is given
 
@@ -329,7 +334,7 @@ def with_isa_hashes(final: FinalReport, read: Read | None = None) -> FinalReport
 
 
 def kernel_codes(final: FinalReport, analyse: Analyse | None = None) -> dict[str, KernelCode]:
-    """Returns what is known of the launched kernels, by ISA hash.
+    """Returns ISA hash -> what is known of the launched kernel.
 
     final     as it came from the worker, with its objects
     analyse   READER's where None is given
@@ -361,7 +366,7 @@ def list_launched_kernels(launches: Iterable[Launch], codes: Mapping[str, Kernel
 
 
 def _decode_objects(final: FinalReport) -> dict[str, bytes]:
-    """Returns the objects of a report by id."""
+    """Returns id -> code object of a report, without objects that are damaged or do not match their id."""
     return dict(_sound_objects(final))
 
 
@@ -373,7 +378,7 @@ def _sound_objects(final: FinalReport) -> Iterator[tuple[str, bytes]]:
 
 
 def _unpack_object(text: str) -> bytes | None:
-    """Returns a code object as a worker sent it; None where it is damaged."""
+    """Returns a code object from base64 of compressed bytes; None if it is damaged."""
     try:
         return zlib.decompressobj().decompress(base64.b64decode(text, validate=True), OBJECT_BYTES_MOST)
     except (binascii.Error, ValueError, zlib.error):

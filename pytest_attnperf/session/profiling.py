@@ -31,7 +31,7 @@ NOT_RIGHT = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Ver
 
 
 def with_profile(bench: RunBench, case: Case, result: CaseResult) -> CaseResult:
-    """Adds the case's profile and what bounds it; a note where there is no profile. Never changes the verdict.
+    """Adds the case's profile and what bounds it, or a note why there is none. Never changes the verdict.
 
     A case without a time is skipped, with the result's own note as the reason.
     """
@@ -53,7 +53,7 @@ def _mark_not_profiled(result: CaseResult, why: str) -> CaseResult:
 
 
 def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store: BaselineStore) -> BoundVerdict:
-    """Returns what bounds the case, by its gated time: a profiler slows down what it observes."""
+    """Returns what limits the case's speed, by its measured time: a profiler slows down what it observes."""
     if result.median_us is None or result.figures is None:
         return BoundVerdict(
             BoundClass.UNDECIDED,
@@ -76,7 +76,7 @@ def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store
 
 
 def launches_of(profile: CaseProfile) -> tuple[Launch, ...] | None:
-    """Returns what one call launched, by its profile; None where the profile is of CPU operators."""
+    """Returns the GPU kernels that one call launched, from its profile; None if it has only CPU operators."""
     kernels = [kernel for kernel in profile.kernels if kernel.shape.kind != "operator"]
     return tuple(kernel.shape.as_launch(len(kernel.durations_ns) / profile.calls) for kernel in kernels) or None
 
@@ -94,7 +94,10 @@ def _find_ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | 
     rates["read"] = (found.read_bytes_per_s or 0.0, spec.peak_bytes_per_s)
     for name, (rate, peak) in rates.items():
         if peak is not None and rate > peak * (1 + MARGIN):
-            raise BaselineError(f"`{name}` is {rate:.4g} per second, above the peak {peak:.4g} of {spec.name}")
+            raise BaselineError(
+                f"`{name}` is {rate:.4g} per second, above the peak {peak:.4g} of {spec.name}; "
+                "measure again: attnperf calibrate-device"
+            )
     return found
 
 

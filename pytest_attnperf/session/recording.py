@@ -27,7 +27,7 @@ from pytest_attnperf.workers.shared_gpus import SharedGpuPool, in_turns
 
 
 def record_case(bench: RunBench, case: Case) -> CaseResult:
-    """Measures in `processes` fresh processes; RECORDED only if every one was right and ran this tree's code.
+    """Measures a case in `processes` fresh processes; RECORDED only if each was right and ran this tree's code.
 
     They are stored in the order of their places, in whatever order they measured. Raises as `take_look`.
     """
@@ -74,7 +74,8 @@ def record_case(bench: RunBench, case: Case) -> CaseResult:
 
 
 def record_locally(bench: RunBench, case: Case) -> CaseResult:
-    """Records the case and stores it under .attnperf/local if RECORDED. Raises as `record_case`, and BaselineError."""
+    """Records the case and, if RECORDED, stores it under .attnperf/local; returns the result. Raises as `record_case`,
+    and BaselineError."""
     recorded = record_case(bench, case)
     if recorded.verdict is not Verdict.RECORDED:
         return recorded

@@ -50,8 +50,8 @@ class CaseConditions:
 
 
 def reason_to_judge_again(result: CaseResult, beside: Mapping[str, str], now: CaseConditions) -> str:
-    """Returns why a case has to be judged again, in a few words that several cases may share; '' where it is taken
-    over.
+    """Returns why a resumed run must judge a case again, in words that several cases may share; '' if it keeps the
+    result.
 
     beside   what `Standing.beside` returned when the result was kept, by folder
     """
@@ -76,7 +76,7 @@ def reason_to_judge_again(result: CaseResult, beside: Mapping[str, str], now: Ca
 
 
 def list_changed_settings(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Returns settings that differ, e.g. '--attnperf-blocks was 10 and is 30'; empty where a run may be resumed."""
+    """Returns settings that differ, '--attnperf-blocks was 10 and is 30'; [] if an interrupted run may be resumed."""
     return [
         f"{name} was {then.get(name) or NOT_GIVEN} and is {now.get(name) or NOT_GIVEN}"
         for name in sorted(then.keys() | now.keys())
@@ -85,7 +85,7 @@ def list_changed_settings(then: Mapping[str, str], now: Mapping[str, str]) -> li
 
 
 def _has_entry_changed(result: CaseResult, found: StoredEntry | None) -> bool:
-    """Returns whether the entry is not the one that the result was compared with, or is new."""
+    """Returns whether the stored entry `found` is new, or not the one that the result was compared with."""
     if result.stored_us:
         times = () if found is None else tuple(process.median_us for process in found.entry.processes)
         return times != result.stored_us or (found is not None and found.entry.recorded != result.stored_at)
@@ -95,7 +95,7 @@ def _has_entry_changed(result: CaseResult, found: StoredEntry | None) -> bool:
 
 
 def _describe_move(then: Fingerprint | None, now: Fingerprint | None) -> str:
-    """Returns what differs between both machines; drivers and libraries count as much as the card."""
+    """Returns the first fact that differs, 'driver was 1 and is 2', or that none is known; '' if all are equal."""
     if then is None or now is None:
         return "where it ran is not known"
     for ours, theirs in ((now.must_match, then.must_match), (now.named, then.named)):

@@ -109,12 +109,13 @@ class Open:
 
     @property
     def case(self) -> Case:
-        """The case."""
+        """The case that is open."""
         return self.measured.case
 
 
 def settle_by_processes(bench: RunBench, opened: Open, sample: SampleSize | None) -> CaseResult:
-    """Decides by fresh processes against the stored ones. Raises as `take_look`, and SampleCutError."""
+    """Measures the case in fresh processes and returns the result of comparing these with the stored ones. Raises as
+    `take_look`, and SampleCutError."""
     case, base, look = opened.case, opened.base, opened.measured.look
     found, screen = opened.stored, opened.screen
     assert found is not None
@@ -154,7 +155,8 @@ def settle_by_processes(bench: RunBench, opened: Open, sample: SampleSize | None
 
 
 def settle_in_pairs(bench: RunBench, opened: Open, sample: SampleSize | None) -> CaseResult | None:
-    """Decides by pairs with the base side; None where that cannot run the case. Raises as `settle_by_processes`."""
+    """Measures pairs with the base side and returns the result of their ratios; None if that side does not support the
+    case. Raises as `settle_by_processes`."""
     case, base, against = opened.case, opened.base, bench.against
     assert against is not None
     try:
@@ -180,7 +182,8 @@ def settle_in_pairs(bench: RunBench, opened: Open, sample: SampleSize | None) ->
 
 
 def recheck_gain(bench: RunBench, case: Case, base: CaseResult) -> CaseResult:
-    """Checks a gain over the stored time or the base side: on new inputs, in a fresh process, right and as fast."""
+    """Measures a faster case again, on new inputs in a fresh process; returns the result after that: unchanged,
+    UNDECIDED, SUSPICIOUS or what is wrong."""
     bench.pool.start([SECOND_LOOK_PLACES])
     look = bench.look(SECOND_LOOK_PLACES, case, bench.settings.plan, None, fresh=2, rotate=True)
     look = confirm_rotation(bench, case, look, SECOND_LOOK_PLACES + 1, base)
@@ -191,7 +194,7 @@ def recheck_gain(bench: RunBench, case: Case, base: CaseResult) -> CaseResult:
 
 
 def confirm_rotation(bench: RunBench, case: Case, look: Look, place: int, base: CaseResult) -> Look:
-    """Returns the look itself, unless its rotation suggests remembered results: then that of the process at `place`.
+    """Returns `look`, unless its times on changing inputs suggest remembered results: then that of process `place`.
 
     One process may suggest it by chance; two do not. `base` is the result so far. Raises as `take_look`.
     """
@@ -205,7 +208,7 @@ def confirm_rotation(bench: RunBench, case: Case, look: Look, place: int, base: 
 
 
 def mark_undecided(base: CaseResult, why: str) -> CaseResult:
-    """Returns UNDECIDED for a case that ran out of time: it is unproven, whatever its first look measured."""
+    """Returns the result as UNDECIDED with `why` as summary and first reason, because time ran out."""
     return replace(base, verdict=Verdict.UNDECIDED, summary=str(why), reasons=(why, *base.reasons))
 
 
@@ -215,7 +218,7 @@ def _bytes_of(base: CaseResult) -> float:
 
 
 def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, bytes_min: float) -> list[Look]:
-    """Looks in fresh processes, none of which made the first look. They are kept for the run's other suspects.
+    """Measures the case in several processes that did not measure it first; returns a look of each. They are kept.
 
     The usual number is started at once and waited for, because a starting process disturbs one that times. The others
     start one by one: the clock may end the sample before they are needed.
@@ -234,7 +237,7 @@ def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, by
 def _take_pinned_looks(
     bench: RunBench, case: Case, found: StoredEntry, count: int, sample: SampleSize | None
 ) -> list[Look]:
-    """Looks in the second look's processes with the stored configuration; returns none where no time is left.
+    """Measures the case again with its stored configuration; returns a look per process, [] if no time is left.
 
     Raises as `take_look`.
     """

@@ -11,7 +11,7 @@ from pytest_attnperf.workers.conversation import BlockPlan
 
 
 class RunMode(str, enum.Enum):
-    """The purpose of a run."""
+    """What a run does: only check, gate, store baselines, calibrate noise, compile ahead, or time all GPUs at once."""
 
     CHECK = "check"
     GATE = "gate"

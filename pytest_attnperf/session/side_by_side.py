@@ -73,17 +73,17 @@ class SideBySide:
 
     @property
     def geometric_mean(self) -> float | None:
-        """Geometric mean of the ratios; None without any."""
+        """Geometric mean of the compared cases' ratios, second side / first; None without a compared case."""
         return mean_ratio(self.cases)
 
 
 def mean_ratio(cases: Sequence[ComparedCase]) -> float | None:
-    """Returns the geometric mean of the ratios; None without cases."""
+    """Returns the geometric mean of the cases' ratios, second side / first; None without cases."""
     return math.exp(statistics.fmean(math.log(case.ratio) for case in cases)) if cases else None
 
 
 def compare_sides(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
-    """Matches cases by device and key and compares them; by key alone where each side is of one device.
+    """Returns the comparison of two sides, whose cases are matched by device and key, or by key if each has one device.
 
     Raises UsageError for an invalid policy in the first side's file.
     """
@@ -141,7 +141,7 @@ def _find_flaw(processes: Sequence[ProcessSummary]) -> str:
 
 
 def is_possible(*times_us: float) -> bool:
-    """Returns whether all of these can be times of a call."""
+    """Returns whether all of these times, in microseconds, lie in the range POSSIBLE_US."""
     return all(POSSIBLE_US[0] <= us <= POSSIBLE_US[1] for us in times_us)
 
 
@@ -169,13 +169,13 @@ def _format_differences(base: Mapping[str, object], new: Mapping[str, object]) -
 
 
 def _index_cases(side: Sequence[Sided], *, with_device: bool) -> dict[tuple[str, str], Sided]:
-    """Returns timed cases by device and key; leaves out those that were only proven."""
+    """Returns (device, key) -> case, without cases that were only proven; the device is '' unless `with_device`."""
     timed = [shown for shown in side if not _is_only_proven(shown.case)]
     return {(shown.device if with_device else "", str(shown.case.key)): shown for shown in timed}
 
 
 def _is_untimed(case: CaseResult) -> bool:
-    """Returns whether no time is expected of the case."""
+    """Returns whether the case has no time, and is not missing it because it is wrong."""
     return not deciding_processes(case) and case.verdict not in WRONG
 
 
@@ -184,7 +184,7 @@ def _is_only_proven(case: CaseResult) -> bool:
 
 
 def _pool_noise(shown: Sequence[Sided]) -> NoiseModel:
-    """Returns the noise of unchanged code between processes: of both sides, and of the baselines of gated cases."""
+    """Returns the noise between processes of unchanged code, over cases of both sides and their baselines."""
     groups: dict[str, list[ProcessSummary]] = {}
     for index, one in enumerate(shown):
         held = deciding_processes(one.case)
@@ -215,7 +215,8 @@ def _compare_case(base: Sided, new: Sided, model: NoiseModel, cases: int) -> Com
 
 
 def _classify_ratio(ratio: float, tolerated: float, limit: float | None) -> Looks:
-    """Classifies a ratio in the gate's order; where noise is unknown, anything beyond the tolerance is undecided."""
+    """Returns 'slower' beyond the noise limit, else 'undecided' beyond `tolerated`, 'faster' below 1 / limit, or
+    'same'. Without a limit (None) never slower or faster."""
     if limit is not None and ratio > limit:
         return "slower"
     if ratio > tolerated:

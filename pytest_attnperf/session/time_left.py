@@ -58,7 +58,7 @@ def estimate_time_left(
     step_left: float | None = None,
     priors: Mapping[str, float] | None = None,
 ) -> Left | None:
-    """Returns the time left; None where nothing is known.
+    """Returns the seconds until all cases have ended; None if nothing is known to predict them from.
 
     planned     number of unfinished cases of each suite; the first of them may be running
     since       seconds since the last case ended
@@ -99,7 +99,7 @@ class _Usual:
 
     @classmethod
     def from_cases(cls, took: Iterable[Took]) -> _Usual | None:
-        """Returns the means of these cases; None without cases."""
+        """Returns the mean seconds of each suite from the latest WINDOW cases of each kind; None without cases."""
         kinds: dict[str, dict[bool, deque[float]]] = defaultdict(lambda: defaultdict(lambda: deque(maxlen=WINDOW)))
         counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         for case in took:
@@ -113,7 +113,7 @@ class _Usual:
         return cls(means) if means else None
 
     def estimate_suite(self, suite: str, prior: float | None) -> float:
-        """Returns a suite's mean, or its prior; the mean of all suites where it has neither."""
+        """Returns a suite's mean seconds per case, else `prior`; the mean of all suites if it has neither."""
         known = self.suites.get(suite, prior)
         return statistics.fmean(self.suites.values()) if known is None else known
 

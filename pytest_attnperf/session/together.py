@@ -41,7 +41,7 @@ SAME_CARD = "several workers are on one card:"
 
 
 def measure_together(bench: RunBench, case: Case) -> CaseResult:
-    """Returns RIGHT with `together`, or the result that keeps the case from running on every card.
+    """Measures a case on all cards; returns RIGHT with `together`, or what keeps it from running on every card.
 
     Raises as `take_at_once`, and CaseFailedError with fewer than two cards, or where they had to use different timers.
     """
@@ -75,7 +75,8 @@ def _not_on_all(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResu
 
 
 def _make_result(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResult:
-    """Returns RIGHT with the times of every card; SUSPICIOUS where they are below the device's floor."""
+    """Returns RIGHT with the times of every card; SUSPICIOUS if below the shortest time possible on the device,
+    INCOMPARABLE if code of another tree ran."""
     looks = [_single_card_look(look, times) for look, times in zip(taken.looks, taken.times, strict=True)]
     gpus = tuple(_make_gpu(times) for times in taken.times)
     found = Together(gpus, taken.times[0].plan.timer, taken.overlap_s)
@@ -95,7 +96,7 @@ def _make_result(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseRes
 
 
 def _single_card_look(look: Look, times: CardTimes) -> Look:
-    """Returns the look with its card's times alone, as the summary of its process."""
+    """Returns the look as MEASURED; its process has the card's times alone, before and after all at once."""
     plan, ready = times.plan, times.ready
     samples = Samples(
         times.before_us + times.after_us, plan.calls_per_block, plan.timer, cache_state=plan.cache_state, note=plan.note
@@ -120,7 +121,7 @@ def format_together(found: Together) -> str:
 
 
 def _list_weaknesses(names: Sequence[str], taken: AtOnceLook) -> list[str]:
-    """Returns notes on what makes the figures less reliable."""
+    """Returns notes that a card drifted by more than DRIFT, or that several workers share a card; [] if neither."""
     drifts = [
         (name, statistics.median(times.after_us) / statistics.median(times.before_us) - 1)
         for name, times in zip(names, taken.times, strict=True)

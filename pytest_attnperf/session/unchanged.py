@@ -31,7 +31,7 @@ NOT_KNOWN = "the machine code of some kernel is not known"
 
 
 def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry | None) -> CaseResult | None:
-    """Returns RIGHT and `unchanged` where the case runs what its stored entry ran, under the same toolchain.
+    """Returns RIGHT and `unchanged` if the case runs what its stored entry ran, under the same toolchain.
 
     None where it has to be timed; else what the look found wrong: INCORRECT, UNSUPPORTED, ERROR. Opens nothing where
     the stored entry or this machine already rules it out. Raises as `take_look`.
@@ -59,9 +59,9 @@ def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry 
 
 
 def reasons_to_time(result: CaseResult, found: StoredEntry, timer: str) -> list[str]:
-    """Returns why a proven case is not known to run what the stored entry ran; empty where it is. Pure.
+    """Returns why a proven case may not run what the stored entry ran, so that it must be timed; [] if it does.
 
-    timer   that would have timed it
+    timer   the timer that it would be timed with
     """
     if result.fingerprint is None or result.figures is None:
         return ["its machine or its workload is not known"]
@@ -83,7 +83,7 @@ def reasons_to_time(result: CaseResult, found: StoredEntry, timer: str) -> list[
 
 
 def as_unchanged(result: CaseResult, found: StoredEntry) -> CaseResult:
-    """Returns a case without `reasons_to_time` as RIGHT, not timed, with the stored processes to compare with."""
+    """Returns the result as RIGHT and `unchanged`, with the stored times. Call it if `reasons_to_time` gives none."""
     kernels = sum(launch.kind == "kernel" for launch in result.launches)
     what = f"{kernels} kernel{'s' if kernels != 1 else ''}"
     commit = f" ({found.entry.commit})" if found.entry.commit else ""

@@ -27,7 +27,7 @@ LOST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Reopened:
-    """Seconds of one case: the first call of the run, that of a fresh process, and the proof alone.
+    """Seconds of one case: `first_s` its first call, `fresh_s` that in a fresh process, `proof_s` the proof alone.
 
     autotuned   whether an autotuner chose a configuration in it
     """
@@ -56,7 +56,7 @@ class Reopened:
 
 @dataclass
 class CaseWarmer:
-    """Opens cases once. `taken` holds each with its result, whose `seconds` are those of the first call."""
+    """Builds and proves each case once. `taken` holds each with its result; `seconds` are of the first call."""
 
     session: Session
     taken: list[tuple[Case, CaseResult]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class CaseWarmer:
         return result
 
     def reopen_slowest(self, most: int) -> list[Reopened]:
-        """Opens the slowest cases in a fresh process: all of them once, then once more. Leaves out any that fails
+        """Opens the `most` slowest cases in a fresh process, twice, and returns their times. Leaves out cases that fail
         there.
 
         The quickest of the others comes first, so that one-time costs of a process do not count for a slow case.
@@ -92,7 +92,7 @@ class CaseWarmer:
         ]
 
     def _time_opening(self, case: Case) -> float | None:
-        """Returns the seconds of one call in the fresh process; None where it fails."""
+        """Returns the seconds of opening and proving the case in another process; None if it is not right there."""
         try:
             self.session.bench.pool.wait_until_ready(SECOND_LOOK_PLACES)
             started = self.session.bench.clock()

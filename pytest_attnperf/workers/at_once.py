@@ -93,7 +93,8 @@ class _Span:
 
 @dataclass
 class _Card:
-    """One card while its case is open; `plan` is None if it is not timed."""
+    """One card (GPU) while its worker process has the case open. `look` is the case's result so far, None before it is
+    opened; `plan` is None if the case is not timed."""
 
     name: str
     case: Conversation
@@ -106,7 +107,7 @@ class _Card:
 
     @property
     def is_right(self) -> bool:
-        """Whether the case is proven right here and may be timed."""
+        """Whether the case is proven right on this card and may be timed: no note of its result forbids that."""
         return self.look is not None and self.look.ending is Ending.RIGHT and not self.look.note
 
     def open_case(self) -> None:
@@ -124,7 +125,7 @@ class _Card:
         self.look = replace(self.look, fingerprint=case_fingerprint(self.ready.fingerprint, self.plan))
 
     def measure_turns(self, spans: list[_Span], clock: Callable[[], float], enough: Callable[[], bool]) -> None:
-        """Measures turns at one place in memory until `enough` returns true; at least one turn."""
+        """Measures turns at memory place 0 until `enough` returns true, at least one; appends each to `spans`."""
         with name_card_in_errors(self.name):
             while True:
                 began = clock()
@@ -134,12 +135,12 @@ class _Card:
                     return
 
     def measure_alone(self, spans: list[_Span], seconds: float, clock: Callable[[], float]) -> None:
-        """Measures turns for `seconds`, while the other cards are idle."""
+        """Measures turns for `seconds`, at least TURNS_LEAST, while other cards are idle; appends them to `spans`."""
         until = clock() + seconds
         self.measure_turns(spans, clock, lambda: len(spans) >= TURNS_LEAST and clock() >= until)
 
     def close_case(self) -> Look:
-        """Proves the last replay and closes the case, unless it has already ended; returns the look."""
+        """Returns the card's result. If the case is still open, first proves its last timed call and closes it."""
         assert self.look is not None, "it was opened"
         if self.look.ending is Ending.RIGHT:
             with name_card_in_errors(self.name):
@@ -148,7 +149,7 @@ class _Card:
 
 
 def together_places(cards: int) -> range:
-    """Returns a place for each card, in the cards' order: a pool gives place p to card p % cards."""
+    """Returns a process number for each card, in order: a pool starts process p on card p % `cards`."""
     first = TOGETHER_PLACES - TOGETHER_PLACES % cards
     return range(first, first + cards)
 
@@ -161,7 +162,10 @@ def take_at_once(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> AtOnceLook:
-    """Opens and proves the case on every card, measures alone, at once and alone again, proves all again and closes.
+    """Measures one case in a process on each card: each alone, all at once, and each alone again.
+
+    Proves the case on every card before and after that. If it is not right, or may not be timed, on one of them,
+    nothing is measured and `times` of the result is empty.
 
     names   name of each card in errors
 
@@ -208,7 +212,8 @@ def _measure_all(cards: Sequence[_Card], plan: AtOncePlan, threads: _Threads, cl
 
 
 def _open_all(cards: Sequence[_Card], threads: _Threads) -> None:
-    """Opens and checks the case, first on one card: that compiles for all, and may show that no card can run it."""
+    """Opens and checks the case, first on one card: that compiles for all, and may show that no card can run it. Then
+    on the other cards at the same time, or one by one if the workload has LARGE_BYTES or more."""
     first, *others = cards
     first.open_case()
     assert first.look is not None
@@ -224,7 +229,8 @@ def _open_all(cards: Sequence[_Card], threads: _Threads) -> None:
 
 
 def _make_card_times(card: _Card, began: float, ended: float) -> CardTimes:
-    """Returns the times of a card. Raises CaseFailedError if none of its turns lies in the time of all cards."""
+    """Returns a card's times; of the turns at once only those between `began` and `ended`, when all cards were
+    measuring. Raises CaseFailedError if none of its turns lies in that time."""
     assert card.plan is not None, "only cards that were timed have times"
     inside = tuple(span.us for span in card.at_once if span.began >= began and span.ended <= ended)
     if not inside:
@@ -254,7 +260,8 @@ class _Window:
         return min(card.at_once[-1].ended for card in self._cards)
 
     def is_enough(self) -> bool:
-        """Returns whether a card's thread may end; then all threads end, each after its current turn."""
+        """Returns whether the calling thread may end. When the measurement is long enough or at its limit, asks all
+        threads to end after their current turns."""
         if not self._threads.is_stopping and (self._is_full() or self._clock() >= self._limit):
             self._threads.stop()
         return self._threads.is_stopping
@@ -284,7 +291,7 @@ class _Threads:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Waits for the threads first; the caller then kills workers on which a thread still waits."""
+        """Asks the threads to end and waits for them; the caller then kills workers on which a thread still waits."""
         self.stop()
         self.join()
 
@@ -304,7 +311,7 @@ class _Threads:
             thread.join(max(0.0, until - time.monotonic()))
 
     def run(self, works: Sequence[Callable[[], None]]) -> None:
-        """Runs all at the same time and waits for all; then raises the error of the first that failed."""
+        """Runs each of `works` in a thread at the same time and waits for all; then raises the first error, if any."""
         self._stop.clear()
         self._threads = [threading.Thread(target=self._run_guarded, args=(work,), daemon=True) for work in works]
         for thread in self._threads:
@@ -324,7 +331,8 @@ class _Threads:
 
 @contextlib.contextmanager
 def name_card_in_errors(card: str) -> Iterator[None]:
-    """Adds the card's name to errors of the block."""
+    """Adds the card's name to errors of the `with` block: WorkerError keeps its type, CaseFailedError and
+    NotProvenRightError become a CaseFailedError."""
     try:
         yield
     except WorkerError as error:

@@ -37,7 +37,7 @@ SHORT_COMMIT = 8
 
 @dataclass(frozen=True)
 class BaseSide:
-    """The base side, as its workers need it.
+    """The base side of a comparison (the code to compare with), as its workers need it.
 
     kind           a revision, a directory, an interpreter or a command
     label          name in messages: 'origin/main (4f2c1abc)'
@@ -48,7 +48,7 @@ class BaseSide:
     notes          notes for the results, a sentence each
     missing_files  test files, relative to the rootdir, that this side does not have: their cases exist only here
     empty          whether all test files are missing
-    vanished       files with cases that only this side has
+    vanished       test files with cases that this side has and the working tree does not
     commit         full commit id, with '+dirty' if a directory differs from it; 'unknown' without git history
     moved          (folder of the working tree, its counterpart here); None if both sides are the same tree
     held           a lock to keep while workers run, so that no other run removes the tree
@@ -70,7 +70,7 @@ class BaseSide:
 
 
 def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_root: Path | None = None) -> BaseSide:
-    """Makes the base side that `--attnperf-against=TEXT` names: checks out and builds its tree.
+    """Returns the base side that `--attnperf-against=TEXT` names; checks out a revision and runs `build` there.
 
     `plan` is the working tree's. `build` is a shell command, run in the base side's root: for a revision once per
     (commit, command, toolchain), in a separate tree; for a directory at every call, because a check for changed files
@@ -113,7 +113,7 @@ def base_plan(plan: LaunchPlan, side: BaseSide) -> LaunchPlan:
 
 
 def _command_label(spec: BaseSpec) -> str:
-    """Returns the label of a command: the image, if it starts a container, else the command."""
+    """Returns a command's label for messages: 'image IMAGE (docker)' if it starts a container, else 'command TEXT'."""
     image = container_image(spec.argv)
     return f"image {image} ({Path(spec.argv[0]).name})" if image else f"command {spec.text}"
 
@@ -207,7 +207,7 @@ def _side_in(
 
 
 def _build_side(command: str, plan: LaunchPlan, side: BaseSide, log: Path) -> None:
-    """Runs the build command of a side in the environment of its workers."""
+    """Runs the shell command in the root of the side, with its workers' environment; writes its output to `log`."""
     assert side.root is not None
     base = base_plan(plan, side)
     base.link_harness()
@@ -259,7 +259,8 @@ def _note_also_revision(spec: BaseSpec, plan: LaunchPlan) -> tuple[str, ...]:
 
 
 def _subfolder_hint(spec: BaseSpec, plan: LaunchPlan) -> str:
-    """Returns what to type if the top of another checkout was named, but the rootdir is a folder below the top."""
+    """Returns the end of the error for a directory without the suite: what to type instead. If a folder below it has
+    the suite's files, it names that folder."""
     repository = Repository.find_around(plan.rootdir)
     hint = f"; name the counterpart of {plan.rootdir}, or use rev:{spec.text} for a revision of that name"
     if repository is None or spec.path is None:

@@ -43,7 +43,7 @@ class BaseSpec:
 
 
 def parse_spec(value: str, cwd: Path) -> BaseSpec:
-    """Parses the option's value; relative paths are relative to `cwd`.
+    """Parses the value of `--attnperf-against`; relative paths are relative to `cwd`.
 
     Without a prefix the first kind that fits is taken: an existing directory, an executable file whose name begins with
     python, several words that begin with a command, else a revision, which is not looked up here. Raises UsageError for
@@ -90,7 +90,8 @@ def _parse_directory(text: str, cwd: Path) -> BaseSpec | str:
 
 
 def _parse_interpreter(text: str, cwd: Path, *, any_name: bool = False) -> BaseSpec | str:
-    """Reads an interpreter. Its path is made absolute, but links are kept: they lead to its virtual environment."""
+    """Returns the interpreter, or a short reason why the text is none. `any_name` allows names that do not begin with
+    python. The path is made absolute, but links are kept: they lead to its virtual environment."""
     if not any_name and not Path(text).name.startswith(INTERPRETER_NAME):
         return f"no interpreter: the name does not begin with {INTERPRETER_NAME}"
     path = _absolute_path(text, cwd)
@@ -123,5 +124,5 @@ def _parse_command(text: str, cwd: Path, *, one_word: bool = False) -> BaseSpec 
 
 
 def _absolute_path(text: str, cwd: Path) -> str:
-    """Returns a text as an absolute path. pathlib would raise for a long command or an unknown ~user."""
+    """Returns the absolute path, from `cwd`, with `~` expanded. pathlib would raise for an unknown ~user."""
     return os.path.abspath(os.path.join(cwd, os.path.expanduser(text)))

@@ -60,12 +60,12 @@ class StartLine:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def to_message(self) -> dict[str, Any]:
-        """Returns the message to send."""
+        """Returns the start line as a JSON object, {'start': {field: value}}, which `parse` reads."""
         return {"start": {**asdict(self), "role": self.role.value}}
 
     @classmethod
     def parse(cls, line: bytes) -> StartLine:
-        """Parses the message. Raises UsageError with the invalid field, its value, and what it must be."""
+        """Parses the start line. Raises UsageError with the invalid field, its value and what is allowed."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -103,7 +103,7 @@ class CommandPlan:
 
     @classmethod
     def from_launch_plan(cls, plan: LaunchPlan, argv: Sequence[str]) -> CommandPlan:
-        """Makes a plan with files, options and role of `plan`. Raises UsageError for a file outside its tree."""
+        """Makes a plan for `argv` with files, options and role of `plan`. Raises UsageError for files elsewhere."""
         files = []
         for file in plan.files:
             path = Path(plan.rootdir, file)
@@ -126,7 +126,8 @@ class CommandPlan:
         return f"{shlex.join(self.argv[:2])} ... {shlex.join(self.argv[started:])}"
 
     def start(self, name: str, gpu: str | None, log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
-        """Starts the command, with its standard error in `log`, and sends the start line.
+        """Starts the command with standard error in the file `log`, sends it the start line; returns its channel and
+        process. `gpu` goes into `visible_devices`; None leaves them.
 
         Raises WorkerError if the command does not exist. If it dies at once or does not read, waiting for the worker's
         first message fails.

@@ -49,7 +49,7 @@ class CompiledBuild:
 
 
 def make_compile_plan(plan: LaunchPlan, files: Iterable[str]) -> LaunchPlan:
-    """Returns the plan of compile workers, made from the plan of the run's other workers."""
+    """Returns the plan of compile workers: `plan` of other workers with these test files and the role COMPILE."""
     return replace(
         plan, files=tuple(dict.fromkeys(files)), role=Role.COMPILE, passed_options=(*plan.passed_options, ROLE_FLAG)
     )
@@ -68,7 +68,7 @@ class CompilePool:
         self._ended = False
 
     def begin(self, keys: Iterable[CaseKey]) -> None:
-        """Starts compiling these builds in this order, without waiting."""
+        """Queues builds in this order, without those already queued, and starts missing workers; does not wait."""
         for key in keys:
             if key not in self._futures:
                 self._futures[key] = Future()
@@ -101,7 +101,7 @@ class CompilePool:
         return self._futures[key].result()
 
     def shutdown(self) -> None:
-        """Ends every process; builds that are not compiled yet are dropped."""
+        """Kills every compile worker; builds that are not compiled yet are dropped."""
         self._ended = True
         for _ in self._slots:
             self._asked.put(None)
@@ -124,7 +124,7 @@ class CompilePool:
 
 
 class _CompilerSlot:
-    """One compile worker, replaced when it dies."""
+    """One numbered compile worker and its thread; a process that died is replaced by a new one."""
 
     def __init__(self, plan: LaunchPlan, number: int, limit_seconds: float) -> None:
         self.thread: threading.Thread | None = None
@@ -137,22 +137,23 @@ class _CompilerSlot:
 
     @property
     def name(self) -> str:
-        """Name of the current or next worker, and of its log."""
+        """Name of the current (or first) process, 'compile<slot>-<number of starts>', and of its log."""
         return f"compile{self._number}-{max(1, self._started)}"
 
     @property
     def cannot_start(self) -> bool:
-        """Whether its process ended before it was ready; then no other one is started."""
+        """Whether a process of this slot failed before it was ready; then no other one is started."""
         return self._cannot_start is not None
 
     def start(self) -> Worker:
-        """Starts a process, without waiting for it."""
+        """Starts a process without a GPU; does not wait until it is ready."""
         self._started += 1
         self._worker = Worker(self._plan, self.name, NO_GPU)
         return self._worker
 
     def compile(self, key: CaseKey) -> CompiledBuild:
-        """Runs the item of this key to its end, and returns its code object and outcome."""
+        """Runs the test item of this key to its end in the worker, and returns its code object and outcome. Raises
+        WorkerError if the worker cannot start, does not have the item or dies, CaseFailedError if the item raised."""
         worker = self._usable_worker()
         try:
             ready = worker.wait_until_ready(START_LIMIT_SECONDS)
@@ -173,7 +174,7 @@ class _CompilerSlot:
         return replace(compiled, outcome=str(closed.get("outcome", "passed")), text=str(closed.get("text", "")))
 
     def end(self) -> None:
-        """Kills the process, which may be in a long compilation; it holds no device and no state."""
+        """Kills the process, which may be in a long compilation: it holds no device and no state."""
         if self._worker is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):

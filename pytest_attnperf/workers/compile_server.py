@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class CompilerDevice:
-    """Stands in for the device that the protocol requires; a compile worker has none."""
+    """A placeholder for the device that the worker protocol requires; a compile worker has none."""
 
     def info(self) -> DeviceInfo:
-        """Returns the name of no device: 'compiler'."""
+        """Returns a device of kind 'cpu' with the product name 'compiler', because there is no device."""
         return DeviceInfo(kind="cpu", arch="none", product="compiler")
 
     def fingerprint(self) -> Fingerprint:
@@ -40,7 +40,7 @@ class CompilerDevice:
         raise UsageError(f"a compile worker runs no backend, and was asked for {backend.name}")
 
     def canary(self) -> dict[str, Samples]:
-        """Returns no times."""
+        """Returns an empty dict: a compile worker times nothing."""
         return {}
 
     def healthy(self) -> bool:
@@ -59,14 +59,14 @@ class CompileServer(Server):
         self._cache = cache
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Raises UsageError: a compile worker runs no backend."""
+        """Raises UsageError when the test calls `attnperf.run()` or `gate()`: a compile worker runs no backend."""
         raise UsageError(
             f"a compile worker only compiles, but the test called attnperf.run() or gate() with {backend.name} on "
             f"{workload.id}; call code_object.gate(kernel_build) in the test of a compiled kernel"
         )
 
     def serve_build(self, declared: KernelBuild) -> None:
-        """Serves one build until it is closed; called from inside the test's body.
+        """Compiles one build, sends it as answer to `open`, and waits for the next request; the test's body calls this.
 
         Raises UsageError on a second call in one test, and for a build that is not the item's: it would be compared
         with the item's baseline.

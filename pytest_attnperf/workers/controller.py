@@ -119,7 +119,9 @@ class Worker:
         return self._process.poll() is None
 
     def wait_until_ready(self, limit_seconds: float) -> Ready:
-        """Waits until the worker has collected its cases. Raises WorkerError with the end of its log if it cannot."""
+        """Waits until the worker has collected its cases, and returns its first message (kept for later calls). Raises
+        WorkerError with the end of its log if it cannot start, speaks another protocol or exceeds the limit; then it is
+        killed."""
         if self._ready is None:
             message = self._first_message(limit_seconds)
             if message.get("event") != "ready":
@@ -131,7 +133,7 @@ class Worker:
                 where = "; a command uses the harness that is installed behind it" if self._command else ""
                 raise self._kill_and_report(
                     f"{self._title} speaks protocol {message.get('protocol')}, this side {PROTOCOL_VERSION}: "
-                    f"the harness of both sides must be the same{where}"
+                    f"install the same version of pytest-attnperf on both sides{where}"
                 )
             try:
                 ready = msgspec.convert(message, Ready)
@@ -192,13 +194,13 @@ class Worker:
         return record
 
     def ask_to_exit(self) -> None:
-        """Asks the worker to tear down its fixtures and end; `exit` waits for that."""
+        """Sends a living worker the request to tear down fixtures and end, without waiting; `exit` waits."""
         if self.is_alive:
             with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
                 self._channel.send({"id": 0, "op": "exit"}, EXIT_LIMIT_SECONDS)
 
     def exit(self) -> None:
-        """Asks the worker to end, waits, and kills it if it does not."""
+        """Asks the worker to end, waits EXIT_LIMIT_SECONDS, and kills what is left of its process group."""
         self.ask_to_exit()
         with contextlib.suppress(subprocess.TimeoutExpired), DOING.record_wait(Waiting(self.name, self._role, "end")):
             self._process.wait(EXIT_LIMIT_SECONDS)
@@ -229,7 +231,7 @@ class Worker:
         self._killed = True
 
     def _hang_up(self) -> None:
-        """Closes a command's pipes, and waits for it to end.
+        """Closes a command's pipes, and waits HANG_UP_SECONDS for it to end.
 
         SIGKILL would end only the client: `docker run` or `ssh` cannot pass it on, and the worker behind it would keep
         the GPU. That worker ends at the end of its standard input, and then the client ends.
@@ -239,7 +241,7 @@ class Worker:
             self._process.wait(HANG_UP_SECONDS)
 
     def log_tail(self) -> str:
-        """Returns the last lines of the worker's stdout and stderr."""
+        """Returns the last lines of the worker's stdout and stderr; '' if the log cannot be read."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
@@ -270,7 +272,7 @@ class Worker:
             raise self._kill_and_report(said, starting=operation == "start") from None
 
     def _wait_for_end(self) -> None:
-        """Waits for a worker that gave up, so that its log is complete."""
+        """Waits EXIT_LIMIT_SECONDS for a worker that cannot start to end, so that its log is complete."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_LIMIT_SECONDS)
 
@@ -297,7 +299,7 @@ class Worker:
         return WorkerError(message + self.describe_if_unkilled(), self.log_tail(), kind=kind, starting=starting)
 
     def describe_if_unkilled(self) -> str:
-        """Returns text for errors on a killed process that does not end; '' if it has ended."""
+        """Returns '; process 7 does not end even when it is killed, ...', for errors; '' if it has ended."""
         if not self.is_alive:
             return ""
         device = "the device" if self.gpu is None else f"GPU {self.gpu}"
@@ -336,7 +338,7 @@ def select_log_lines(lines: Sequence[str]) -> list[str]:
 
 
 def _describe_signal(code: int) -> str:
-    """Returns the signal for an exit status above 128 of a command: its worker was killed by a signal."""
+    """Returns ' (SIGNAL)' for the exit status 128 + signal of a command whose worker a signal killed, else ''."""
     try:
         return f" ({signal.Signals(code - 128).name})"
     except ValueError:
@@ -346,7 +348,8 @@ def _describe_signal(code: int) -> str:
 def _start_process(
     plan: WorkerPlan, name: str, gpu: str | None, log: Path, template: Template | None
 ) -> tuple[Channel, subprocess.Popen[bytes] | ForkedProcess]:
-    """Starts a worker: by the command of the plan, forked from a template if possible, or as a new process."""
+    """Starts a worker and returns its channel and process: by the command of the plan, forked from `template` if that
+    serves and the plan allows it, or as a new process."""
     if isinstance(plan, CommandPlan):
         return plan.start(name, gpu, log)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -364,7 +367,8 @@ def _start_process(
 def _spawn_process(
     plan: LaunchPlan, name: str, gpu: str | None, log: Path, fd: int, *, mark: str = ""
 ) -> subprocess.Popen[bytes]:
-    """Starts a process that inherits the descriptor `fd`; `mark` says what the descriptor is."""
+    """Starts a process with its output in `log` that inherits the descriptor `fd`; `mark` is the descriptor's prefix in
+    the command line (TEMPLATE for a template, '' for a worker)."""
     with log.open("wb") as output:
         return subprocess.Popen(
             plan.make_command(f"{mark}{fd}", name),

@@ -91,7 +91,8 @@ class Conversation(Protocol):
 
 @dataclass
 class RemoteCase:
-    """A Conversation with a worker process."""
+    """A Conversation with a worker process. `inside` says whether the test item is open in the worker; `spent` says
+    that the worker may have profiled and must be replaced before it times another case."""
 
     worker: Worker
     request: OpenRequest
@@ -103,7 +104,8 @@ class RemoteCase:
     _deadline: float = field(default=0.0, init=False)
 
     def open(self) -> Opened:
-        """Runs the item up to `attnperf.run()`; builds and compiles the backend."""
+        """Runs the test item up to `attnperf.run()`, builds and compiles the backend, and starts the case's time limit.
+        Raises WorkerError if the worker does not have the case."""
         ready = self.worker.wait_until_ready(self.start_limit_seconds)
         if self.request.key not in ready.known_cases:
             raise WorkerError(
@@ -124,21 +126,22 @@ class RemoteCase:
         return opened
 
     def check(self, *, profiled: bool = False) -> CheckReport:
-        """Proves the case right before it is timed; `profiled` only if nothing will be timed in this worker."""
+        """Proves the case right before it is timed. `profiled` also watches the call with a profiler; only if nothing
+        will be timed in this worker."""
         self._profiled = profiled
         answer = self._ask_worker("check", profiled=profiled, repeats=self.request.repeats)
         return self.worker.decode_answer("check", answer, CheckReport)
 
     def measure_blocks(self, plan: BlockPlan) -> Samples:
-        """Measures blocks; the worker refuses it unless the check passed."""
+        """Returns times of blocks of calls, within `plan`; the worker refuses it unless the check passed."""
         return self.worker.decode_answer("block", self._ask_worker("block", **msgspec.to_builtins(plan)), Samples)
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Measures calls on constant inputs, and on inputs that change before every call."""
+        """Measures calls on constant inputs and on inputs that change before every call; `block_us` in microseconds."""
         return self.worker.decode_answer("rotate", self._ask_worker("rotate", block_us=block_us), Rotation)
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Measures the stages of the call, if it has any, and the whole call in turns with them."""
+        """Measures the stages of the call, if it has any, in turns with the whole call; `block_us` in microseconds."""
         return self.worker.decode_answer("stages", self._ask_worker("stages", block_us=block_us), Breakdown)
 
     def profile(self) -> CaseProfile:
@@ -152,18 +155,19 @@ class RemoteCase:
         return found
 
     def prepare_turns(self, block_us: float, timer: str) -> TurnPlan:
-        """Prepares the case for turns; the worker refuses it unless the check passed."""
+        """Prepares the case for turns of `block_us` microseconds with this timer; returns how they are timed. The
+        worker refuses it unless the check passed."""
         return self.worker.decode_answer("turns", self._ask_worker("turns", block_us=block_us, timer=timer), TurnPlan)
 
     def measure_turn(self, place: int) -> Turn:
-        """Measures one block after an unmeasured one."""
+        """Measures one turn (a block after an unmeasured one), with the inputs in memory placement `place`."""
         return self.worker.decode_answer("turn", self._ask_worker("turn", place=place), Turn)
 
     def finish(self) -> FinalReport:
-        """Checks the last replay on new inputs, and frees the case.
+        """Checks the last timed call (replay of the captured graph) on new inputs, and frees the case.
 
-        Replaces a worker that profiled, unless the run times nothing and requested the profiler. A worker that does not
-        answer with a report may have profiled, and is also replaced.
+        Sets `spent` if the worker profiled, unless the run times nothing and requested the profiler, and if the worker
+        does not answer with a report: it may have profiled.
         """
         before, self.spent = self.spent, not self._profiled
         final = self.worker.decode_answer("finish", self._ask_worker("finish"), FinalReport)
@@ -171,7 +175,7 @@ class RemoteCase:
         return final
 
     def close(self) -> Closed:
-        """Ends the item, with its teardown in the worker, and returns its outcome."""
+        """Ends the test item, with its teardown in the worker, and returns its outcome."""
         answer = self.worker.request("close", CLOSE_LIMIT_SECONDS)
         self.inside = False
         return Closed(str(answer.get("outcome", "passed")), str(answer.get("text", "")))

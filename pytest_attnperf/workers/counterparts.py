@@ -32,7 +32,7 @@ def relative_files(plan: LaunchPlan) -> list[str]:
 
 
 def find_missing_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
-    """Returns the test files of the plan that do not exist under `root`."""
+    """Returns the plan's test files that `root` does not have, relative to the rootdir; as given if outside it."""
     names = [_relative_path(file, plan.rootdir) for file in plan.files]
     return tuple(
         str(file) if name is None else name
@@ -42,12 +42,12 @@ def find_missing_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
 
 
 def refuse_without_suite(missing: Sequence[str], where: str, hint: str = "") -> None:
-    """Raises UsageError: the tree `where` has none of the suite's files `missing`."""
+    """Always raises UsageError: the tree `where` has none of the files `missing`. `hint` ends the message."""
     raise UsageError(f"{where} lacks the suite: {_join_files(missing)} is not there{hint}")
 
 
 def has_folder_of_suite(plan: LaunchPlan, root: Path) -> bool:
-    """Returns whether `root` has a folder of the suite: then it may be an older tree of this project."""
+    """Returns whether `root` has a folder of the plan's test files: then it may be an older tree of this project."""
     folders = {Path(name).parent for name in relative_files(plan)}
     return any((root / folder).is_dir() for folder in folders)
 
@@ -65,7 +65,8 @@ def _relative_path(file: str, rootdir: Path) -> str | None:
 
 
 def config_file(plan: LaunchPlan, root: Path) -> Path:
-    """Returns the other tree's settings file for pytest: the same file as here, else the one pytest would find.
+    """Returns pytest's settings file for the tree `root`: the counterpart of `plan.config_file`, else the one pytest
+    would find. A file outside the plan's tree is returned unchanged.
 
     Without any it is /dev/null, because pytest would search the folders above the tree.
     """
@@ -99,7 +100,8 @@ def find_vanished_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
 
 
 def _test_files(chosen: Path, plan: LaunchPlan) -> Iterator[str]:
-    """Yields the test files of a folder, by their names; a file that was typed counts in any case."""
+    """Yields the paths of test files in the folder `chosen`, by the plan's name patterns; hidden folders and virtual
+    environments are skipped. If `chosen` is a file, yields it whatever its name."""
     if chosen.is_file():
         yield str(chosen)
     for folder, folders, files in os.walk(chosen):

@@ -25,13 +25,13 @@ class Device(Protocol):
     """
 
     def info(self) -> DeviceInfo:
-        """Returns what the device is; initialises it."""
+        """Returns the kind, architecture, product and id of the device; initialises the device."""
 
     def fingerprint(self) -> Fingerprint:
         """Returns the fingerprint of the machine and software of this process."""
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> Subject:
-        """Makes the subject of one backend and workload, without building anything."""
+        """Returns the object that checks and times this backend on this workload; builds nothing yet."""
 
     def canary(self) -> dict[str, Samples]:
         """Times a fixed GEMM and copy, {'gemm': ..., 'copy': ...}: they change with the machine, not with the code."""
@@ -41,12 +41,12 @@ class Device(Protocol):
 
 
 def can_fork(device: Device) -> bool:
-    """Returns whether a conftest's device may be made again in a fork of the process where it was made."""
+    """Returns whether a conftest's device may be made again in a forked process: its `forks`, else False."""
     return bool(getattr(device, "forks", False))
 
 
 def prepare_or_reasons(subject: Subject) -> list[str]:
-    """Builds and compiles the case; returns reasons if it is unsupported, known before or found by trying."""
+    """Builds and compiles the case. Returns [], or why it is unsupported, known before or found while compiling."""
     reasons = subject.unsupported_reasons()
     if reasons:
         return reasons

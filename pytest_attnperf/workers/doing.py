@@ -18,7 +18,7 @@ Place = TypeVar("Place")
 
 
 class Unit(enum.Enum):
-    """The units of which a look at a case needs several."""
+    """What is counted while one case is measured: a case needs several processes or pairs of processes."""
 
     RECORDING = "process of a recording"
     SECOND_LOOK = "process of a second look"
@@ -35,7 +35,7 @@ class UnitStep:
     began_s: float
 
     def left_s(self, now_s: float) -> float | None:
-        """Estimates the seconds until the last unit ends, from those that have ended; None if none has."""
+        """Returns the estimated seconds until the last unit ends, from those that have ended; None if none has."""
         ended, taken = self.number - 1, now_s - self.began_s
         return max(0.0, self.of * taken / ended - taken) if ended else None
 
@@ -69,16 +69,16 @@ class Doing:
         return tuple(self._waits.values())
 
     def add_worker(self, worker: object, name: str) -> None:
-        """Adds a started worker."""
+        """Adds a started worker's name to `workers`."""
         self._workers[id(worker)] = name
 
     def remove_worker(self, worker: object) -> None:
-        """Removes an ended worker."""
+        """Removes an ended worker from `workers`; does nothing if it is not there."""
         self._workers.pop(id(worker), None)
 
     @contextlib.contextmanager
     def record_wait(self, waiting: Waiting) -> Iterator[None]:
-        """Shows an operation on the board during the block, which waits for its answer."""
+        """Lists `waiting` in `waits` during the `with` block, in which a thread waits for a worker's answer."""
         token = id(waiting)
         self._waits[token] = waiting
         try:
@@ -87,7 +87,8 @@ class Doing:
             del self._waits[token]
 
     def track_steps(self, unit: Unit, places: Iterable[Place], of: int) -> Iterator[Place]:
-        """Yields the places, and shows the number of each on the board while it is used."""
+        """Yields the places (process numbers); while each is used, `step` holds its number, counted from 1 up to `of`.
+        Afterwards `step` is None."""
         began_s = self.clock()
         try:
             for number, place in enumerate(places, start=1):

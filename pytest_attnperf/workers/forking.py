@@ -45,7 +45,7 @@ _DRAWN_AT_START = random.getstate()
 
 
 class Obstacle(str, enum.Enum):
-    """Why a process cannot be a template."""
+    """Why a process cannot be a template, i.e. fork workers."""
 
     COLLECTION = "its suites could not be collected"
     DEVICE = "a conftest provides the device, and does not say that it may be forked"
@@ -71,12 +71,12 @@ class Requested:
     answers: socket.socket
 
     def close_descriptors(self) -> None:
-        """Closes the descriptors in the template; the forked worker has its own copies."""
+        """Closes channel, log and life in this process, the template; the forked worker has its own copies."""
         for fd in (self.channel, self.log, self.life):
             os.close(fd)
 
     def send_answer(self, message: Mapping[str, Any], *fds: int) -> None:
-        """Sends a message with descriptors; ignores a controller that has closed the socket."""
+        """Sends a JSON message and descriptors to the controller; ignores that it has closed the socket."""
         with contextlib.suppress(OSError):
             socket.send_fds(self.answers, [json.dumps(message).encode()], fds)
 
@@ -92,7 +92,7 @@ class Requests:
         self._running: dict[int, tuple[int, socket.socket]] = {}
 
     def receive_next(self) -> Requested | None:
-        """Waits for the next request; None if the controller has closed the socket."""
+        """Waits for the next request for a worker and returns it; None if the controller has closed the socket."""
         try:
             message, fds, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, FDS, socket.MSG_CMSG_CLOEXEC)
         except OSError:
@@ -103,7 +103,8 @@ class Requests:
         return Requested(json.loads(message), channel, log, life, socket.socket(fileno=answers))
 
     def serve_alone(self, obstacle: Obstacle) -> Requested | None:
-        """Makes this process the first requested worker; others start as new processes. None without a request."""
+        """Makes this process itself the first requested worker, because of `obstacle`, and closes the socket; the
+        controller starts others as new processes. Returns the request, or None if the controller ended without one."""
         requested = self.receive_next()
         if requested is not None:
             sys.stderr.write(f"{log_line(obstacle)}\n")
@@ -115,7 +116,8 @@ class Requests:
         return requested
 
     def serve(self) -> Requested:
-        """Forks a worker for every request. Returns in the workers only; the template exits with its controller."""
+        """Forks a worker per request. Returns the request, only in the forked worker; the template exits with its
+        controller."""
         self._logs, self._drawn = _descriptors_of_log(), random.getstate()
         gc.freeze()  # a garbage collection would copy every page with objects
         while True:
@@ -133,7 +135,8 @@ class Requests:
             self._stop_logging()
 
     def _fork_worker(self, requested: Requested) -> bool:
-        """Forks a worker; returns True in the worker. If the fork fails, the answers socket is closed."""
+        """Forks a worker and sends its process id and pidfd; returns True in the worker, False in the template. If the
+        fork fails, only closes the answers socket."""
         pid = -1
         with contextlib.suppress(OSError):
             pid = _flush_and_fork()
@@ -182,7 +185,7 @@ class Requests:
 
 
 def find_obstacle(loaded: Mapping[str, Any] = sys.modules) -> Obstacle | None:
-    """Returns why this process, with its suites collected, cannot be a template; None if it can."""
+    """Returns why this process, with its suites collected, cannot fork workers; None if it can."""
     if is_driver_initialised(loaded):
         return Obstacle.DRIVER
     status = _try_fork(loaded)
@@ -235,9 +238,9 @@ def _list_open_files() -> dict[int, str]:
 
 
 def _try_fork(loaded: Mapping[str, Any]) -> int:
-    """Forks a trial process and returns its exit status after its controller's end: killed, or BAD_FORK, OUTLIVED.
+    """Forks a trial process, closes the pipe that ends it, and returns its exit status: -SIGKILL if that worked.
 
-    BAD_FORK: torch has used the GPU and refuses to do so in a forked process.
+    BAD_FORK: torch has used the GPU and refuses to do so in a forked process. OUTLIVED: it was not killed.
     """
     (life, controller), (said, saying) = os.pipe(), os.pipe()
     pid = _flush_and_fork()
@@ -269,7 +272,7 @@ def _flush_and_fork() -> int:
 
 
 def is_readable(fd: int, seconds: float | None) -> bool:
-    """Returns whether a descriptor can be read, or its other end is closed, within `seconds`; None waits forever."""
+    """Returns whether a descriptor can be read, or its other end is closed, within `seconds` (None: forever)."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(None if seconds is None else seconds * 1000))
@@ -305,7 +308,7 @@ def reseed_random(state: object) -> None:
 
 
 def _descriptors_of_log() -> list[int]:
-    """Returns the descriptors of the log: standard output and error, and copies such as faulthandler's."""
+    """Returns the descriptors of the file behind standard error: output, error, and copies such as faulthandler's."""
     log = os.fstat(2)
     return [fd for fd in _list_open_files() if fd > 0 and os.path.samestat(os.fstat(fd), log)]
 
@@ -316,12 +319,12 @@ def _redirect_to(log: int, descriptors: list[int]) -> None:
 
 
 def log_line(obstacle: Obstacle) -> str:
-    """Returns the line of the log on why workers are not forked."""
+    """Returns the log's line 'attnperf: every worker is started as a new process, ...: <obstacle>'."""
     return f"attnperf: every worker is started as a new process, which takes seconds: {obstacle.value}"
 
 
 def spare_driver() -> Callable[[], None]:
-    """Lets suites check for a GPU without initialising its driver; returns a function that undoes this."""
+    """Sets NVML_CHECK: suites can look for a GPU without initialising its driver. Returns a function that undoes it."""
     if NVML_CHECK in os.environ:
         return lambda: None
     os.environ[NVML_CHECK] = "1"

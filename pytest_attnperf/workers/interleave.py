@@ -61,7 +61,7 @@ class InterleavePlan:
     timer: str = "auto"
 
     def count_quads(self, base: TurnPlan, new: TurnPlan) -> int:
-        """Returns how many quads fit the budget: at least QUADS_LEAST, and even, so that both orders are equal."""
+        """Returns how many quads (2 turns of each side) fit `budget_us`: an even number, at least QUADS_LEAST."""
         quad_us = sum(4 * plan.call_us * plan.calls_per_block for plan in (base, new))
         affordable = int(self.budget_us / max(quad_us, 1e-3))
         chosen = max(QUADS_LEAST, min(self.quads, affordable))
@@ -114,7 +114,7 @@ class PairLook:
 
 @dataclass
 class _Open:
-    """One side while its case is open; `plan` is None if it is not timed."""
+    """One side of a pair while its case is open; `plan` is None if the case is not timed."""
 
     side: PairSide
     case: Conversation
@@ -139,7 +139,8 @@ def take_pair(
     base_request: OpenRequest | None = None,
     settle: Callable[[], None] = lambda: None,
 ) -> PairLook:
-    """Opens and proves the case on both sides, measures in turns, proves both again and closes.
+    """Opens and proves the case on both sides, measures in turns, proves both sides again and closes. Nothing is timed
+    if a side is not right or must not be timed, or the sides are not comparable; then `pair` of the result is None.
 
     at_once        prove both sides at the same time, which needs twice the memory
     base_request   request for the base side, if it differs, e.g. the case with another configuration
@@ -169,9 +170,8 @@ def take_pair(
 
 
 def _run_both(one: Callable[[], _Open], other: Callable[[], _Open]) -> tuple[_Open, _Open]:
-    """Runs both at the same time: compiling and proving may overlap, nothing is timed yet. Returns or raises when both
-    have ended, because closing a case uses the channel that its thread reads.
-    """
+    """Calls both functions in threads and returns their results in order: compiling and proving may overlap, nothing is
+    timed yet. Returns or raises when both have ended, because closing a case uses the channel that its thread reads."""
     executor = ThreadPoolExecutor(2)
     try:
         futures = [executor.submit(work) for work in (one, other)]
@@ -204,7 +204,8 @@ def _prepare_turns(opened: _Open, plan: InterleavePlan) -> None:
 
 
 def _measure_quads(base: _Open, new: _Open, count: int) -> list[Quad]:
-    """Measures quads at the places that both sides have, in turn; the order of sides alternates, also at each place."""
+    """Measures `count` quads (two turns of each side), cycling through the memory places that both sides have. The side
+    that is first and last in a quad alternates, also at each place."""
     assert base.plan is not None
     assert new.plan is not None
     places = min(base.plan.places, new.plan.places)
@@ -232,10 +233,10 @@ def _make_summary(base: _Open, new: _Open, quads: Sequence[Quad], seconds: float
 
 
 def _reasons_not_comparable(base: _Open, new: _Open) -> tuple[str, ...]:
-    """Returns why two right sides cannot be compared; nothing if one of them is not timed.
+    """Returns why both sides' times cannot be compared, a sentence each; () if they can, or if one is not timed.
 
-    They need the same card, machine state and method, but not the same software: two releases may be compared, because
-    both are measured in the same minutes. So ROCm may differ, also under graph timers.
+    They need the same card, machine state, method and workload, but not the same software: two releases may be
+    compared, because both are measured in the same minutes. So ROCm may differ, also under graph timers.
     """
     if base.plan is None or new.plan is None:
         return ()
@@ -261,7 +262,7 @@ def _reasons_not_comparable(base: _Open, new: _Open) -> tuple[str, ...]:
 
 
 def _close_side(opened: _Open) -> Look:
-    """Proves the last replay and closes the case; does nothing if it has already ended."""
+    """Proves the last timed call right, closes the case and returns its result; if it has ended, only returns that."""
     if opened.look.ending is not Ending.RIGHT:
         return opened.look
     with _name_side_in_errors(opened.side):
@@ -270,7 +271,8 @@ def _close_side(opened: _Open) -> Look:
 
 @contextlib.contextmanager
 def _name_side_in_errors(side: PairSide) -> Iterator[None]:
-    """Adds the side's name to errors of the block."""
+    """Adds the side's name to errors of the `with` block: WorkerError keeps its type, CaseFailedError and
+    NotProvenRightError become a SideFailedError."""
     try:
         yield
     except WorkerError as error:
@@ -292,7 +294,7 @@ def find_machine_differences(base: Ready, new: Ready) -> list[tuple[str, str, st
 
 
 def toolchain_changes(base: Ready, new: Ready) -> tuple[str, ...]:
-    """Returns software that differs, 'rocm: 6.4.4 -> 7.0.2', the base side first; it does not prevent comparing."""
+    """Returns software that differs, which does not prevent comparing: 'rocm: 6.4.4 -> 7.0.2', base side first."""
     theirs, ours = base.fingerprint.named, new.fingerprint.named
     facts = [("harness", base.harness, new.harness)]
     keys = sorted((theirs.keys() | ours.keys()) - set(OF_THE_MACHINE))
@@ -301,7 +303,7 @@ def toolchain_changes(base: Ready, new: Ready) -> tuple[str, ...]:
 
 
 def unseen_facts(base: Ready, new: Ready) -> tuple[str, ...]:
-    """Returns facts of the shared card or machine that only one side could read; the base side first."""
+    """Returns facts of the shared card that one side could not read, as 'what: base side -> new side'."""
     facts = [fact for fact in _compare_machines(base, new) if _is_of_one_card(base, new, fact)]
     return _format_changes([*facts, *(fact for fact in _pair_named_facts(base, new) if not _is_known(fact))])
 
@@ -316,7 +318,7 @@ def _format_changes(facts: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
 
 
 def _compare_hosts(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
-    """Returns facts that prove two different machines; a rebooted machine counts as another."""
+    """Returns known facts that prove two machines, (what, base, new); a rebooted machine counts as another."""
     facts = [("machine", base.host, new.host), *_pair_named_facts(base, new)]
     return [fact for fact in facts if fact[1] != fact[2] and _is_known(fact)]
 

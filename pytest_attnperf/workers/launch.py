@@ -69,14 +69,15 @@ class LaunchPlan:
         return self.scratch / "harness"
 
     def link_harness(self) -> None:
-        """Makes the harness folder, if it does not exist."""
+        """Makes the folder `harness` and its link to this package, if they do not exist."""
         self.harness.mkdir(parents=True, exist_ok=True)
         link = self.harness / pytest_attnperf.__name__
         if not link.is_symlink():
             link.symlink_to(Path(pytest_attnperf.__file__).resolve().parent, target_is_directory=True)
 
     def make_command(self, fd: int | str, name: str) -> list[str]:
-        """Returns the worker's argv. It clears `addopts`: `-n2`, `--lf` or `--junitxml` must not act in the worker."""
+        """Returns the worker's argv; `fd` is its channel, `name` names its cache folder. It clears `addopts`: `-n2`,
+        `--lf` or `--junitxml` must not act in the worker."""
         config = ["-c", str(self.config_file)] if self.config_file else []
         return [
             self.python,
@@ -101,7 +102,8 @@ class LaunchPlan:
         ]
 
     def make_environment(self, base: Mapping[str, str], name: str, gpu: str | None) -> dict[str, str]:
-        """Returns the worker's environment, without variables that would change its session, and with only its GPU."""
+        """Returns the worker's environment: `base` without variables that would change its session, and with only this
+        GPU visible. `gpu` None leaves the GPUs as they are."""
         kept = {
             key: value for key, value in base.items() if key not in SCRUBBED and not key.startswith(SCRUBBED_PREFIXES)
         }
@@ -121,7 +123,7 @@ class LaunchPlan:
         return {**kept, **self.extra_environment}
 
     def _make_import_path(self, inherited: str) -> list[str]:
-        """Returns the import path: the harness, then the tree, then inherited entries."""
+        """Returns PYTHONPATH as a list: harness folder, rootdir, then inherited entries, moved by `moved`."""
         entries = [entry for entry in inherited.split(os.pathsep) if entry]
         if self.moved is not None:
             old, new = self.moved
@@ -130,7 +132,8 @@ class LaunchPlan:
 
 
 def _move_entry(entry: Path, old: Path, new: Path) -> str:
-    """Returns an import path entry moved to the other tree; a virtual environment in the old tree is not moved."""
+    """Returns the import path entry with `old` at its start replaced by `new`. An entry outside `old`, or in a virtual
+    environment there, is returned unchanged."""
     resolved = entry.resolve()
     if not resolved.is_relative_to(old):
         return str(entry)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class LocalPool:
-    """A Pool with one process, this one. `bound` is the case whose test body is running."""
+    """A Pool whose only process is this one. `bound` is the (backend, workload) of the test whose body is running."""
 
     device: Device | None = None
     bound: tuple[Backend, Workload] | None = None
     _known: Ready | None = None
 
     def case_at(self, place: int, request: OpenRequest) -> contextlib.AbstractContextManager[Conversation]:
-        """Opens a conversation with the running case."""
+        """Returns a context manager of a conversation with the running test's case; `place` does not matter."""
         return self._make_case(request)
 
     @contextlib.contextmanager
@@ -44,7 +44,7 @@ class LocalPool:
         yield LocalCase(self.device.subject(backend, workload, seeds), workload, request.repeats)
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Returns the device, fingerprint and process id of this process."""
+        """Returns the device, fingerprint and id of this process; they are read at the first call only."""
         if self._known is None:
             assert self.device is not None
             info = self.device.info()
@@ -53,11 +53,11 @@ class LocalPool:
         return self._known
 
     def last_ready(self) -> Ready | None:
-        """Returns the same as `wait_until_ready`, or None before its first call."""
+        """Returns what `wait_until_ready` returned, or None before its first call."""
         return self._known
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Returns no times: a run in this process never gates."""
+        """Returns an empty dict: a run in this process never gates, so it needs no reference times."""
         return {}
 
     def start(self, places: Sequence[int]) -> None:
@@ -76,7 +76,7 @@ class LocalCase:
     repeats: int = 0
 
     def open(self) -> Opened:
-        """Builds and compiles the case if it is supported."""
+        """Builds and compiles the case; returns its figures, and the reasons if it is unsupported."""
         reasons = prepare_or_reasons(self.subject)
         workload = self.workload
         figures = WorkloadFigures(
@@ -87,48 +87,48 @@ class LocalCase:
         return Opened("open", (), self.subject.not_timed_reason(), figures, self.subject.list_kernel_objects())
 
     def check(self, *, profiled: bool = False) -> CheckReport:
-        """Proves the case right."""
+        """Proves the case right before it is timed; `profiled` also watches the call with a profiler."""
         return self.subject.check(profiled=profiled, repeats=self.repeats)
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Measures calls on inputs that change before every call."""
+        """Measures calls on constant inputs and on inputs that change before every call; `block_us` in microseconds."""
         return self.subject.measure_rotation(block_us)
 
     def measure_blocks(self, plan: BlockPlan) -> Samples:
-        """Measures blocks of calls."""
+        """Measures blocks of calls within `plan`. Raises WrongAsTimedError if a replayed call is wrong."""
         with _wrong_as_timed():
             return self.subject.measure_blocks(plan.max_blocks, plan.block_us, plan.budget_us, plan.timer)
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Measures the stages of the call."""
+        """Measures the call's stages in blocks of `block_us`. Raises WrongAsTimedError if a replayed call is wrong."""
         with _wrong_as_timed():
             return self.subject.measure_stages(block_us)
 
     def profile(self) -> CaseProfile:
-        """Profiles the call."""
+        """Returns the profile of the call."""
         return self.subject.profile()
 
     def prepare_turns(self, block_us: float, timer: str) -> TurnPlan:
-        """Prepares measuring in turns."""
+        """Prepares turns of `block_us` microseconds. Raises WrongAsTimedError if a replayed call is wrong."""
         with _wrong_as_timed():
             return self.subject.prepare_turns(block_us, timer)
 
     def measure_turn(self, place: int) -> Turn:
-        """Measures one turn."""
+        """Measures one turn (a block after an unmeasured one), with the inputs in memory placement `place`."""
         return self.subject.measure_turn(place)
 
     def finish(self) -> FinalReport:
-        """Checks the last replay."""
+        """Checks the last timed call (replay of the captured graph) on new inputs, and frees the case."""
         return self.subject.finish()
 
     def close(self) -> Closed:
-        """Returns 'passed': the test body continues in this process."""
+        """Returns the outcome 'passed' without ending anything: the test body continues in this process."""
         return Closed("passed")
 
 
 @contextlib.contextmanager
 def _wrong_as_timed() -> Iterator[None]:
-    """Turns a CaseFailedError with a check report into WrongAsTimedError, as for an answer of a worker."""
+    """Turns a CaseFailedError of the block into WrongAsTimedError if it has a check report, as a worker does."""
     try:
         yield
     except CaseFailedError as error:
@@ -139,7 +139,7 @@ def _wrong_as_timed() -> Iterator[None]:
 
 
 class LocalServer:
-    """The server that the `attnperf` fixture uses in this process."""
+    """What the `attnperf` fixture calls if cases run in this process instead of a worker."""
 
     def __init__(self, pool: LocalPool, judge: Callable[[], None]) -> None:
         self._pool = pool
@@ -147,9 +147,9 @@ class LocalServer:
         self._met = False
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Judges the case in the test body. Raises UsageError on a second call in one test."""
+        """Runs `judge` for this backend and workload in the test body. Raises UsageError on a second call in it."""
         if self._met:
-            raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; a test is one case")
+            raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; write a second test")
         self._met = True
         self._pool.bound = (backend, workload)
         self._judge()

@@ -28,7 +28,7 @@ from pytest_attnperf.workers.pool import Pool
 
 
 class Ending(str, enum.Enum):
-    """How a look ended."""
+    """How a look (one case measured or proven in one process) ended. RIGHT: proven, and not or not yet timed."""
 
     MEASURED = "measured"
     RIGHT = "right"
@@ -40,7 +40,8 @@ class Ending(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Look:
-    """The result of one case in one process. `report` joins the checks before and after timing."""
+    """The result of one case in one process. `report` joins the checks before and after timing; `note` says why it was
+    not timed, or what is missing."""
 
     ending: Ending
     reasons: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ def take_look(
     profiled: bool = True,
     loaded: Callable[[Sequence[KernelObject]], None] = lambda _kernels: None,
 ) -> Look:
-    """Opens, checks, measures, finishes and closes one case in the process at `place`; without `plan` it is not timed.
+    """Opens, checks, measures, finishes and closes a case in process number `place`; without `plan` it is not timed.
 
     loaded     called, if the case will be timed, with the kernels that it has loaded, before it is checked
     rotate     also time calls whose inputs change before each call
@@ -98,7 +99,8 @@ def take_look(
 
 
 def _add_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look, str]:
-    """Returns the look with its stages, or why there are none. Raises WrongAsTimedError as `measure_blocks` does."""
+    """Returns (look with the stages' times, ''), or (look unchanged, note why there are none). Raises WrongAsTimedError
+    if a replayed call is wrong."""
     try:
         return replace(look, breakdown=case.measure_stages(block_us)), ""
     except WrongAsTimedError:
@@ -108,7 +110,7 @@ def _add_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look, 
 
 
 def take_profile(pool: Pool, place: int, request: OpenRequest) -> CaseProfile:
-    """Opens, checks, profiles and closes one case in the process at `place`, which never times a case.
+    """Opens, checks, profiles and closes a case in process number `place`, which never times a case.
 
     Raises as `take_look`, and CaseFailedError if the case is not proven right, or must not be timed.
     """
@@ -129,8 +131,8 @@ def open_and_check(
     profiled: bool,
     loaded: Callable[[Sequence[KernelObject]], None] | None = None,
 ) -> Look:
-    """Opens and checks a case. The case is still open exactly if the look's ending is RIGHT, and then may be timed.
-    If the look has a note, the case must not be timed; the note says why."""
+    """Opens and checks a case. The case is still open exactly if the returned look (result) ends RIGHT, and then may be
+    timed, unless the look has a note, which says why not."""
     opened = case.open()
     if opened.state == "finished":
         return _without_rendezvous(opened)
@@ -152,7 +154,8 @@ def open_and_check(
 
 
 def finish_and_close(case: Conversation, look: Look) -> Look:
-    """Proves the last replay of a timed case, closes the case, and returns the look with both results."""
+    """Proves the last timed call right, closes the case, and returns its look (result) with both checks; INCORRECT if
+    one failed, BODY_FAILED if the test then failed."""
     final = case.finish()
     look = replace(look, final=final, report=look.report.merge_with(final.check))
     closed = case.close()
@@ -164,7 +167,7 @@ def finish_and_close(case: Conversation, look: Look) -> Look:
 
 
 def close_wrong_as_timed(case: Conversation, look: Look, error: WrongAsTimedError) -> Look:
-    """Closes a case that is right when called but wrong when replayed; returns its INCORRECT look."""
+    """Closes a case that is right when called but wrong when replayed; returns its look as INCORRECT."""
     case.close()
     return _as_incorrect(replace(look, report=look.report.merge_with(error.report)))
 
@@ -195,7 +198,7 @@ def _as_incorrect(look: Look) -> Look:
 
 
 def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Fingerprint:
-    """Returns the machine's fingerprint with fields of the case: timer, timing method, and cache state.
+    """Returns the fingerprint `machine` with the case's timer, timing method and cache state added to what must match.
 
     With graph timers the ROCm version must match, too, because the cost per graph node differs between releases.
     """
@@ -207,7 +210,7 @@ def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Finge
 
 
 def take_identity_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan) -> tuple[Look, str]:
-    """Opens, checks, captures, finishes and closes a case in the process at `place`; returns look and timer.
+    """Opens, checks, captures, finishes and closes a case in process number `place`; returns (result, timer's name).
 
     The look's fingerprint is that of a case timed by this timer. The timer's name is '' if the look did not end RIGHT,
     or if its note says that the case must not be timed here.

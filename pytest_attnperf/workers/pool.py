@@ -32,29 +32,29 @@ _UNDEAD: list[Worker] = []
 
 
 class Pool(Protocol):
-    """The workers of a session: numbered places, each with a process that is started when needed."""
+    """The workers of a session, in numbered places: each place has one process, started when it is needed."""
 
     def case_at(self, place: int, request: OpenRequest) -> contextlib.AbstractContextManager[Conversation]:
-        """Opens a conversation with the process in that place; afterwards the process is idle or has ended."""
+        """Opens a conversation with process number `place`; afterwards the process is idle or has ended."""
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Waits for the process in that place and returns its first message: device, fingerprint, cases."""
+        """Waits for process number `place` and returns its first message: device, fingerprint, cases."""
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Returns the times of the fixed GEMM and copy in that process, measured once, before anything else."""
+        """Returns the times of a fixed GEMM and copy in process number `place`, measured once, before anything else."""
 
     def start(self, places: Sequence[int]) -> None:
-        """Starts processes without waiting for them."""
+        """Starts the processes with these numbers that are not running, without waiting for them."""
 
     def last_ready(self) -> Ready | None:
         """Returns the first message of the last process that answered; None if none has answered yet."""
 
     def shutdown(self) -> None:
-        """Ends every process."""
+        """Ends every process of the pool."""
 
 
 def count_fitting(units: int, memory_bytes: float, bytes_min: float, processes: int = 1) -> int:
-    """Returns how many of `units` fit into the device's memory at once, at least one. These may start early.
+    """Returns how many of `units` (processes, or pairs of them) fit into the device's memory at once: 1 to `units`.
 
     memory_bytes   memory of the device; 0 if unknown, or shared with the host
     bytes_min      bytes of inputs and outputs of the case, which one unit at a time measures
@@ -67,7 +67,8 @@ def count_fitting(units: int, memory_bytes: float, bytes_min: float, processes: 
 
 
 def start_ahead(pool: Pool, places: Sequence[int], bytes_min: float, processes: int = 1) -> Sequence[int]:
-    """Starts as many of the places as `count_fitting` allows, without waiting, and returns these."""
+    """Starts the first of these processes, as many as `count_fitting` allows; returns their numbers, without
+    waiting."""
     known = pool.last_ready()
     count = count_fitting(len(places), known.device.memory_bytes if known else 0, bytes_min, processes)
     pool.start(places[:count])
@@ -75,8 +76,8 @@ def start_ahead(pool: Pool, places: Sequence[int], bytes_min: float, processes: 
 
 
 def wait_for_starts(pool: Pool, places: Sequence[int]) -> None:
-    """Waits until all these processes have started, because starting disturbs timing.
-    A process that cannot start raises when a case is opened in it."""
+    """Waits until the processes in all these places have started, because starting disturbs timing. Ignores a process
+    that cannot start: opening a case in it raises the error."""
     for place in places:
         with contextlib.suppress(WorkerError):
             pool.wait_until_ready(place)
@@ -108,18 +109,18 @@ class WorkerPool:
 
     @property
     def has_forked_workers(self) -> bool:
-        """Whether its workers are forked from a template, as far as is known yet."""
+        """Whether this pool's workers are forked from a template process; true until the template refuses."""
         return may_fork(self.plan) and self._template.is_serving
 
     def start(self, places: Sequence[int]) -> None:
-        """Starts processes without waiting for them."""
+        """Starts those of these processes that do not run, without waiting. `wait_until_ready` raises their errors."""
         for place in places:
             if place not in self._places:
                 with contextlib.suppress(WorkerError):  # `wait_until_ready` raises it again
                     self._places[place] = self._launch_worker(place)
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Waits for the process in that place and returns its first message.
+        """Waits for process number `place` and returns its first message: device, fingerprint, cases.
 
         Raises WorkerError if it cannot start. After START_ATTEMPTS failures in a row no other process is started,
         because a suite that cannot be collected fails for every case.
@@ -137,7 +138,8 @@ class WorkerPool:
         return self._known
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Returns the process's canary, measured once. Raises as `wait_until_ready`, and CaseFailedError."""
+        """Returns the times of a fixed GEMM and copy in process number `place`, by name, measured once. Raises as
+        `wait_until_ready`, and CaseFailedError if measuring fails."""
         ready, worker = self.wait_until_ready(place), self._places[place]
         if worker.name not in self._canaries:
             answer = worker.request("canary", START_LIMIT_SECONDS)
@@ -149,12 +151,14 @@ class WorkerPool:
         return self._canaries[worker.name]
 
     def last_ready(self) -> Ready | None:
-        """Returns the first message of the last process that answered, or None."""
+        """Returns the first message of the process that was ready last; None if none was yet."""
         return self._known
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """Opens a conversation with the process in that place, and brings it back to idle afterwards."""
+        """Yields a conversation with process number `place`; afterwards the process is idle, or is ended if that is
+        impossible. Replaces a process that must not serve the case because of `isolate`. Kills it after
+        KeyboardInterrupt."""
         if place in self._served and self._is_outworn(self._served[place], request.key):
             self._retire_workers([place])
         worker = self._usable_worker(place)
@@ -194,12 +198,13 @@ class WorkerPool:
             self._end_worker(worker)
 
     def shutdown(self) -> None:
-        """Ends every process; also after an interrupt."""
+        """Ends every process, with teardown of its fixtures, and the template; also after an interrupt."""
         self._retire_workers(list(self._places))
         self._template.close()
 
     def _leave_case(self, place: int, case: RemoteCase) -> None:
-        """Brings the worker back to idle, or ends it."""
+        """Closes the case so that its worker is idle; ends a worker that fails in that or must not serve other
+        cases."""
         if case.inside and case.worker.is_alive:
             with contextlib.suppress(WorkerError, CaseFailedError):
                 case.close()
@@ -213,7 +218,7 @@ class WorkerPool:
             self._end_worker(worker)
 
     def _retire_workers(self, places: Sequence[int]) -> None:
-        """Ends these processes in parallel, with teardown of their fixtures."""
+        """Ends the processes with these numbers in parallel, with teardown of their fixtures."""
         workers = [self._places.pop(place) for place in places if place in self._places]
         for place in places:
             self._served.pop(place, None)
@@ -224,13 +229,13 @@ class WorkerPool:
             self._end_worker(worker)
 
     def _end_worker(self, worker: Worker) -> None:
-        """Kills a process, and remembers it if it does not end."""
+        """Kills a process, and adds it to _UNDEAD if it does not end: its GPU is not used any more."""
         worker.kill()
         if worker.is_alive and worker not in _UNDEAD:
             _UNDEAD.append(worker)
 
     def _is_outworn(self, last: CaseKey, key: CaseKey) -> bool:
-        """Returns whether a process that has served `last` must not serve `key`."""
+        """Returns whether `isolate` forbids that a process which has served `last` serves `key`."""
         if self.isolate == "case":
             return last != key
         return self.isolate == "backend" and last.backend != key.backend
@@ -241,8 +246,8 @@ class WorkerPool:
         return replace(request, next_key=None) if following and self._is_outworn(request.key, following) else request
 
     def _gpu_token(self, place: int) -> str | None:
-        """Returns the GPU of a place: its own, or another one if a process that does not end holds it.
-        Raises WorkerError if no GPU is left."""
+        """Returns the GPU of a place for VISIBLE_DEVICES, None without `gpus`; another one if a process that does not
+        end holds it. Raises WorkerError if no GPU is left."""
         _UNDEAD[:] = [worker for worker in _UNDEAD if worker.is_alive]
         lost = {worker.gpu: worker for worker in _UNDEAD if worker.gpu is not None or self.plan.role is Role.DEVICE}
         tokens: list[str | None] = [*self.gpus] or [None]
@@ -257,7 +262,7 @@ class WorkerPool:
         )
 
     def _usable_worker(self, place: int) -> Worker:
-        """Returns the worker of a place; starts a fresh one if it died or is on a lost GPU."""
+        """Returns process number `place`; starts a fresh one if there is none, it died or its GPU is lost."""
         token, worker = self._gpu_token(place), self._places.get(place)
         if worker is None or not worker.is_alive or worker.gpu != token:
             self._drop_worker(place)

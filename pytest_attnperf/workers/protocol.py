@@ -54,7 +54,7 @@ class ChannelTimeoutError(Exception):
 
 
 class MalformedMessageError(Exception):
-    """A line that is not a JSON object arrived."""
+    """A line arrived that is not a JSON object, or is longer than MESSAGE_BYTES_MOST."""
 
 
 def to_plain(value: Any) -> Any:
@@ -71,7 +71,7 @@ def to_plain(value: Any) -> Any:
 
 
 def protocol_error(state: WorkerState, op: object) -> dict[str, Any]:
-    """Returns the error reply for an operation that this state does not allow."""
+    """Returns the error {'kind': 'protocol', 'message': text} for an operation that `state` does not allow."""
     allowed = ", ".join(sorted(ALLOWED[state])) or "nothing"
     return {
         "kind": "protocol",
@@ -87,7 +87,8 @@ class Channel:
         self._adopt_descriptors(fd, fd)
 
     def _adopt_descriptors(self, read_fd: int, write_fd: int) -> None:
-        """Takes both descriptors over. A grandchild process must not inherit them: it would hide the end of file."""
+        """Takes both descriptors over, to be closed by `close`. A grandchild process must not inherit them: it would
+        hide the end of file."""
         for fd in (read_fd, write_fd):
             os.set_inheritable(fd, False)
         # File objects close themselves and know when they are closed; the number of a closed descriptor would soon
@@ -98,7 +99,7 @@ class Channel:
 
     @classmethod
     def from_fd(cls, fd: int) -> Channel:
-        """Makes the channel of an inherited socket descriptor."""
+        """Makes the channel of an inherited socket descriptor, which it then closes."""
         return cls.from_fds(fd, fd)
 
     @classmethod
@@ -157,13 +158,13 @@ class Channel:
             raise ChannelClosedError(str(error)) from error
 
     def close(self) -> None:
-        """Closes this end; may be called more than once."""
+        """Closes this process's descriptors of the channel; may be called more than once."""
         self._reader.close()
         self._writer.close()
 
 
 def open_pidfd(pid: int) -> int | None:
-    """Opens a descriptor that becomes readable when the process ends; None before Linux 5.3."""
+    """Opens a descriptor that becomes readable when the process ends; None without the process or before Linux 5.3."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -175,7 +176,8 @@ def _compute_deadline(limit_seconds: float | None) -> float | None:
 
 
 def _wait_for_io(end: io.FileIO, event: int, deadline: float | None, process_fd: int | None = None) -> None:
-    """Waits until an end can be read or written. Raises ChannelClosedError or ChannelTimeoutError."""
+    """Waits until `end` is ready for `event` (POLLIN or POLLOUT). Raises ChannelTimeoutError at the deadline,
+    ChannelClosedError if `end` is closed or the process of the pidfd `process_fd` has ended."""
     if end.closed:
         raise ChannelClosedError("this process closed its end of the channel to the worker or controller")
     fd = end.fileno()
@@ -204,7 +206,8 @@ def _parse_message(line: bytes) -> dict[str, Any]:
 
 
 def _escape_surrogates(value: Any) -> Any:
-    """Replaces lone surrogates by backslash escapes: JSON can carry them, but terminals and files cannot."""
+    """Returns the JSON value with lone surrogates in its strings replaced by backslash escapes: JSON can carry them,
+    but terminals and files cannot."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):

@@ -59,7 +59,7 @@ class Repository:
 
     @classmethod
     def find_around(cls, folder: Path) -> Repository | None:
-        """Returns the repository that contains `folder`, or None."""
+        """Returns the repository whose working tree contains `folder`; None if there is none."""
         folder = folder.resolve()
         for top in (folder, *folder.parents):
             git_dir = top / ".git"
@@ -85,7 +85,7 @@ class Repository:
         raise UsageError(text)
 
     def has_commit(self, revision: str) -> bool:
-        """Returns whether the text names a commit."""
+        """Returns whether git finds a commit by this name; False for a range such as `A..B`."""
         return self._look_up(revision)[0] != ""
 
     def is_shallow(self) -> bool:
@@ -107,7 +107,7 @@ class Repository:
         return commit + ("+dirty" if changed.stdout.strip() else "")
 
     def list_submodules(self, commit: str) -> list[str]:
-        """Returns the paths of a commit's submodules."""
+        """Returns the paths of a commit's submodules, relative to the repository's top."""
         listed = self._run_checked("ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
         return [line.partition("\t")[2] for line in listed if line.startswith("160000 ")]
 
@@ -121,7 +121,7 @@ class Repository:
         self._run_checked("checkout-index", "--all", "--force", "--index", "--quiet", index=index, work_tree=folder)
 
     def list_changed_files(self, folder: Path, index: Path) -> list[str]:
-        """Returns the files that changed since `check_out` wrote them."""
+        """Returns the files under `folder` that changed since `check_out` wrote them and `index`, relative to it."""
         options = ("--name-only", "-z", "--ignore-submodules")
         listed = self._run_checked("diff-files", *options, index=index, work_tree=folder)
         return [name for name in listed.split("\0") if name]
@@ -129,7 +129,8 @@ class Repository:
     def run(
         self, *args: str, index: Path | None = None, work_tree: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a git command on this repository, without hooks. Raises UsageError if git is missing or hangs."""
+        """Runs a git command on this repository, without hooks, and returns its exit status and output, also if it
+        fails. Raises UsageError if git is missing or exceeds GIT_LIMIT_SECONDS."""
         tree = work_tree or self.top
         settings = [word for setting in (*SETTINGS, f"safe.directory={self.top}") for word in ("-c", setting)]
         try:
@@ -145,7 +146,9 @@ class Repository:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise UsageError(f"git {args[0]} in {self.top} took more than {GIT_LIMIT_SECONDS:.0f} s") from None
+            raise UsageError(
+                f"git {args[0]} in {self.top} took more than {GIT_LIMIT_SECONDS:.0f} s; run it by hand, or {USE_A_COPY}"
+            ) from None
 
     def _run_checked(self, *args: str, index: Path | None = None, work_tree: Path | None = None) -> str:
         answer = self.run(*args, index=index, work_tree=work_tree)
@@ -158,14 +161,17 @@ class Repository:
 
     def _commit_of_one(self, revision: str) -> str:
         if revision.startswith("-") or "\n" in revision:
-            raise UsageError(f"{revision!r} is not a revision: it begins with '-' or contains a line break")
+            raise UsageError(
+                f"{revision!r} is not a revision: it begins with '-' or contains a line break; name a commit or branch"
+            )
         commit, said = self._look_up(revision)
         if not commit:
             raise UsageError(self._describe_unknown(revision, said))
         return commit
 
     def _look_up(self, revision: str) -> tuple[str, str]:
-        """Returns (full commit id, '') or ('', git's message). In two steps, for `:/text`."""
+        """Returns (full commit id, ''), or ('', git's message) if there is none. Two steps, because `:/text^{commit}`
+        would search the suffix, too."""
         if revision.startswith(("-", "^")) or "\n" in revision or ".." in revision:
             return "", ""
         found = self.run("rev-parse", "--verify", revision)
@@ -251,7 +257,7 @@ class History:
 
 
 def read_history(good: str, bad: str, folder: Path) -> History:
-    """Returns the first-parent line from GOOD to BAD, on which a merged branch is one commit.
+    """Returns GOOD and the commits after it up to BAD along first parents, so that a merged branch is one commit.
 
     Raises UsageError if git, the repository or a revision is missing, if both are the same commit, or if GOOD is not an
     ancestor of BAD.
@@ -279,7 +285,8 @@ def read_history(good: str, bad: str, folder: Path) -> History:
 
 
 def _resolve_commit(revision: str, repository: Repository) -> str:
-    """Returns the full hash of a revision. A shallow clone needs all commits, because a bisection reads the history."""
+    """Returns the full commit id of a revision. Raises UsageError; in a shallow clone it says to fetch all commits,
+    because a bisection needs them."""
     if repository.is_shallow() and not repository.has_commit(revision):
         raise UsageError(f"no commit {revision!r} in {repository.top}{_advice_if_shallow(repository)}")
     return repository.commit_of(revision)
@@ -309,7 +316,7 @@ def _describe_failure(repository: Repository, said: str) -> str:
 
 
 def _advice_if_shallow(repository: Repository) -> str:
-    """Returns what to type if commits are missing; '' if all are there."""
+    """Returns the end of an error that says how to fetch the missing commits of a shallow clone; '' if it is none."""
     if not repository.is_shallow():
         return ""
     return "; this clone is shallow, and a bisection needs all commits: git fetch --unshallow --tags"
@@ -324,5 +331,5 @@ def _list_commits(repository: Repository, *arguments: str) -> tuple[Commit, ...]
 
 
 def _make_commit(sha: str, short: str, author_date: str, parents: str, subject: str) -> Commit:
-    """Makes a commit; bytes of the subject that are not UTF-8 are replaced, because it will be printed."""
+    """Makes a commit from git's fields; bytes of the subject that are not UTF-8 become '?', for printing."""
     return Commit(sha, short, author_date, tuple(parents.split()), subject.encode(errors="replace").decode())

@@ -60,7 +60,7 @@ class Server:
         self._own_code = OwnCode()
 
     def announce(self) -> None:
-        """Sends the first message: this worker is ready, its device, fingerprint and cases."""
+        """Sends the worker's first message, {'event': 'ready', ...}, with its device, fingerprint and cases."""
         self._channel.send(
             {
                 "event": "ready",
@@ -77,7 +77,7 @@ class Server:
         )
 
     def next_item(self) -> Request | None:
-        """Serves until an item must run, and returns its `open` request; returns None when the session ends."""
+        """Answers requests until an `open`, and returns that; None when the controller ends the session."""
         while True:
             request = self._receive_request()
             if request["op"] == "exit":
@@ -93,12 +93,12 @@ class Server:
                 return request
 
     def refuse(self, request: Request, message: str) -> None:
-        """Answers an `open` for a case that this worker does not have; the state stays IDLE."""
+        """Answers an `open` request with the error `message`, because its item cannot run; the state stays IDLE."""
         self._pending = None
         self._send_error(request, {"kind": "protocol", "message": message})
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Serves one case until it is closed; called by the test's body. Raises UsageError on a second call in it."""
+        """Answers requests about a case until `close`, in the test's body. Raises UsageError on a second call."""
         request = self._meet_request("attnperf.run() or attnperf.gate()")
         seeds = request["seeds"]
         self.state = WorkerState.OPEN
@@ -114,7 +114,7 @@ class Server:
             self._serve_subject(subjects)
 
     def _meet_request(self, call: str) -> Request:
-        """Returns the `open` request of the running item. Raises UsageError on a second call in one test."""
+        """Returns the running item's `open` request. Raises UsageError, which names `call`, on a second call."""
         if self._met or self._pending is None:
             self._misused = (
                 f"{call} was called twice in one test; a test is one case: parametrise it, or write a second test"
@@ -136,7 +136,8 @@ class Server:
             self._send_answer(request, {"state": "finished", "outcome": outcome, "text": text})
 
     def _serve_subject(self, subjects: Sequence[Subject]) -> None:
-        """Serves the subject until `close`. If opening failed there is no subject, and only `close` works."""
+        """Answers requests about the opened case until `close`. If opening failed, `subjects` is empty and other
+        requests get an error."""
         answers = self._make_answers(subjects[0]) if subjects else {}
         while True:
             request = self._receive_request()
@@ -152,13 +153,13 @@ class Server:
                 self.state = WorkerState.FINISHED
 
     def _compute_answer(self, answer: Callable[[Request], Any], request: Request) -> Any:
-        """Computes an answer of an open case. Raises CaseFailedError if judging or measuring code was replaced."""
+        """Returns `answer(request)`. Raises CaseFailedError if the suite has replaced code that judges or measures."""
         if replaced := self._own_code.find_problem():
             raise CaseFailedError(replaced)
         return answer(request)
 
     def _make_answers(self, subject: Subject) -> dict[str, Callable[[Request], Any]]:
-        """Returns operation -> function that answers it, for an open case."""
+        """Returns operation -> function that computes its answer from the request, for an open case."""
         return {
             "check": lambda request: subject.check(**_check_arguments(request)),
             "block": lambda request: subject.measure_blocks(*_block_arguments(request)),
@@ -177,7 +178,7 @@ class Server:
         return replace(report, sources=sources, foreign_sources=tuple(foreign), source_id=named)
 
     def _receive_request(self) -> Request:
-        """Waits for the next request that this state allows; answers pings and forbidden requests itself."""
+        """Returns the next request that the state allows; answers pings, and errors to forbidden requests, itself."""
         while True:
             request = self._channel.receive()
             operation = request.get("op")
@@ -250,7 +251,7 @@ def _own_compilers(environment: MutableMapping[str, str]) -> Iterator[None]:
 
 
 def _pin_backend(backend: Backend, config: Mapping[str, str]) -> Backend:
-    """Returns the backend, fixed to the stored configuration if the request has one. Raises UsageError."""
+    """Returns the backend, fixed to `config` if that is not empty. Raises UsageError if that is impossible."""
     if not config:
         return backend
     from pytest_attnperf.measure.pinned_backend import pin_backend
@@ -298,7 +299,8 @@ ADVICE = "install gcc or clang (Debian: apt-get install gcc g++), or name yours 
 
 
 def describe_missing_compiler(error: BaseException, environ: Mapping[str, str] = os.environ) -> str:
-    """Returns a line on a missing compiler, if `error` or one of its causes is about that; else ''."""
+    """Returns a message that a C or C++ compiler is missing and how to install it, if that is why `error` or one of its
+    causes was raised; else ''."""
     for one in _list_causes(error):
         if type(one).__name__ == INDUCTOR_ERROR:
             return f"no C++ compiler was found, and torch.compile needs one on a CPU: {ADVICE.format(variable='CXX')}"
@@ -308,7 +310,7 @@ def describe_missing_compiler(error: BaseException, environ: Mapping[str, str] =
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields the error and its causes, each once."""
+    """Yields the error, then its causes, contexts and Inductor's `inner_exception`, each once."""
     seen: set[int] = set()
     left: list[object] = [error]
     while left:
@@ -320,7 +322,7 @@ def _list_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _raising_module(error: BaseException) -> str:
-    """Returns the name of the module that raised the error."""
+    """Returns the name of the module in which the error was raised; '' without a traceback."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

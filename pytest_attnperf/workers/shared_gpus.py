@@ -26,7 +26,7 @@ POLL_S = 0.02
 
 @dataclass
 class SharedGpuPool(WorkerPool):
-    """A WorkerPool whose processes work only while the session holds the turn of their card.
+    """A WorkerPool whose processes work only while this session holds the turn (a file lock) of their card.
 
     turns      a lock file for each GPU, the same files in every session of the run
     limit_s    seconds to wait for a turn
@@ -40,40 +40,42 @@ class SharedGpuPool(WorkerPool):
     _answers: dict[int, Ready] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Makes the locks, without taking any."""
+        """Makes a lock for each file of `turns`, without taking it."""
         self._locks = [FileLock(path) for path in self.turns]
 
     def start(self, places: Sequence[int]) -> None:
-        """Starts processes at the first call only; later ones would disturb other sessions and start in their turn."""
+        """Starts processes at the first call only; later calls do nothing, because starting would disturb other
+        sessions. Those processes start in their card's turn."""
         if not self._begun:
             self._begun = True
             super().start(places)
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Returns the first message of the process in that place; the known one if the turn is not held."""
+        """Returns the first message of process number `place`. Asks the process only the first time, or while its
+        card's turn is held."""
         if place not in self._answers or self._held == self._card_number(place):
             with self._take_turn(place):
                 self._answers[place] = super().wait_until_ready(place)
         return self._answers[place]
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Measures as any pool, in the card's turn."""
+        """Returns what `WorkerPool.measure_canary` does, after waiting for the card's turn."""
         with self._take_turn(place):
             return super().measure_canary(place)
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """Opens a conversation as any pool, in the card's turn."""
+        """Yields a conversation as `WorkerPool.case_at`; holds the card's turn (its lock) in the `with` block."""
         with self._take_turn(place), super().case_at(place, request) as case:
             yield case
 
     def examine(self, request: OpenRequest, environment: Mapping[str, str]) -> None:
-        """Examines a case as any pool, in the card's turn."""
+        """Does what `WorkerPool.examine` does, after waiting for the card's turn."""
         with self._take_turn(EXAMINED_PLACE):
             super().examine(request, environment)
 
     def by_turns(self, places: Iterable[int]) -> Generator[int, None, None]:
-        """Yields these places, each in its card's turn, places on free cards first. Close it when leaving early.
+        """Yields these process numbers, each in its card's turn, free cards first. Close it when leaving early.
 
         The card of the last turn is tried last, so that another session can get it. Raises WorkerError if no turn is
         free within the limit.
@@ -90,7 +92,7 @@ class SharedGpuPool(WorkerPool):
                 self._give_back()
 
     def _card_number(self, place: int) -> int:
-        """Returns the index of the place's GPU in `gpus`. Raises WorkerError if all are lost."""
+        """Returns the index in `gpus` of the GPU of process number `place`. Raises WorkerError if all are lost."""
         token = self._gpu_token(place)
         return self.gpus.index(token) if token is not None else 0
 
@@ -106,11 +108,16 @@ class SharedGpuPool(WorkerPool):
             self._give_back()
 
     def _take_one(self, cards: Sequence[int]) -> int:
-        """Takes the first free card and returns it. Raises WorkerError if none is free within the limit, or a turn is
-        already held: its place moved to another card, and waiting while holding a turn could last forever.
+        """Waits for the lock of one of these cards, takes it and returns the card's index; tries earlier cards first.
+
+        Raises WorkerError after `limit_s`, or if a turn is already held: its place moved to another card, and waiting
+        while holding a turn could last forever.
         """
         if self._held is not None:
-            raise WorkerError(f"GPU {self.gpus[self._held]} was lost in its turn: a process there does not end")
+            raise WorkerError(
+                f"GPU {self.gpus[self._held]} was lost in its turn: a process there does not end when it is killed; "
+                "reset the GPU, or reboot the machine"
+            )
         until = time.monotonic() + self.limit_s
         while True:
             for card in cards:
@@ -134,7 +141,8 @@ class SharedGpuPool(WorkerPool):
 
 @contextlib.contextmanager
 def in_turns(pool: Pool, places: Sequence[int]) -> Iterator[Iterator[int]]:
-    """Yields places in the order in which to measure: as given, or on shared cards as these become free."""
+    """Yields an iterator over the places in the order in which to measure: as given, or on shared cards as these become
+    free. While a place is used, its card's turn is held."""
     if not isinstance(pool, SharedGpuPool):
         yield iter(places)
         return

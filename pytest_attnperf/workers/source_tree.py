@@ -46,7 +46,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 @dataclass(frozen=True)
 class Revisions:
-    """Computes source ids of revisions, as `source_id` does for a tree.
+    """Computes source ids (hashes of all code and data that a case may read) of revisions, as `source_id` for a tree.
 
     root   root of the tree in the repository
     base   commit id of the base revision
@@ -66,7 +66,8 @@ class TooLargeError(Exception):
 
 
 def source_id(root: Path, loaded: Mapping[str, str]) -> str:
-    """Returns the source id of a process, e.g. '0123456789abcdef'; '' if it loaded no file or the tree is too large.
+    """Returns a hash of all code and data that a process may have read, e.g. '0123456789abcdef': the top folders under
+    `root` with loaded files, and loaded libraries. '' if it loaded no file, or the tree is too large or unreadable.
 
     loaded   path of each loaded file relative to `root` -> hash of its content
     """
@@ -81,17 +82,18 @@ def source_id(root: Path, loaded: Mapping[str, str]) -> str:
 
 
 def strip_libraries(name: str) -> str:
-    """Returns a source id without the part of loaded libraries, to compare it with a revision's."""
+    """Returns the source id without its hash of loaded libraries, to compare it with a revision's."""
     return name.partition(BUILT_MARK)[0]
 
 
 def top_folders(loaded: Iterable[str]) -> frozenset[str]:
-    """Returns the top folders of the tree that contain loaded files."""
+    """Returns the first parts of these relative paths; files directly in the tree have none."""
     return frozenset(top for top, slash, _ in (path.partition("/") for path in loaded) if slash)
 
 
 def is_counted(path: str, folders: frozenset[str]) -> bool:
-    """Returns whether a file counts for the source id; `path` is relative to the tree."""
+    """Returns whether the file `path`, relative to the tree, is part of a source id: a Python file directly in the
+    tree, or any in `folders`, but no hidden file, library or build output."""
     *parents, name = path.split("/")
     if name.startswith(".") or Path(name).suffix in LEFT_OUT:
         return False
@@ -108,13 +110,14 @@ def digest_of(named: Iterable[tuple[str, str]]) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _tree_id(root: Path, folders: frozenset[str]) -> str:
-    """Returns the source id of a tree, read once per process: its imports are from the time when it began."""
+    """Returns the source id of these folders under `root`. Cached: the process's imports are from the time of the first
+    call. Raises TooLargeError and OSError."""
     return digest_of(_list_contents(root, folders))
 
 
 @functools.lru_cache(maxsize=64)
 def _revision_id(repository: Repository, root: Path, commit: str, folders: frozenset[str]) -> str:
-    """Returns the source id of a commit from `git ls-tree`, which lists the hashes of contents."""
+    """Returns a commit's source id from content hashes of `git ls-tree`; '' if git or the commit is missing."""
     part = root.resolve().relative_to(repository.top).as_posix()
     try:
         listed = repository.run("ls-tree", "-r", "-z", "--full-tree", f"{commit}:{'' if part == '.' else part}")
@@ -130,7 +133,8 @@ def _revision_id(repository: Repository, root: Path, commit: str, folders: froze
 
 
 def _list_contents(root: Path, folders: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Yields (path, git's content hash) of every file that counts. Raises TooLargeError and OSError."""
+    """Yields (path relative to `root`, git's content hash) of every file that `is_counted` accepts. Raises
+    TooLargeError and OSError."""
     files, size = 0, 0
     for path in _list_paths(root, folders):
         file = root / path
@@ -148,7 +152,7 @@ def _bytes_of(file: Path, most: int) -> bytes:
 
 
 def _list_paths(root: Path, folders: frozenset[str]) -> Iterator[str]:
-    """Yields the counted regular files and links, relative to the root."""
+    """Yields the regular files and links that `is_counted` accepts, relative to the root."""
     yield from (entry.name for entry in os.scandir(root) if _is_content(entry) and is_counted(entry.name, folders))
     for top in sorted(folders):
         for folder, inner, names in os.walk(root / top):

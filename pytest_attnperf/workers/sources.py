@@ -102,7 +102,7 @@ def _hash_file(path: Path, _mtime_ns: int) -> str:
 
 
 def _mapped_libraries(maps: Path = Path("/proc/self/maps")) -> Iterable[Path]:
-    """Returns the shared objects mapped into this process, because compiled extensions are code, too."""
+    """Returns the .so files mapped into this process, sorted: extensions are code, too. [] without /proc."""
     try:
         lines = maps.read_text(errors="replace").splitlines()
     except OSError:
@@ -118,7 +118,7 @@ class OwnCode:
         self._seen: dict[str, list[Place]] = {}
 
     def find_problem(self) -> str:
-        """Returns a message on what was replaced, and by which code; '' if nothing was."""
+        """Returns a message with the first replaced function, class or module, and by what; '' if none is."""
         for name, module in list(sys.modules.items()):
             if not name.startswith(_PREFIXES):
                 continue
@@ -156,7 +156,7 @@ class OwnCode:
                         yield vars(value), attribute, member
 
     def _find_other_code(self, value: Any) -> str:
-        """Returns the file of a function or class, if it is neither of this package nor of a library; else ''."""
+        """Returns 'file:line' of a function, or a class's file, if neither this package's nor a library's; else ''."""
         if isinstance(value, type):
             file = str(getattr(sys.modules.get(value.__module__), "__file__", None) or "<built in>")
             return "" if file.startswith(("<", *_LIBRARIES)) or _is_own(file) else file
@@ -173,7 +173,7 @@ class OwnCode:
 
 @functools.cache
 def _is_own(file: str) -> bool:
-    """Returns whether a file is of this package, which workers import through a link."""
+    """Returns whether a file, with links resolved, belongs to this package, which workers import through a link."""
     return Path(file).resolve().is_relative_to(_PACKAGE)
 
 
@@ -190,7 +190,7 @@ def _find_function(value: Any) -> FunctionType | None:
 
 
 def _qualified_name(namespace: Mapping[str, Any], attribute: str) -> str:
-    """Returns the name within the module, with the class's name for a method."""
+    """Returns 'Class.attribute' if the namespace is a class's, else the attribute."""
     owner = next((str(value.__qualname__).rsplit(".", 1)[0] for value in namespace.values() if _is_method(value)), "")
     return f"{owner}.{attribute}" if owner and "__name__" not in namespace else attribute
 

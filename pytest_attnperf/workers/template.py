@@ -40,7 +40,8 @@ Start = Callable[[int], "subprocess.Popen[bytes]"]
 
 
 def may_fork(plan: LaunchPlan | CommandPlan, environ: Mapping[str, str] = os.environ) -> bool:
-    """Returns whether workers of a plan may be forked, as far as known before the template has collected."""
+    """Returns whether workers of a plan may be forked: on a GPU, on Linux with pidfds, and not if ATTNPERF_FORK is '0'.
+    The template may still refuse after it has collected."""
     on_gpu = isinstance(plan, LaunchPlan) and plan.role is Role.DEVICE
     if not on_gpu or environ.get(SWITCH) == "0" or sys.platform != "linux":
         return False
@@ -51,7 +52,7 @@ def may_fork(plan: LaunchPlan | CommandPlan, environ: Mapping[str, str] = os.env
 
 
 class ForkedProcess:
-    """A worker requested from a template, or started as a new process. It has the used part of Popen's interface.
+    """A worker requested from a template process, or started as a new process. It has the used part of Popen's API.
 
     returncode   as in Popen, or LOST_STATUS
     """
@@ -66,7 +67,7 @@ class ForkedProcess:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the process has a pid or has ended; False while the template has not answered the request."""
+        """Whether the worker has a process id or has ended; False while the template has not answered the request."""
         return self._popen is not None or self._pid > 0 or self.returncode is not None
 
     @property
@@ -75,12 +76,12 @@ class ForkedProcess:
         return self._popen.pid if self._popen is not None else max(0, self._pid)
 
     def settle(self, limit_seconds: float | None) -> None:
-        """Waits at most `limit_seconds` for the template's answer, which gives the pid; None waits forever."""
+        """Waits for the template's answer with the process id, at most `limit_seconds` (None: forever)."""
         if not self.is_settled and is_readable(self._answers.fileno(), limit_seconds):
             self._receive_answer()
 
     def open_pidfd(self) -> int | None:
-        """Returns a descriptor that becomes readable when the process ends, or None; the caller closes it."""
+        """Returns a descriptor that becomes readable when the process ends, or None before it began; to be closed."""
         return os.dup(self._pidfd) if self._pidfd >= 0 else open_pidfd(self.pid) if self.pid else None
 
     def poll(self) -> int | None:
@@ -90,7 +91,7 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the exit status and returns it. Raises subprocess.TimeoutExpired."""
+        """Waits for the exit status and returns it. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         began = time.monotonic()
         if not self.is_settled:
             self.settle(timeout)
@@ -105,7 +106,7 @@ class ForkedProcess:
         return self.returncode
 
     def kill(self) -> None:
-        """Kills the process group; a process that has not begun ends as soon as it begins."""
+        """Kills the process group. If the template has not answered yet, the worker is killed as soon as it begins."""
         if self.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -117,7 +118,8 @@ class ForkedProcess:
             self._life = -1
 
     def _receive_answer(self) -> None:
-        """Receives the template's first answer; without one starts a new process."""
+        """Reads the template's answer: the process id and pidfd, or that the template itself is the worker. Starts a
+        new process if the template closed the socket instead."""
         message, fds = b"", [-1]
         with contextlib.suppress(OSError):
             message, fds, _, _ = socket.recv_fds(self._answers, ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
@@ -150,7 +152,7 @@ class ForkedProcess:
 
 @dataclass
 class Template:
-    """The template process of one plan: started with the first worker, ended with the run.
+    """The process that has imported all suites and forks workers of one plan: started with the first worker.
 
     process    None before it is started
     obstacle   why it cannot fork; then it became the first worker, and other workers start as new processes
@@ -164,7 +166,7 @@ class Template:
     _gave_up: bool = False
 
     def begin(self, environment: Mapping[str, str], start: Start) -> None:
-        """Starts the template, once, as the first worker would be started."""
+        """Starts the template with `environment`, by `start` as a worker; does nothing if it was started before."""
         if self.process is not None:
             return
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -173,11 +175,11 @@ class Template:
 
     @property
     def is_serving(self) -> bool:
-        """Whether workers may be requested from it."""
+        """Whether workers may be requested from the template; False after it has refused to fork one."""
         return not self._gave_up
 
     def fork(self, environment: Mapping[str, str], log: Path, start: Start) -> tuple[Channel, ForkedProcess]:
-        """Requests a worker, without waiting for it.
+        """Requests a worker with this environment and log, without waiting; returns its channel and process.
 
         start   starts the worker as a new process if the template cannot fork
         """
@@ -197,7 +199,8 @@ class Template:
         return Channel(ours), process
 
     def handle_settled(self, process: ForkedProcess, *, gave_up: bool) -> None:
-        """Called by a process that is settled. If the template cannot fork, starts all waiting workers at once."""
+        """Removes an answered process from those that wait. If `gave_up`, settles all other requested workers at
+        once."""
         self._waiting.remove(process)
         if gave_up and not self._gave_up:
             self._gave_up = True
@@ -205,7 +208,8 @@ class Template:
                 waiting.settle(GIVING_UP_SECONDS)
 
     def close(self) -> None:
-        """Ends the template; workers that it has forked keep running."""
+        """Ends the template, by SIGKILL after END_SECONDS; workers that it has forked keep running. Does nothing if it
+        was not started, or became a worker."""
         if self._socket is None or self.process is None:
             return
         self._socket.close()

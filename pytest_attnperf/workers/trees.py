@@ -59,12 +59,13 @@ class Tree:
     held: object = field(default=None, repr=False, compare=False)
 
     def mark_whole(self) -> None:
-        """Marks the tree as complete, so that the next run uses it without a build."""
+        """Writes the file `whole`: the tree is complete, and the next run uses it without a build."""
         (self.folder / "whole").touch()
 
 
 def cache_folder(cache_root: Path | None, environ: Mapping[str, str]) -> Path:
-    """Returns the folder of trees and locks: in `cache_root`, $XDG_CACHE_HOME or ~/.cache. Raises UsageError."""
+    """Returns the folder `pytest-attnperf` in `cache_root`, else $XDG_CACHE_HOME, else ~/.cache. Raises UsageError if
+    there is no home folder."""
     named = environ.get("XDG_CACHE_HOME", "")
     if cache_root is None:
         try:
@@ -76,7 +77,8 @@ def cache_folder(cache_root: Path | None, environ: Mapping[str, str]) -> Path:
 
 @contextlib.contextmanager
 def open_tree(repository: Repository, commit: str, cache: Path, *, variant: str = "") -> Iterator[Tree]:
-    """Yields the tree of a commit, made if it does not exist. In the block no other run makes or builds it.
+    """Yields the tree of a commit, checked out if it does not exist. During the block no other run makes or builds it.
+    Also removes old trees.
 
     A `variant` (a build command and its toolchain) has a separate tree, which is made again unless `mark_whole` was
     called, so that a failed build leaves nothing behind. Raises UsageError.
@@ -125,7 +127,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _make_tree(repository: Repository, commit: str, folder: Path, *, needs_whole: bool) -> list[str]:
-    """Makes `folder`/tree, or reuses it; returns a note if the reused tree was changed."""
+    """Checks the commit out into `folder`/tree, or reuses the tree there if it is unchanged; with `needs_whole`, if it
+    was completed. Returns a note if a changed tree is reused because another run uses it."""
     top, index = folder / "tree", folder / "index"
     if top.is_dir() and index.is_file():
         if needs_whole:
@@ -158,7 +161,7 @@ def _clear_folder(folder: Path) -> None:
 
 
 def _register_user(folder: Path) -> FileLock:
-    """Returns a locked file that marks the tree as used while this process holds it."""
+    """Returns a new, locked file in `folder`/users; while this process holds it, no other run removes the tree."""
     users = folder / "users"
     users.mkdir(exist_ok=True)
     lock = FileLock(users / f"{uuid.uuid4().hex}.lock", timeout=0)
@@ -167,7 +170,7 @@ def _register_user(folder: Path) -> FileLock:
 
 
 def _count_users(folder: Path) -> int:
-    """Returns how many runs use a tree, and removes files of dead runs. Call it with the folder's lock held."""
+    """Returns how many runs use the tree in `folder`; removes files of dead runs. Hold the folder's lock."""
     return sum(map(_is_held, (folder / "users").glob("*.lock")))
 
 
@@ -181,7 +184,8 @@ def _is_held(path: Path) -> bool:
 
 
 def _remove_old_trees(trees: Path, own: Path) -> None:
-    """Removes all but the trees used last, and incomplete parts of all. It never waits or removes a tree in use."""
+    """Removes all trees but `own` and the KEEP - 1 others used last, and incomplete parts of all. Never waits, and
+    never removes a tree in use."""
     others = [path for path in trees.iterdir() if path.is_dir() and path != own]
     others.sort(key=_last_used, reverse=True)
     for rank, folder in enumerate(others, start=1):

@@ -18,37 +18,37 @@ ENDING = "ending the run"
 
 
 class Feature:
-    """A mode of a run. It exists only if the mode is on, and overrides the methods it needs."""
+    """Base class of the modes of a run. One exists only if its mode is on, and overrides the methods it needs."""
 
     def before_run(self) -> None:
-        """Called when the first workers are being started."""
+        """Called once, when the first workers are being started."""
 
     def enter_phase(self, phase: str) -> None:
         """Called when the run enters a phase besides judging cases; '' when it judges cases again."""
 
     def before_case(self) -> None:
-        """Called when a case begins."""
+        """Called before each case is judged, also before one that is skipped."""
 
     def judge_case(self, _item: pytest.Item, _key: CaseKey) -> CaseResult | None:
-        """Judges a case instead of the session; None leaves it to the session."""
+        """Returns the result of the case of this item; None leaves judging to the session, which measures."""
         return None
 
     def after_case(self, result: CaseResult | CodeResult) -> None:
         """Called with every result, of this process or of a worker of xdist."""
 
     def collect_findings(self, _cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
-        """Returns findings on the whole run; its workers are still alive."""
+        """Returns findings on the whole run; called while the workers are still alive."""
         return ()
 
     def before_shutdown(self, *, interrupted: bool) -> None:
         """Called before the workers are ended, for work that still needs them."""
 
     def collect_notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
-        """Returns notes for the results."""
+        """Returns notes for the record of the whole run."""
         return ()
 
     def after_run(self, ended: Ended) -> None:
-        """Called when the results are written."""
+        """Called with the finished run, after baselines and results.json are written."""
 
     def render_section(self, _run: RunResult, _width: int) -> tuple[str, Sequence[str]]:
         """Returns title and lines of a section above the summary; without lines there is no section."""
@@ -59,4 +59,4 @@ class Feature:
         return ()
 
     def print_at_end(self, reporter: Any) -> None:
-        """Prints after the closing lines."""
+        """Prints with pytest's terminal reporter, after the closing lines."""

@@ -28,9 +28,8 @@ FLAG = options.BY_NAME["budget"].flag
 
 
 def budget_seconds(asked: RunConfig, mode: RunMode, *, distributed: bool) -> float | None:
-    """Returns the limit of the run in seconds of wall time; None without one, or if it is from the ini file in another
-    mode. Raises UsageError for an invalid time, and for options that a time limit cannot be combined with.
-    """
+    """Returns `--attnperf-budget` in seconds of wall time; None without one, or if it is from the ini file and the run
+    does not gate. Raises UsageError for an invalid time, and for options that a time limit cannot be combined with."""
     text = asked.budget
     if not text or (mode is not RunMode.GATE and "budget" not in asked.typed):
         return None
@@ -51,7 +50,7 @@ def budget_seconds(asked: RunConfig, mode: RunMode, *, distributed: bool) -> flo
 
 
 class Budgeting(Feature):
-    """The time limit of one run; its clock starts at `before_run`."""
+    """Judges a run within `--attnperf-budget`; the clock starts at `before_run`."""
 
     def __init__(
         self,
@@ -67,13 +66,13 @@ class Budgeting(Feature):
         self._begun = False
 
     def before_run(self) -> None:
-        """Starts the clock."""
+        """Starts the clock of the budget."""
         seconds = self._session.bench.settings.budget_seconds
         assert seconds is not None
         self._budget = Budget(self._session, seconds, (), self._session.bench.clock(), self._say)
 
     def judge_case(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
-        """Returns the result of a case; None for a case that a mark skips. The first call judges all cases."""
+        """Returns the result of a case; None for one that a mark skips. The first call judges all cases."""
         assert self._budget is not None
         if not self._begun:
             self._begun = True
@@ -82,19 +81,19 @@ class Budgeting(Feature):
         return self._budget.results.get(key)
 
     def before_shutdown(self, *, interrupted: bool) -> None:
-        """Keeps the results of cases whose items pytest did not reach before the run ended."""
+        """If the run stopped early, keeps the results of cases whose items pytest did not reach."""
         session: Any = self._config.pluginmanager.get_plugin("session")
         if self._budget is not None and (session.shouldfail or session.shouldstop or interrupted):
             for key, result in self._budget.results.items():
                 self._gathered.cases.setdefault(key, result)
 
     def collect_notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
-        """Returns notes on how the time was spent."""
+        """Returns a note on how the budget was spent; () if nothing was judged."""
         return () if self._budget is None else self._budget.describe_spending()
 
 
 def make_feature(given: FeatureContext) -> Budgeting:
-    """Returns the feature of a run with a time limit; its steps are reported as progress."""
+    """Returns the feature of a run with a time budget; its lines go to the run's progress."""
 
     def report_step(text: str) -> None:
         if given.progress is not None:
@@ -104,15 +103,15 @@ def make_feature(given: FeatureContext) -> Budgeting:
 
 
 def cases_of(items: Sequence[pytest.Item]) -> list[Case]:
-    """Returns the items' cases in order, each with the key of the next. Leaves out cases that a mark skips: pytest
-    reports them."""
+    """Returns the items' cases in order, each with the key of the next one. Leaves out cases that a mark skips, which
+    pytest reports."""
     found = [item.stash[PLANNED] for item in items if PLANNED in item.stash and not _is_skipped(item)]
     following = [*[case.key for case in found[1:]], None]
     return [replace(case, next_key=after) for case, after in zip(found, following, strict=False)]
 
 
 def _is_skipped(item: pytest.Item) -> bool:
-    """Returns whether a mark skips the item. Only pytest evaluates conditions that are text: such a case runs."""
+    """Returns whether a mark skips the item. A text condition counts as False: only pytest evaluates it."""
     if item.get_closest_marker("skip") is not None:
         return True
     conditions = [c for mark in item.iter_markers("skipif") for c in (*mark.args, mark.kwargs.get("condition", False))]

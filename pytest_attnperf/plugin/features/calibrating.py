@@ -21,23 +21,24 @@ NAME_LIMIT = 72
 
 
 class Calibrating(Feature):
-    """Prints the calibration of a run. `second_look` is the number of processes of a second look."""
+    """Prints how often the gate would fail unchanged code. `second_look`: processes of a second look."""
 
     def __init__(self, second_look: int) -> None:
         self._second_look = second_look
 
     def render_lines(self, run: RunResult) -> Sequence[str]:
-        """Returns the calibration table and its notes."""
+        """Returns the table of noise and false alarms per case, with notes; [] if no case was measured."""
         return list(render_calibration(run, self._second_look))
 
 
 def make_feature(given: FeatureContext) -> Calibrating:
-    """Returns the feature of a calibrating run."""
+    """Returns the feature that prints how often the gate would fail unchanged code."""
     return Calibrating(given.settings.second_look)
 
 
 def render_calibration(run: RunResult, second_look: int) -> Iterator[str]:
-    """Yields the table, its note, and lines on thresholds below the noise; nothing if no case was measured."""
+    """Yields the table of noise per case, its note, the share of false alarms, and lines on thresholds below the noise;
+    nothing if no case was measured."""
     measured = [case for case in run.cases if case.verdict is Verdict.RIGHT and len(case.first) > 1]
     if not measured:
         return
@@ -55,7 +56,7 @@ def render_calibration(run: RunResult, second_look: int) -> Iterator[str]:
 
 
 def policy_of(record: dict[str, object]) -> Policy:
-    """Makes a policy from its record. Raises UsageError for an invalid record."""
+    """Returns the Policy of a plain record. Raises UsageError if it is invalid."""
     try:
         return Policy(**record)  # type: ignore[arg-type]
     except TypeError as error:
@@ -63,7 +64,8 @@ def policy_of(record: dict[str, object]) -> Policy:
 
 
 def render_calibration_table(cases: Sequence[CaseCalibration]) -> str:
-    """Returns a table of cases: spread, noise thresholds of both looks, and false alarms for unchanged code."""
+    """Returns a table of cases: noise, noise thresholds of first and second look, and false alarms for unchanged
+    code."""
     rows = [
         [
             one_line(case.case, NAME_LIMIT),
@@ -83,7 +85,7 @@ def render_calibration_table(cases: Sequence[CaseCalibration]) -> str:
 
 
 def tighter_lines(cases: Sequence[CaseCalibration]) -> list[str]:
-    """Returns lines on cases whose threshold is smaller than the noise, worst first."""
+    """Returns lines on cases whose threshold is smaller than their noise, noisiest first; [] if there are none."""
     tight = sorted((case for case in cases if case.tighter), key=lambda case: -(case.second_noise or 0.0))
     return [
         f"{one_line(case.case, NAME_LIMIT)}: its threshold is smaller than the "

@@ -34,7 +34,7 @@ PATIENCE_S = 30.0
 
 
 class Interrupts(Feature):
-    """Turns the first SIGINT or SIGTERM of a run into a KeyboardInterrupt in the main thread."""
+    """Turns the first SIGINT or SIGTERM of a run into a KeyboardInterrupt; ignores others for PATIENCE_S seconds."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Interrupts(Feature):
         self._before: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Installs handlers for signals without one; only in the main thread, as Python requires."""
+        """Installs handlers for SIGINT and SIGTERM if these have the default ones; only in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
@@ -59,7 +59,7 @@ class Interrupts(Feature):
                 self._before[number] = signal.signal(number, self._handle_signal)
 
     def restore(self) -> None:
-        """Restores the previous handlers."""
+        """Restores the handlers that `install` replaced."""
         while self._before:
             signal.signal(*self._before.popitem())
 
@@ -76,7 +76,7 @@ class Interrupts(Feature):
         signal.raise_signal(number)
 
     def print_at_end(self, reporter: Any) -> None:
-        """Prints the command that continues the run, if there is one."""
+        """Prints the command that continues an unfinished run; nothing if it cannot be continued."""
         command = self._resume_command()
         if command:
             reporter.ensure_newline()
@@ -84,7 +84,7 @@ class Interrupts(Feature):
 
 
 def make_feature(given: FeatureContext) -> Interrupts:
-    """Installs the signal handlers until the session ends; the first signal also sets the phase of the progress."""
+    """Returns the feature that handles signals until the session ends; the first one also sets the shown phase."""
     config, mode = given.config, given.mode
 
     def compose_answer() -> str:
@@ -109,7 +109,7 @@ def describe_interruption(asked: RunConfig, mode: RunMode) -> str:
 
 
 def _make_teller(config: pytest.Config) -> Callable[[str], None]:
-    """Returns a function that prints without Python's streams, which may be in use, and without pytest's capture."""
+    """Returns a function that prints a line at once, past Python's streams and pytest's capture."""
     line = config.stash.get(LINE, None)
     if line is not None:
         return line.announce

@@ -40,7 +40,7 @@ class ModelCases:
 
     @classmethod
     def from_options(cls, asked: RunConfig) -> ModelCases | None:
-        """Reads the model that the options name; None if they name none.
+        """Reads the model file of --attnperf-model, and the sizes to measure; None without that option.
 
         Raises UsageError for options of a model without one, for contradicting options, for invalid numbers, and, with
         file and field, for a model that cannot be measured.
@@ -75,7 +75,7 @@ class ModelCases:
         return found
 
     def describe_model(self) -> list[str]:
-        """Returns a line on the model, and a line per note: parts that are not measured, lengths that are left out."""
+        """Returns a line on the model, and one for each part that is not measured and for lengths that are left out."""
         held = self._make_sizes().lengths
         left_out = [str(length) for length in self.lengths if length not in held]
         positions = f"longer than max_position_embeddings={self.model.positions}, and left out: {', '.join(left_out)}"
@@ -93,7 +93,7 @@ class ModelCases:
 
 
 def _refuse_alone(asked: RunConfig) -> None:
-    """Raises UsageError for a typed option of a model without a model."""
+    """Raises UsageError if an option of a model is typed without --attnperf-model."""
     if asked.is_worker:
         return  # a worker gets options of the ini file as typed ones
     for name in options.OF_A_MODEL:
@@ -106,7 +106,8 @@ def _split_names(text: str) -> list[str]:
 
 
 def _parse_numbers(asked: RunConfig, name: str, unsaid: str, *, many: bool = True) -> tuple[int, ...]:
-    """Parses `512,4096` as numbers, each once. Raises UsageError with the option and the invalid word."""
+    """Returns the numbers of an option, '512,4096' -> (512, 4096), each once; `unsaid` stands for an empty one. Raises
+    UsageError with the option and the invalid word."""
     flag, text = options.BY_NAME[name].flag, asked.text(name) or unsaid
     texts = text.split(",") if many else [text]
     numbers = (int(parse_number(flag, word.strip(), minimum=1, integer=True)) for word in texts)

@@ -35,7 +35,7 @@ Items = Sequence[pytest.Item]
 
 @dataclass
 class FeatureContext:
-    """What `make_feature` gets.
+    """What every feature's `make_feature` gets: the run's config, session, results and items.
 
     cases, builds            items that are cases, and items that compile kernels
     plan                     returns how workers are started
@@ -74,7 +74,7 @@ class FeatureContext:
 
     @cached_property
     def timed_keys(self) -> set[CaseKey]:
-        """Keys of the cases that this run may time."""
+        """Keys of the cases that this run may time (see `find_timed_keys`)."""
         return find_timed_keys(self.config, self.cases, self.mode)
 
 
@@ -116,13 +116,13 @@ class Features:
 
     @classmethod
     def make_enabled(cls, given: FeatureContext) -> Features:
-        """Makes the features that are on. Raises UsageError, also if an entry of FEATURES has no `make_feature`."""
+        """Makes this run's features of FEATURES. Raises UsageError, also if one has no `make_feature`."""
         wanted = (listed for listed in FEATURES if not (listed.prints and given.is_worker) and listed.is_on(given))
         made = [_make_feature(listed, given) for listed in wanted]
         return cls(tuple(feature for feature in made if feature is not None), given.code)
 
     def enter_phase(self, phase: str) -> None:
-        """Passes the new phase of the run to all features."""
+        """Calls `enter_phase` of all features with what the run does now."""
         for feature in self.every:
             feature.enter_phase(phase)
 
@@ -136,7 +136,8 @@ def _make_feature(listed: Listed, given: FeatureContext) -> Feature | None:
 
 
 def find_timed_keys(config: pytest.Config, cases: Items, mode: RunMode) -> set[CaseKey]:
-    """Returns the keys of cases that this run may time. Tests may exclude cases, and on a CPU also their backends."""
+    """Returns the keys of cases that this run may time: none if it only checks, and not those with timed=False, or on a
+    CPU with a backend that is not timed there."""
     if mode in UNTIMED:
         return set()
     on_cpu = device_kind(config)[0] == "cpu"

@@ -50,7 +50,7 @@ def refuse_warm(asked: RunConfig, *, distributed: bool) -> None:
 
 @dataclass(eq=False)
 class Warming(Feature):
-    """Warms every case and measures how caches grow; prints a summary at the end."""
+    """Builds, compiles and proves every case, and measures how caches grow; prints a summary at the end."""
 
     config: pytest.Config
     warm: CaseWarmer
@@ -64,20 +64,20 @@ class Warming(Feature):
 
     @classmethod
     def for_run(cls, config: pytest.Config, session: Session, selected: int) -> Warming:
-        """Makes the feature for a run with `selected` cases."""
+        """Makes the feature for a run with `selected` cases, with this machine's cache folders."""
         folders = cache_folders(os.environ, config.rootpath, Path(os.path.expanduser("~")))
         return cls(config, CaseWarmer(session), selected, folders)
 
     def before_run(self) -> None:
-        """Records the contents of the caches before the run."""
+        """Counts the files and bytes in each cache folder, to compare with those at the end."""
         self._before = {folder: read_contents(folder.path) for folder in self.folders}
 
     def judge_case(self, item: pytest.Item, _key: CaseKey) -> CaseResult:
-        """Makes the first call of one case and returns the result."""
+        """Makes the first call of the item's case, which builds and compiles it, and returns the result."""
         return self.warm.judge(replace(item.stash[PLANNED], next_key=find_next_case(item.session.items, item)))
 
     def before_shutdown(self, *, interrupted: bool) -> None:
-        """Records the contents of the caches after the run, and opens the slowest cases again in fresh processes."""
+        """Unless interrupted, reads the caches again and opens the SLOWEST slowest cases in fresh processes."""
         if not interrupted:
             self._after = {folder: read_contents(folder.path) for folder in self.folders}
             self.reopened = self.warm.reopen_slowest(SLOWEST)
@@ -101,12 +101,12 @@ class Warming(Feature):
 
 
 def make_feature(given: FeatureContext) -> Warming:
-    """Returns the feature of a warming run."""
+    """Returns the feature that builds and compiles every case ahead."""
     return Warming.for_run(given.config, given.session, len(given.cases))
 
 
 def total_line(results: Sequence[CaseResult], seconds: float, selected: int) -> str:
-    """Returns a line on how many selected cases are ready, unsupported, not opened or broken, and the time taken."""
+    """Returns 'warm: 12 of 15 cases are ready, in 85 s, ...' with the number unsupported, not opened and broken."""
     right = sum(result.verdict is Verdict.RIGHT for result in results)
     unsupported = sum(result.verdict is Verdict.UNSUPPORTED for result in results)
     broken = len(results) - right - unsupported
@@ -117,7 +117,7 @@ def total_line(results: Sequence[CaseResult], seconds: float, selected: int) -> 
 
 
 def backend_lines(results: Sequence[CaseResult]) -> list[str]:
-    """Returns a line with the time of first calls per backend, longest first; none without results."""
+    """Returns a line with the seconds of first calls per backend, longest first; [] without results."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for result in results:
         seconds[result.key.backend] += result.seconds
@@ -131,7 +131,7 @@ def backend_lines(results: Sequence[CaseResult]) -> list[str]:
 
 
 def slowest_table(reopened: Sequence[Reopened], width: int) -> str:
-    """Returns the table of the slowest first calls, with the time of the same case in a fresh process."""
+    """Returns a table of the slowest first calls: the first call, in a fresh process, and the proof alone."""
     rows = tuple(
         GridRow(
             str(one.key), (format_duration(one.first_s), format_duration(one.fresh_s), format_duration(one.proof_s))
@@ -142,7 +142,7 @@ def slowest_table(reopened: Sequence[Reopened], width: int) -> str:
 
 
 def lost_lines(reopened: Sequence[Reopened], environ: Mapping[str, str]) -> list[str]:
-    """Returns a line for each case that every process builds again, with advice how to keep the build."""
+    """Returns a line for each case that every process builds again, with advice to keep the build; [] if none does."""
     return [
         f"not kept on disk: {one.key}: a fresh process pays {format_duration(one.paid_again_s)} of "
         f"{format_duration(one.built_s)} "
@@ -205,7 +205,7 @@ def cache_folders(environ: Mapping[str, str], root: Path, home: Path) -> list[Ca
 
 
 def read_contents(folder: Path) -> Contents:
-    """Counts the files of a folder; nothing if it does not exist or cannot be read."""
+    """Returns the number and size of the files in a folder; zeros if it does not exist or cannot be read."""
     files = size = 0
     for where, _, names in os.walk(folder):
         for name in names:
@@ -218,7 +218,7 @@ def read_contents(folder: Path) -> Contents:
 
 
 def growth_lines(before: Mapping[CacheFolder, Contents], after: Mapping[CacheFolder, Contents]) -> list[str]:
-    """Returns the growth of each changed folder in files and MB; one line if none changed."""
+    """Returns a line with the growth in files and MB for each folder that changed; a line that says so if none did."""
     lines = []
     for folder, now in after.items():
         then = before.get(folder, Contents())
@@ -240,7 +240,7 @@ def _user_name() -> str:
 
 
 def _aiter_packages() -> Sequence[Path]:
-    """Returns the folder where ROCm's aiter builds modules inside its package; none if it is not installed."""
+    """Returns the folders where ROCm's aiter builds modules inside its package; [] if it is not installed."""
     try:
         spec = importlib.util.find_spec("aiter")
     except ValueError:  # sys.modules has a module without a spec

@@ -46,7 +46,7 @@ NEVER = {
 
 
 def require_run(run: RunResult) -> None:
-    """Raises UsageError for a run from which no case can be accepted."""
+    """Raises UsageError unless the results are of a complete run that gates or records the working tree on a device."""
     if run.mode not in (RunMode.GATE.value, *RECORDINGS):
         raise UsageError(
             f"the results are of a run of mode {run.mode[:40]!r}, which stores and gates nothing; accept from one of "
@@ -55,18 +55,18 @@ def require_run(run: RunResult) -> None:
     if not run.complete:
         raise UsageError("the results are of a run that was interrupted; run it to the end")
     if run.device is None:
-        raise UsageError("the results name no device: no worker answered")
+        raise UsageError("the results name no device: no worker answered; run again")
     if filter_notes(run.notes, NoteKind.CANDIDATE):
         raise UsageError(
             "the results are of --attnperf-candidate, which is not the working tree; accept from a run without it"
         )
     for name, text in (("commit", run.commit), ("version", run.version)):
         if len(text) > NAME_MAX or not text.isprintable():
-            raise UsageError(f"the results have an invalid {name}: {text[:40]!r}")
+            raise UsageError(f"the results have an invalid {name}: {text[:40]!r}; accept from an unchanged file")
 
 
 def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | None) -> None:
-    """Raises UsageError unless the case is right, from this tree's code, undamaged, and comparable with its entry."""
+    """Raises UsageError unless the case is right, of this tree's code, undamaged, and comparable with its entry."""
     if not str(case.key).isprintable():
         raise UsageError(f"the key {str(case.key)[:TEXT_MAX]!r} has unprintable characters; rename the case")
     _require_verdict(case)
@@ -91,7 +91,7 @@ def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | No
 
 
 def recompute_case(run: RunResult, case: CaseResult, found: StoredEntry | None) -> CaseResult:
-    """Returns the case with its time, ratio and floor recomputed from its samples.
+    """Returns the case of a results file with time, ratio and shortest possible time recomputed from its samples.
 
     Ignores what the file says of these figures. Raises UsageError where the recomputed time is SUSPICIOUS.
     """
@@ -115,9 +115,10 @@ def recompute_case(run: RunResult, case: CaseResult, found: StoredEntry | None) 
 
 
 def require_same_machine(case: CaseResult, found: StoredEntry) -> None:
-    """Raises UsageError where the canary's slowdown explains all of the case's: the machine was slower, not the code.
+    """Raises UsageError if the canary (a fixed GEMM and copy) slowed down enough to explain all of the case's slowdown.
 
-    Stored, such a time would hide a later slowdown once the machine has recovered. `case` is from `recompute_case`."""
+    Stored, such a time would hide a later slowdown once the machine has recovered. `case` is from `recompute_case`.
+    """
     shift = compare_canaries(case.canary, found.canary)
     if shift is None or case.ratio is None or case.ratio <= 1:
         return
@@ -130,10 +131,8 @@ def require_same_machine(case: CaseResult, found: StoredEntry) -> None:
 
 
 def require_base_of_entry(case: CaseResult, found: StoredEntry, ratio: float) -> None:
-    """Raises UsageError where the stored time times the pairs' `ratio` exceeds the first look by more than is
-    tolerated.
-
-    The base side is then faster than the code of the entry, and the scaled entry would be too slow."""
+    """Raises UsageError if the stored time times the pairs' `ratio` exceeds the first look by more than the policy
+    tolerates. The base side is then faster than the code of the entry, and the scaled entry would be too slow."""
     scaled_us = ratio * median_us_of(found.entry.processes)
     first_us = median_us_of(case.first)
     if scaled_us > first_us * tolerated_ratio(parse_policy(found.policy), scaled_us):
@@ -146,7 +145,7 @@ def require_base_of_entry(case: CaseResult, found: StoredEntry, ratio: float) ->
 
 
 def require_same_entry(run: RunResult, case: CaseResult, entry: Entry) -> None:
-    """Raises UsageError where the result was compared with another entry, or contains processes of this one."""
+    """Raises UsageError if the result was compared with another entry, or contains processes of `entry`."""
     medians_us = tuple(process.median_us for process in entry.processes)
     if run.mode in RECORDINGS:
         same = case.baseline_us == statistics.median(medians_us)
@@ -166,12 +165,12 @@ def require_same_entry(run: RunResult, case: CaseResult, entry: Entry) -> None:
 
 
 def is_already_stored(case: CaseResult, entry: Entry) -> bool:
-    """Returns whether the entry holds exactly this recording's processes, so that only the reason is left to accept."""
+    """Returns whether the entry holds exactly this recording's processes: only the reason is then left to accept."""
     return bool(to_plain(case.first) == to_plain(entry.processes))
 
 
 def parse_policy(record: dict[str, Any]) -> Policy:
-    """Returns the policy of a record, ignoring unknown fields. Raises UsageError if it is invalid."""
+    """Returns the Policy of a plain record, ignoring unknown fields. Raises UsageError if it is invalid."""
     try:
         return Policy.from_record(record)
     except UsageError as error:
@@ -197,7 +196,7 @@ def _require_verdict(case: CaseResult) -> None:
 
 
 def _require_comparable(case: CaseResult, found: StoredEntry) -> None:
-    """Requires the entry's machine state, timer and workload; the entry's number of processes does not matter here."""
+    """Raises UsageError unless machine state, timer and workload are the entry's; the process count may differ."""
     assert case.fingerprint is not None
     assert case.figures is not None
     timer, definition = case.first[0].timer, case.figures.definition

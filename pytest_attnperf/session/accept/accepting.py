@@ -75,7 +75,7 @@ class Accepted:
     notes: tuple[str, ...] = ()
 
     def describe_acceptance(self, key: object) -> str:
-        """'prefill/...: 19.1 -> 20.2 us (+5.8 %; 7 processes), accepted by NAME: REASON'."""
+        """Returns '<key>: 19.1 -> 20.2 us (+5.8 %; 7 processes), accepted by NAME: REASON'."""
         told = self.acceptance
         if told.before_us is None:
             what = f"{format_digits(told.after_us)} us, nothing was stored before ({told.how})"
@@ -88,7 +88,7 @@ class Accepted:
 
 
 def accept(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
-    """Returns what accepting `case`, stored as `found`, changes. Raises UsageError if it cannot be accepted."""
+    """Returns the new entry for `case`, whose stored one is `found`; writes nothing. Raises UsageError."""
     require_run(run)
     try:
         return (
@@ -136,7 +136,7 @@ def _add_acceptance(
     notes: tuple[str, ...] = (),
     before: Anchor | None = None,
 ) -> Accepted:
-    """Adds an acceptance to the entry; `before` is the replaced anchor where that is not the stored one."""
+    """Returns the new entry with an acceptance appended; `before` is the replaced reference if not the stored one."""
     before = before or anchor_of(found.entry)
     acceptance = Acceptance(
         reason=request.reason,
@@ -155,13 +155,14 @@ def _add_acceptance(
 
 
 def _make_printable(change: str) -> str:
-    """Returns a change as one printable line, because libraries choose the names of kernels and settings freely."""
+    """Returns a change as one printable line of at most CHANGE_MAX characters; names of kernels may be anything."""
     text = "".join(character if character.isprintable() else "?" for character in change)
     return text if len(text) <= CHANGE_MAX else f"{text[: CHANGE_MAX - 3]}..."
 
 
 def _accept_first_entry(run: RunResult, case: CaseResult, request: Request) -> Accepted:
-    """Accepts a case without an entry. Only a recording may become its first: a gating run measures too little."""
+    """Returns the first entry of a case. Raises UsageError unless it is of a recording of enough processes: a gating
+    run measures too little."""
     new = _entry_from_processes(run, case, None) if run.mode in RECORDINGS else None
     if new is None:
         where = "; the run had one: name its folder by --baselines DIR" if case.stored_us else ""
@@ -179,7 +180,7 @@ def _accept_first_entry(run: RunResult, case: CaseResult, request: Request) -> A
 
 
 def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry, request: Request) -> Accepted:
-    """Accepts the slowdown since the anchor of a recording that is already stored."""
+    """Accepts that a stored recording is slower than its anchor (creep's reference). Raises UsageError if it is not."""
     before = found.entry.anchor or anchor_of(found.entry)
     anchor = next_anchor(found.entry, found.entry, {}, found.fingerprint, request.reason)
     if before.median_us >= anchor.median_us:
@@ -193,7 +194,7 @@ def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry,
 
 
 def _entry_from_processes(run: RunResult, case: CaseResult, found: StoredEntry | None) -> _New | None:
-    """Returns the entry of a recording's or a second look's processes; None where these are too few."""
+    """Returns an entry of the processes of a recording or second look; None if there are too few."""
     recording = run.mode in RECORDINGS
     processes = case.first if recording else case.second
     if len(processes) < BASELINE_PROCESSES_MIN:
@@ -223,7 +224,7 @@ def _entry_from_processes(run: RunResult, case: CaseResult, found: StoredEntry |
 
 
 def _entry_from_pairs(run: RunResult, case: CaseResult, found: StoredEntry) -> _New | None:
-    """Returns the entry with its stored processes scaled by the pairs' ratio; None where the pairs are too few."""
+    """Returns the entry with its stored times multiplied by the pairs' ratio; None if there are too few pairs."""
     if run.mode in RECORDINGS or len(case.pairs) < BASELINE_PROCESSES_MIN:
         return None
     ratio = centre_ratio(case.pairs)
@@ -245,7 +246,7 @@ def _entry_from_pairs(run: RunResult, case: CaseResult, found: StoredEntry) -> _
 
 
 def _scale_process(process: ProcessSummary, ratio: float) -> ProcessSummary:
-    """Returns a stored process with its times scaled by `ratio`. Keeps the stored clock: none was measured."""
+    """Returns a stored process with its times multiplied by `ratio`. Keeps the stored clock: none was measured."""
     median_us, min_us, mean_us, *block_us = (
         float(f"{us * ratio:.{STORED_DIGITS}g}")
         for us in (process.median_us, process.min_us, process.mean_us, *process.block_us)
@@ -254,7 +255,8 @@ def _scale_process(process: ProcessSummary, ratio: float) -> ProcessSummary:
 
 
 def _keep_time(run: RunResult, case: CaseResult, found: StoredEntry, request: Request) -> Accepted:
-    """Keeps the stored time, because the new one does not differ from it. Accepts what else has changed, and creep."""
+    """Accepts changed launches, configuration and creep, and keeps the stored time. Raises UsageError if the new time
+    differs from it, or nothing has changed."""
     entry, changes = found.entry, _list_run_changes(case, found.entry)
     stored = parse_policy(found.policy)
     tolerated = tolerated_ratio(stored, anchor_of(entry).median_us)
@@ -284,7 +286,8 @@ def _keep_time(run: RunResult, case: CaseResult, found: StoredEntry, request: Re
 
 
 def _accept_policy(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
-    """Stores the settings of the run's case in place of the stored ones, whatever its time."""
+    """Replaces the stored settings by those of the run's case, whatever its time. Raises UsageError if they are equal,
+    there is no entry, or the verdict is in NEVER."""
     if case.verdict in NEVER:
         raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]}; settings do not change that")
     if found is None:
@@ -324,13 +327,13 @@ def _list_policy_notes(case: CaseResult, found: StoredEntry) -> tuple[str, ...]:
 
 
 def _list_run_changes(case: CaseResult, entry: Entry) -> tuple[str, ...]:
-    """Returns, as text, what differs between what ran and what the entry recorded."""
+    """Returns how the case's launches and configuration differ from the entry's, as texts; () if equal."""
     launches = list_differences(case.launches, entry.launches) if case.launches and entry.launches else []
     return (*launches, *list_config_changes(entry.config, case.config))
 
 
 def _describe_shortage(case: CaseResult, run: RunResult) -> str:
-    """Returns the message that says how many processes there are, and how to get enough."""
+    """Returns the error text on how many processes and pairs the case has, and how to get enough for a new time."""
     if run.mode in RECORDINGS:
         there = _format_count(len(case.first), "processes")
     else:
@@ -346,10 +349,10 @@ def _describe_shortage(case: CaseResult, run: RunResult) -> str:
 
 
 def _require_day(run: RunResult) -> str:
-    """Returns the day of the run, YYYY-MM-DD. Raises UsageError where the results have none."""
+    """Returns the day on which the run started, YYYY-MM-DD. Raises UsageError if the results have none."""
     day = run.started[:10]
     if not DAY.fullmatch(day):
-        raise UsageError(f"the results' start time {run.started[:40]!r} is not a date")
+        raise UsageError(f"the results' start time {run.started[:40]!r} is not a date; accept from an unchanged file")
     return day
 
 

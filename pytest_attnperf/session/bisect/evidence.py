@@ -38,7 +38,7 @@ class Scatter:
     degrees: int = 0
 
     def with_sample(self, log_ratios: Sequence[float]) -> Scatter:
-        """Returns the scatter with one more sample. Raises ValueError for an empty one."""
+        """Returns the scatter with the deviations of one more sample of log ratios. Raises ValueError for none."""
         centre = statistics.fmean(log_ratios)
         squares = math.fsum((value - centre) ** 2 for value in log_ratios)
         return Scatter(self.squares + squares, self.degrees + len(log_ratios) - 1)
@@ -69,7 +69,7 @@ class Estimate:
         return math.exp(self.low), math.exp(min(self.high, LOG_RATIO_MAX))
 
     def detectable_log_ratio(self, missed: float) -> float:
-        """Returns the true log ratio whose interval lies above 0 in all but the share `missed` of estimates.
+        """Returns the true log ratio at which all but the share `missed` of estimates have an interval above 0.
 
         Infinite for an infinite interval. The half width c e scatters with the standard error e it is made from, by
         about c e / sqrt(2 x degrees): the normal approximation of the noncentral t distribution (Johnson and Welch,
@@ -82,7 +82,8 @@ class Estimate:
 
 
 def estimate_ratio(log_ratios: Sequence[float], pool: Scatter, tail: float) -> Estimate:
-    """Returns the interval that misses the truth with probability `tail` on each side.
+    """Returns the mean of these log ratios with an interval that misses the truth with probability `tail` on each side.
+    The noise is that of `pool` and these values.
 
     One pair with an empty pool shows no scatter: the interval is then infinite. Raises ValueError without a log ratio.
     """
@@ -116,28 +117,28 @@ class RevisionSample:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether there is no further look."""
+        """Whether all evaluations of `sizes` were made, so that no further pairs are measured."""
         return self._looks == len(self._sizes)
 
     @property
     def missing_pairs(self) -> int:
-        """Number of pairs still missing at the next look; 0 where more were taken than planned."""
+        """Number of pairs to measure before the next evaluation; 0 if more were taken than planned."""
         return max(0, self._sizes[self._looks] - len(self._values))
 
     def add_pairs(self, pairs: Sequence[PairSummary]) -> None:
-        """Adds pairs and takes the next look at all of them. Raises as `log_ratios` does."""
+        """Adds pairs and computes `found` from all pairs so far: the next planned look. Raises as `log_ratios` does."""
         if pairs or not self._values:
             self._values += log_ratios(pairs)
         self._looks += 1
         self.found = estimate_ratio(self._values, self._pool, self._tail)
 
     def pool_first_batch(self) -> Scatter:
-        """Returns the pool with this sample's first batch. Call it after the first look only."""
+        """Returns the noise pool with the pairs of this revision added. Call it only after the first look."""
         return self._pool.with_sample(self._values)
 
 
 def plan_looks(first: int, most: int) -> tuple[int, ...]:
-    """Returns how many pairs there are at each look at a revision: (4, 6, 9, 14, 21, 32) for 4 and 32."""
+    """Returns the number of all pairs at each look at a revision: (4, 6, 9, 14, 21, 32) for 4 and 32."""
     sizes = [min(first, most)]
     while sizes[-1] < most:
         sizes.append(min(most, math.ceil(sizes[-1] * LOOK_GROWTH)))
@@ -145,7 +146,7 @@ def plan_looks(first: int, most: int) -> tuple[int, ...]:
 
 
 def share_of_slowdown(log_ratio: float, share: float) -> float:
-    """Returns the log ratio at this share of a slowdown. The share is taken of the ratio: half of 1.2 is 1.1."""
+    """Returns the log ratio of this share of a slowdown. The share is taken of the ratio: half of 1.2 is 1.1."""
     return math.log1p(share * math.expm1(log_ratio))
 
 

@@ -15,7 +15,8 @@ LISTED_MAX = 20
 
 
 class RevisionSide(str, enum.Enum):
-    """Where a revision lies: on GOOD's side of the line, on BAD's, certainly between them, or not known."""
+    """Whether a revision is as fast as GOOD, as slow as BAD, certainly between both, or not known. The line between
+    fast and slow is halfway."""
 
     FAST = "fast"
     SLOW = "slow"
@@ -96,7 +97,7 @@ class BisectResult:
 
     @property
     def culprit(self) -> MeasuredRevision | None:
-        """The first slow commit with its ratio; None where several commits are suspect."""
+        """The first slow commit with its ratio; None if several commits are suspect, or there is no slowdown."""
         if self.outcome is not BisectOutcome.CULPRIT:
             return None
         return next(record for record in self.measured if record.revision == self.suspects[0])
@@ -108,7 +109,7 @@ class BisectResult:
 
     @property
     def part_way(self) -> tuple[MeasuredRevision, ...]:
-        """Revisions certainly neither as fast as GOOD nor as slow as BAD: more than one commit contributes."""
+        """Revisions certainly unlike both GOOD and BAD: more than one commit contributes. () before BAD is measured."""
         if self.end is None or self.outcome is BisectOutcome.NO_SLOWDOWN:
             return ()
         low, high = self.end.interval
@@ -135,7 +136,7 @@ def format_step(record: MeasuredRevision | SkippedRevision, left: int, describe:
 
 
 def render_result(result: BisectResult, describe: Describe = str) -> list[str]:
-    """Returns the lines of the result: the outcome, contributing commits, and skipped revisions."""
+    """Returns the lines that the terminal shows of the result: outcome, contributing commits, and skipped revisions."""
     return [
         *_describe_outcome(result, describe),
         *_describe_part_way(result, describe),
@@ -175,7 +176,7 @@ def _list_suspects(result: BisectResult, describe: Describe) -> Iterator[str]:
 
 
 def _describe_unclear(result: BisectResult, describe: Describe) -> Iterator[str]:
-    """Names revisions that stayed unclear; advises more pairs where all allowed ones were taken."""
+    """Yields a line for each revision that is on no side; advises more pairs if all allowed ones were taken."""
     for record in result.measured:
         if record.side is not RevisionSide.UNCLEAR:
             continue
@@ -191,7 +192,7 @@ def _describe_unclear(result: BisectResult, describe: Describe) -> Iterator[str]
 
 
 def _describe_part_way(result: BisectResult, describe: Describe) -> Iterator[str]:
-    """Says that more than one commit contributes: of the culprit, or else of every revision that shows it."""
+    """Yields lines that more than one commit contributes: for the culprit, or else each revision that shows it."""
     end = result.end
     if end is None:
         return

@@ -111,7 +111,7 @@ class Search:
         return self.current_result()
 
     def current_result(self) -> BisectResult:
-        """Returns what is known now: before the end, a range of suspects."""
+        """Returns the result so far; before the search has ended, a range of suspects."""
         fast, slow = self._suspect_range()
         suspects = tuple(self.revisions[fast + 1 : slow + 1])
         records = tuple(self._make_record(index) for index in self._samples if self._samples[index].pair_count)
@@ -140,7 +140,8 @@ class Search:
         return self._judge_bad(bad.found) is RevisionSide.FAST or (bad.is_exhausted and bad.found.low <= 0)
 
     def _judge_bad(self, found: Estimate) -> RevisionSide:
-        """Returns SLOW when the search can begin, FAST when the slowdown is too small. One commit needs no line."""
+        """Returns SLOW if BAD is slow enough to begin the search, FAST if its slowdown is below the threshold, else
+        UNCLEAR. With one commit only, any certain slowdown is enough."""
         if found.high < math.log1p(self.settings.threshold_percent / 100):
             return RevisionSide.FAST
         line = max(0.0, _halfway_line(found)) if self._bad > 1 else 0.0
@@ -155,7 +156,8 @@ class Search:
         return RevisionSide.BETWEEN if below_end and found.low > _halfway_line(found) else RevisionSide.UNCLEAR
 
     def _place_revision(self, index: int, batch: int, judge: Callable[[Estimate], RevisionSide]) -> RevisionSide:
-        """Takes pairs, look by look, until `judge` is sure or no look is left. Raises CannotMeasureError."""
+        """Measures pairs of a revision, look by look, until `judge` returns another side than UNCLEAR or no look is
+        left; returns the side. Raises CannotMeasureError."""
         if index not in self._samples:
             self._begin_sample(index, batch)
         sample = self._samples[index]
@@ -173,7 +175,7 @@ class Search:
         return side
 
     def _try_revision(self, index: int) -> RevisionSide | None:
-        """Places one revision and returns its side; None when it is skipped."""
+        """Measures one revision and returns its side; None if it cannot be measured and is skipped."""
         try:
             return self._place_revision(index, BATCH, self._judge_revision)
         except CannotMeasureError as error:
@@ -206,12 +208,12 @@ class Search:
         return slow - fast
 
     def _list_open(self) -> list[int]:
-        """Returns the revisions inside the range that were not skipped."""
+        """Returns indices of revisions between the fast and the slow end of the suspect range that were not skipped."""
         fast, slow = self._suspect_range()
         return [index for index in range(fast + 1, slow) if index not in self._skipped]
 
     def _choose_next(self) -> int | None:
-        """Returns the open revision nearest to the middle; after skips, one in doubling steps away from it.
+        """Returns the index of the open revision nearest to the middle, after skips one farther away; None without any.
 
         Revisions that do not build come in a row, so the neighbours of a skipped one would probably fail, too.
         """
@@ -228,7 +230,7 @@ class Search:
         )
 
     def _find_side(self, index: int) -> RevisionSide:
-        """Returns where a revision lies by the present line; one that has served as the slow end keeps its side."""
+        """Returns the side of a revision by the present line; one that became a slow end stays BETWEEN."""
         found = self._samples[index].found
         if index == self._bad:
             return RevisionSide.SLOW if self._ends else self._judge_bad(found)

@@ -110,20 +110,20 @@ class RejudgeSettings:
             raise UsageError("--arch requires every stored kernel, --filtered allows missing ones; give only one")
 
     def make_policy(self, stored: Mapping[str, Any]) -> Policy:
-        """Returns the policy of a case: the stored one with the command line's replacements. Raises UsageError."""
+        """Returns the stored policy with the command line's settings in it. Raises UsageError if it is invalid."""
         asked = {name: getattr(self, name) for name in ("threshold_percent", "floor_us", "fail_on")}
         return Policy.from_record({**stored, **{name: value for name, value in asked.items() if value is not None}})
 
 
 def rejudge_run(run: RunResult, store: BaselineStore, settings: RejudgeSettings) -> RunResult:
-    """Judges one run again; raises as `rejudge_all` does."""
+    """Returns one run with every verdict made again from its data. Raises as `rejudge_all` does."""
     return rejudge_all([("the results file", run)], store, settings)[0][1]
 
 
 def rejudge_all(
     runs: Sequence[tuple[str, RunResult]], store: BaselineStore, settings: RejudgeSettings
 ) -> list[tuple[str, RunResult]]:
-    """Judges runs again, each on its own device, and returns them with their files' names.
+    """Returns (file name, run) with every verdict made again from the data, each on the run's own device.
 
     Cases may be missing in one run and present in another; findings about missing cases go to the last run. Raises
     UsageError for a run that is no complete gating run, and for an invalid policy of the command line.
@@ -144,7 +144,7 @@ def rejudge_all(
 
 
 def _require_judgeable(source: str, run: RunResult) -> None:
-    """Raises UsageError for a run that cannot be judged."""
+    """Raises UsageError for a run that does not gate, is incomplete, or names no device."""
     judged = len(run.cases) + len(run.code)
     if run.mode != "gate":
         raise UsageError(f"{source} is of a run of mode {run.mode!r}; only one of pytest --attnperf can be judged")
@@ -167,7 +167,7 @@ class _Bench:
     bounds: dict[str, str] = field(default_factory=dict)
 
     def run_result(self) -> RunResult:
-        """Returns the run with every claim of the file replaced."""
+        """Returns the run with verdicts, findings and counts made again; those of the file are dropped."""
         cases = tuple(self._judge_case(case) for case in self.run.cases)
         code = tuple(rejudge_code(result, self.store.roots) for result in self.run.code)
         verdicts = [*(case.verdict for case in cases), *(result.verdict for result in code)]
@@ -192,7 +192,7 @@ class _Bench:
 
     @functools.cached_property
     def compared_count(self) -> int:
-        """Number of cases that this run compares; the others do not share the false-alarm rate."""
+        """Number of cases that this run compares, by pairs or with an entry; they share the false-alarm rate."""
         return len({case.key for case in self.run.cases if case.pairs or self._has_entry(case)})
 
     def _has_entry(self, case: CaseResult) -> bool:
@@ -206,7 +206,7 @@ class _Bench:
         return self.store.find(self.run.device.arch, self.run.device.product, case.key.suite, case.key.entry)
 
     def _judge_case(self, case: CaseResult) -> CaseResult:
-        """Judges one case. A case that cannot be read or compared is an ERROR, never a crash."""
+        """Returns the case's new result. A case that cannot be read or compared is an ERROR, no exception."""
         policy = self.settings.make_policy({})
         try:
             found = self._find_entry(case)
@@ -223,7 +223,7 @@ class _Bench:
     def _judge_by_claim(
         self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy
     ) -> CaseResult:
-        """Judges a case without a time by what it states against itself and by its baseline; others by their time."""
+        """Judges a case by what the file states against itself and its baseline, or by `_judge_timed`."""
         if case.verdict in AGAINST_ITSELF or case.verdict is Verdict.UNSUPPORTED:
             said = replace(base, verdict=case.verdict, summary=case.summary, reasons=case.reasons)
             if case.verdict is not Verdict.UNSUPPORTED or found is None:
@@ -242,7 +242,7 @@ class _Bench:
         return claims.not_comparable_by_itself(case, self._judge_timed(case, base, found, policy))
 
     def _judge_timed(self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy) -> CaseResult:
-        """Returns the verdict of a case with consistent figures, in the order of `session.judge`."""
+        """Returns the verdict of a case whose figures are consistent, by the steps of `session.judge`."""
         assert self.run.device is not None
         assert case.fingerprint is not None
         device = claims.device_of(case.fingerprint, self.run.device)
@@ -302,7 +302,7 @@ class _Bench:
     def _judge_by_pairs(
         self, case: CaseResult, base: CaseResult, policy: Policy, first_ratio: float | None = None
     ) -> CaseResult:
-        """Returns the verdict of the pairs alone. The same job measured their base side, which is trusted."""
+        """Returns the verdict of the pairs alone. Their base side was measured by the same job and is trusted."""
         name, pairs = str(case.key), case.pairs
         self.measured[name], self.bounds[name] = pairs, base.floor_bound
         centre = statistics.median(pair.base_us for pair in pairs)
@@ -343,8 +343,8 @@ class _Bench:
 
 
 def _without_second_look(base: CaseResult, first: Decision, found: StoredEntry, judged: Case) -> CaseResult:
-    """Returns UNDECIDED, because one look decides nothing. It fails where the look exceeds what noise can make: under
-    the stored policy the run would have taken a second look, and omitting it must not be a way to pass."""
+    """Returns UNDECIDED, because a first look alone decides nothing. It fails if the look exceeds the noise: the run
+    should have taken a second look, and omitting it must not be a way to pass."""
     text = f"{first.measured or first.summary}, but {NO_SECOND_LOOK}"
     undecided = replace(first, verdict=Verdict.UNDECIDED, summary=text)
     return replace(claims.apply_stored_decision(base, undecided, found, judged), fails=first.verdict is Verdict.SLOWER)

@@ -76,7 +76,7 @@ KEPT = (
 
 
 def without_claims(case: CaseResult, policy: Policy) -> CaseResult:
-    """Returns the recorded data of a case with the policy that judges it. Its verdict is ERROR for now."""
+    """Returns the KEPT fields of a recorded case, with `policy`; its verdict is ERROR until it is judged again."""
     kept: dict[str, Any] = {name: getattr(case, name) for name in KEPT}
     notes = tuple(note for note in case.notes if kind_of(note) not in MADE_ANEW)
     return CaseResult(
@@ -99,12 +99,12 @@ def plain_nodeid(nodeid: str) -> str:
 
 
 def reproduce_command(nodeid: str) -> str:
-    """Returns the command that repeats a case. The file's own command is not trusted."""
+    """Returns 'pytest --attnperf "<nodeid>"' with a safe name. The command in the results file is not trusted."""
     return f'pytest --attnperf "{plain_nodeid(nodeid)}"'
 
 
 def judge_proof(case: CaseResult, base: CaseResult, found: StoredEntry | None) -> CaseResult | None:
-    """Returns ERROR where there is no check, INCORRECT where one is not passed; None where the case is proven right.
+    """Returns ERROR if the file has no check, INCORRECT if one is not passed; None if the case is proven right.
 
     A case that the run did not reach stays UNDECIDED: no better than one that the file does not have at all.
     """
@@ -118,7 +118,7 @@ def judge_proof(case: CaseResult, base: CaseResult, found: StoredEntry | None) -
 
 
 def mark_gone(said: CaseResult, what: str) -> CaseResult:
-    """Makes a result fail because the case was timed before; removes the measuring run's own statement of that."""
+    """Returns the result as failing because the case was timed before; drops the file's own statement of that."""
     for reason in filter_notes(said.reasons, NoteKind.GONE):
         if said.summary == f"{what}: {reason.about}":
             others = tuple(other for other in said.reasons if other != reason)
@@ -127,7 +127,7 @@ def mark_gone(said: CaseResult, what: str) -> CaseResult:
 
 
 def judge_untimed(case: CaseResult, base: CaseResult, found: StoredEntry | None) -> CaseResult:
-    """Judges a case that is proven right and has no time.
+    """Returns the result of a case that is proven right and has no time.
 
     RIGHT where none is stored. Unchanged where its launches, configuration, machine and toolchain equal the stored
     entry's. Everything else was timed before, and fails."""
@@ -143,7 +143,7 @@ def judge_untimed(case: CaseResult, base: CaseResult, found: StoredEntry | None)
 
 
 def with_file_policy(base: CaseResult, case: CaseResult, found: StoredEntry) -> CaseResult:
-    """Adds notes on what the run's policy and tolerance allowed but the baseline's do not."""
+    """Adds notes on settings and tolerances of the run that are looser than the baseline's."""
     unreadable: tuple[str, ...] = ()
     try:
         theirs = Policy.from_record({**found.policy, **case.policy})
@@ -154,10 +154,8 @@ def with_file_policy(base: CaseResult, case: CaseResult, found: StoredEntry) -> 
 
 
 def not_comparable_by_itself(case: CaseResult, result: CaseResult) -> CaseResult:
-    """Returns INCOMPARABLE where the run states so for a reason that is not in the figures.
-
-    Such reasons are code of another tree, a path that only one process took, and a base side that failed. Never
-    replaces a worse verdict."""
+    """Returns INCOMPARABLE if the file says so for a reason that its figures do not show: code of another tree, a path
+    that only one process took, a base side that failed. Never replaces a worse verdict."""
     own_reason = bool(filter_notes(case.reasons, *OF_FIGURES)) and not case.against
     if case.verdict is not Verdict.INCOMPARABLE or own_reason or result.verdict not in NOT_COMPARED:
         return result
@@ -165,12 +163,12 @@ def not_comparable_by_itself(case: CaseResult, result: CaseResult) -> CaseResult
 
 
 def apply_stored_decision(base: CaseResult, decision: Decision, found: StoredEntry, judged: Case) -> CaseResult:
-    """Applies a decision against the stored entry, and adds what else the entry says."""
+    """Returns the result with the decision, and with notes on creep, paths and launches compared with the entry."""
     return with_stored(plausibility.with_changes(apply_decision(base, decision), found.entry.launches), judged, found)
 
 
 def with_jump_note(result: CaseResult) -> CaseResult:
-    """Adds a note to a case so much faster that the run had to measure it again: the file lacks that result."""
+    """Adds a note to a case JUMP times as fast as stored: the file lacks the measurement that confirms it."""
     if not plausibility.is_jump(result) or not result.ratio:
         return result
     note = f"{1 / result.ratio:.3g} times faster than stored: whether it was right again on new inputs is not recorded"
@@ -184,7 +182,7 @@ def device_of(fingerprint: Fingerprint, device: DeviceInfo) -> DeviceInfo:
 
 
 def list_differences(case: CaseResult, found: StoredEntry) -> list[str]:
-    """Returns why the case and the stored entry may not be compared; empty when they may."""
+    """Returns why the case and the stored entry may not be compared, as texts; [] if they may."""
     assert case.fingerprint is not None
     assert case.figures is not None
     first, definition = case.first[0], case.figures.definition
@@ -195,11 +193,11 @@ def list_differences(case: CaseResult, found: StoredEntry) -> list[str]:
 
 
 def make_measurement(case: CaseResult, processes: Sequence[ProcessSummary]) -> Measurement:
-    """Returns a measurement of processes of a proven case. A file has the checks of a case, not of each process."""
+    """Returns these processes of a proven case as a measurement; each has all checks of the case."""
     proof: CheckReport = functools.reduce(CheckReport.merge_with, case.checks)
     return Measurement(tuple(processes), (proof,) * len(processes), case.peak_memory_bytes)
 
 
 def mark_unjudgeable(base: CaseResult, error: Exception) -> CaseResult:
-    """Returns ERROR for a case that cannot be judged."""
+    """Returns the case as ERROR, with the error's text as reason."""
     return replace(base, verdict=Verdict.ERROR, summary=first_line(error), reasons=(str(error),))

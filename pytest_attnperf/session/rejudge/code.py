@@ -29,7 +29,7 @@ NOT_JUDGED = frozenset({Verdict.ERROR, Verdict.UNSUPPORTED})
 
 
 def rejudge_code(result: CodeResult, roots: Sequence[Path]) -> CodeResult:
-    """Judges one kernel against what is stored. What cannot be read or compared is an ERROR, never a crash."""
+    """Returns a kernel's result, judged again by the stored kernel. What cannot be compared is an ERROR."""
     base = _without_claims(result)
     try:
         found = CodeStore(*roots).find(result.key.label, entry_of(result.key))
@@ -44,7 +44,7 @@ def rejudge_code(result: CodeResult, roots: Sequence[Path]) -> CodeResult:
 def find_missing_code(
     runs: Sequence[RunResult], store: CodeStore, *, asked_for: bool = False, archs: Sequence[str] = ()
 ) -> list[str]:
-    """Returns findings about stored kernels, of the architectures that the runs compiled for, that none of them judged.
+    """Returns findings about stored kernels that no run judged, for each architecture that the runs compiled for.
 
     asked_for   compiled kernels were named as a suite: there must be some
     archs       architectures that must be present, too, whatever the runs compiled for
@@ -83,7 +83,7 @@ def _is_stored(result: CodeResult, store: CodeStore) -> bool:
 
 
 def _without_claims(result: CodeResult) -> CodeResult:
-    """Returns the recorded data of a kernel; the verdict is ERROR until one is decided."""
+    """Returns the recorded data of a kernel without its verdict and findings; its verdict is ERROR for now."""
     return replace(
         result,
         nodeid=plain_nodeid(result.nodeid),
@@ -132,6 +132,6 @@ def _judge_result(result: CodeResult, base: CodeResult, found: FoundKernel | Non
 
 
 def _parse_policy(record: dict[str, object]) -> CodePolicy:
-    """Returns the policy of a record. Raises UsageError if it is invalid."""
+    """Returns the CodePolicy of a plain record, ignoring unknown fields. Raises UsageError if it is invalid."""
     known = {name: value for name, value in record.items() if name in ("fail_on", "growth_percent")}
     return CodePolicy(**known)  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ def find_missing_cases(
     archs: Sequence[str] = (),
     tier: str = "",
 ) -> list[str]:
-    """Returns a finding for each entry without a case, over all runs together.
+    """Returns a finding for each stored entry without a case in any of the runs.
 
     Checks every suite that is stored for a device of the runs, or only `suites`, each of which must have a case
     somewhere.
@@ -84,7 +84,7 @@ def find_unmeasured_devices(runs: Sequence[RunResult], devices: Sequence[str]) -
 
 
 def list_stored_archs(store: BaselineStore) -> list[str]:
-    """Returns the architectures that have stored kernels."""
+    """Returns the architectures for which compiled kernels are stored, sorted."""
     return sorted({path.parent.name for root in store.roots for path in root.glob(f"[!.]*/{CODE_SUITE}.json")})
 
 
@@ -156,7 +156,7 @@ def require_full(commits: Sequence[str]) -> None:
 
 
 def find_other_commit(run: RunResult, commits: Sequence[str]) -> list[str]:
-    """Returns a finding where the run is of none of these commits; none where no commit is given.
+    """Returns a finding if the run is of none of these commits; [] if it is, or none is given.
 
     A run without git history, or of a modified tree, matches none: it is unknown what it measured.
     """
@@ -168,7 +168,7 @@ def find_other_commit(run: RunResult, commits: Sequence[str]) -> list[str]:
 
 
 def find_other_base(run: RunResult, base_has: Callable[[str], bool] | None) -> list[str]:
-    """Returns a finding for each base side of interleaved cases that is no commit of the base's history.
+    """Returns a finding for each base side of a case with pairs that is no commit of the base's history.
 
     base_has   returns whether a commit is in that history; None where the base is no revision
     """
@@ -228,7 +228,7 @@ def open_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
         yield Base(_find_baselines_folder(cwd / plain, baselines, plain), plain)
         return
     if repository is None:
-        raise UsageError(f"--base {text!r}: {cwd} is not in a git repository, and there is no folder of that name")
+        raise UsageError(f"--base {text!r} is no folder, and {cwd} is not in a git repository; name a baselines folder")
     revision = text.removeprefix(REV)
     commit = repository.commit_of(revision)
     with tempfile.TemporaryDirectory(prefix="attnperf-base-") as folder:
@@ -238,7 +238,8 @@ def open_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
 
 
 def write_baselines(repository: Repository, commit: str, prefix: str, folder: Path) -> None:
-    """Writes the baseline files of a commit that lie under `prefix` into `folder`. Raises UsageError."""
+    """Writes the baseline files of a commit under `prefix` into `folder`. Raises UsageError if git cannot list them,
+    there are none or too many, or one is no regular file."""
     listed = repository.run("ls-tree", "-r", "-z", "-l", "--full-tree", commit, "--", prefix)
     if listed.returncode != 0:
         raise UsageError(f"git cannot list {prefix} of {commit[:12]}: {listed.stderr.strip()}")
@@ -246,16 +247,18 @@ def write_baselines(repository: Repository, commit: str, prefix: str, folder: Pa
     if not lines:
         raise UsageError(f"commit {commit[:12]} has no folder {prefix}; name it with --baselines")
     if len(lines) > FILES_MAX:
-        raise UsageError(f"{prefix} of {commit[:12]} holds {len(lines)} files; at most {FILES_MAX} are read")
+        raise UsageError(
+            f"{prefix} of {commit[:12]} holds {len(lines)} files; at most {FILES_MAX} are read: remove other files"
+        )
     left = BYTES_MAX
     for line in lines:
         found = _LISTED.fullmatch(line)
         if found is None or found["kind"] != "blob" or found["mode"] not in ("100644", "100755"):
-            raise UsageError(f"{prefix} of {commit[:12]} holds other than regular files: {line!r}; nothing was read")
+            raise UsageError(f"{prefix} of {commit[:12]} holds other than regular files: {line!r}; replace them")
         parts = found["path"].removeprefix(f"{prefix}/").split("/")
         left -= int(found["size"])
         if left < 0:
-            raise UsageError(f"{prefix} of {commit[:12]} is larger than {BYTES_MAX} bytes; nothing was read")
+            raise UsageError(f"{prefix} of {commit[:12]} is larger than {BYTES_MAX} bytes; remove other files")
         if len(parts) <= BASELINE_DEPTH and parts[-1].endswith(".json") and all(map(_PART.fullmatch, parts)):
             _write_blob(repository, found["blob"], folder.joinpath(*parts))
 
@@ -283,7 +286,7 @@ def _knows_revision(repository: Repository, text: str) -> bool:
 
 
 def _git_prefix(repository: Repository, cwd: Path, baselines: str) -> str:
-    """Returns the folder's path in the repository. Raises UsageError for one outside of it."""
+    """Returns the path of the folder `baselines` of `cwd` in the repository. Raises UsageError if outside."""
     folder = Path(cwd.resolve() / baselines)
     parts = folder.relative_to(repository.top).parts if folder.is_relative_to(repository.top) else ()
     if not parts or ".." in parts:
@@ -292,7 +295,7 @@ def _git_prefix(repository: Repository, cwd: Path, baselines: str) -> str:
 
 
 def _find_baselines_folder(tree: Path, baselines: str, text: str) -> Path:
-    """Returns the baselines folder of a tree, or the tree itself where it is one. Raises UsageError."""
+    """Returns the tree's folder `baselines`, or the tree if it holds baselines. Raises UsageError for neither."""
     if (tree / baselines).is_dir():
         return tree / baselines
     if tree.is_dir() and (any(tree.glob("*/*/*.json")) or any(tree.glob("*/*.json"))):

@@ -40,7 +40,7 @@ BLOCK = "attnperf"
 
 
 class BenchmarkSink:
-    """Plugin object of a session that measures; it does nothing if pytest-benchmark is absent, skipped or disabled."""
+    """Plugin object that passes measured samples to pytest-benchmark, if that is active."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -54,7 +54,7 @@ class BenchmarkSink:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
-        """Makes `--benchmark-only` keep timed cases, and gives the selected timed cases our clock."""
+        """Lets `--benchmark-only` keep timed cases, and makes pytest-benchmark time the selected ones by our clock."""
         session = self._find_session()
         if session is None:
             return (yield)
@@ -68,7 +68,7 @@ class BenchmarkSink:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-        """Passes the samples of a case that was judged and did not fail."""
+        """After the body, passes the case's samples to pytest-benchmark, if it was judged and did not fail."""
         outcome = yield
         run: Run | None = self._config.pluginmanager.get_plugin("attnperf-run")
         result = pyfuncitem.stash.get(RESULT, None) if pyfuncitem.nodeid in self._prepared else None
@@ -77,7 +77,7 @@ class BenchmarkSink:
         return outcome
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Counts measured cases that pytest-benchmark does not get, because it is off under xdist."""
+        """Counts measured cases whose samples are not passed because pytest-benchmark is off under xdist."""
         case = getattr(report, CASE, None)
         if case and report.when == "call" and self._is_off_by_xdist() and (case["first"] or case["pairs"]):
             self._under_xdist += 1
@@ -92,7 +92,8 @@ class BenchmarkSink:
     def pytest_benchmark_compare_machine_info(
         self, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
     ) -> None:
-        """Delays our part to the end: pytest-benchmark compares before a worker has named the device."""
+        """Takes our part out of the comparison, and keeps the stored one for `collect_notes`: pytest-benchmark compares
+        before a worker has named the device."""
         machine_info.pop(BLOCK, None)
         stored = compared_benchmark["machine_info"].get(BLOCK)
         if isinstance(stored, dict):
@@ -103,7 +104,7 @@ class BenchmarkSink:
     def pytest_benchmark_scale_unit(
         self, config: pytest.Config, unit: str, benchmarks: Sequence[Mapping[str, Any]]
     ) -> tuple[str, float] | None:
-        """Returns microseconds, as in our tables, for groups of only our cases, unless a unit was given."""
+        """Returns ('u', 1e6), microseconds, for groups of only our cases; else, or if a unit was given, None."""
         if unit != "seconds" or config.getoption("benchmark_time_unit", default=None) is not None:
             return None
         return ("u", 1e6) if all(bench["fullname"] in self._given for bench in benchmarks) else None
@@ -114,7 +115,7 @@ class BenchmarkSink:
             terminalreporter.write_line(line)
 
     def collect_notes(self) -> list[str]:
-        """Returns notes on samples that were not passed, and on comparisons with another machine."""
+        """Returns notes on samples that pytest-benchmark lacks, and comparisons with other machines; [] if none."""
         said = []
         if self._under_xdist:
             said.append(
@@ -138,7 +139,7 @@ class BenchmarkSink:
         return found if measures else None
 
     def _is_off_by_xdist(self) -> bool:
-        """Returns whether pytest-benchmark is off only because of xdist."""
+        """Returns whether pytest-benchmark would measure, but is off in xdist's controller."""
         get = self._config.getoption
         if not is_xdist_controller(self._config):
             return False
@@ -147,7 +148,7 @@ class BenchmarkSink:
         return self._config.pluginmanager.has_plugin(THEIRS) and not disabled and not skipped
 
     def _has_own_timing(self, item: pytest.Item) -> bool:
-        """Returns whether the test's body runs here and uses `benchmark` itself: our clock would give it no time."""
+        """Returns whether the test's body runs here and uses `benchmark`: our clock would give it no time."""
         return run_config(self._config).in_process and FIXTURE in _list_fixtures(item)
 
     def _prepare_item(self, item: pytest.Item) -> None:
@@ -159,7 +160,8 @@ class BenchmarkSink:
         self._prepared.add(item.nodeid)
 
     def _offer_case(self, item: pytest.Function, result: CaseResult, commit: str) -> None:
-        """Passes a case if it may be stored. Errors are printed at the end: they must not change the verdict."""
+        """Passes a case's samples to pytest-benchmark if they may be stored. Errors are printed at the end: they must
+        not change the verdict."""
         rounds = rounds_of(result)
         if not can_be_stored(result) or rounds is None:
             return
@@ -191,7 +193,7 @@ class BenchmarkSink:
 
 
 def _plain_params(item: pytest.Item, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Returns the parameters with names instead of objects, so that `--benchmark-group-by=param:backend` works."""
+    """Returns parameters with backend and workload by name, so that `--benchmark-group-by=param:backend` works."""
     pair = pair_of(item)
     return params if pair is None or params is None else {**params, "backend": pair[0].name, "workload": pair[1].id}
 
@@ -201,12 +203,12 @@ def _format_case_count(count: int) -> str:
 
 
 def _keep_common(before: dict[str, str] | None, now: dict[str, str]) -> dict[str, str]:
-    """Returns the fields that have the same value in all passed cases."""
+    """Returns the fields of `before` whose value is equal in `now`; `now` if `before` is None."""
     return now if before is None else {name: value for name, value in before.items() if now.get(name) == value}
 
 
 def _find_differences(here: Mapping[str, str], stored: Mapping[str, Any]) -> list[str]:
-    """Returns a text for each field that both sides have with different values."""
+    """Returns '<field> <value> here, <value> stored' for each field that both mappings have with different values."""
     names = [name for name in here if name in stored and here[name] != stored[name]]
     return [one_line(f"{name} {here[name]} here, {stored[name]} stored") for name in names]
 
@@ -227,10 +229,10 @@ def _set_fixtures(item: pytest.Item, names: list[str]) -> None:
 
 @contextlib.contextmanager
 def _named_as_benchmarks(items: Sequence[pytest.Item]) -> Iterator[None]:
-    """Lists pytest-benchmark's fixture for the items in the block, while it looks for tests that use it.
+    """Adds the fixture name 'benchmark' to these items during the block, while pytest-benchmark selects tests.
 
-    A permanent dependency would set the fixture up for every case: pytest-benchmark would warn of failed cases that
-    did not use it, and `-p no:benchmark` would break all cases.
+    A permanent dependency would set the fixture up for every case: pytest-benchmark would warn of failed cases that did
+    not use it, and `-p no:benchmark` would break all cases.
     """
     before = [(item, _list_fixtures(item)) for item in items]
     for item, names in before:
@@ -278,7 +280,7 @@ class ReplayClock:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Returns the set time in seconds."""
+        """Returns `now`, in seconds."""
         return self.now
 
 
@@ -290,7 +292,7 @@ def can_be_stored(result: CaseResult) -> bool:
 
 
 def rounds_of(result: CaseResult) -> BenchmarkRounds | None:
-    """Returns the samples of the look that decided; None if nothing was measured.
+    """Returns the samples of the measurement that decided: pairs, else second, else first look; None if there are none.
 
     Our verdict uses only the medians of processes, which are the independent unit. Rounds are still blocks, because
     users of pytest-benchmark expect repetitions of one session. `processes` says which process measured which rounds,
@@ -312,7 +314,7 @@ def rounds_of(result: CaseResult) -> BenchmarkRounds | None:
 
 
 def replay(benchmark: Any, clock: ReplayClock, seconds: Sequence[float]) -> None:
-    """Makes a BenchmarkFixture that reads `clock` time calls that last exactly `seconds`."""
+    """Runs `benchmark` so that it records exactly these `seconds` as its rounds, read from `clock`."""
     remaining = iter(seconds)
 
     def arm() -> None:
@@ -326,12 +328,13 @@ def replay(benchmark: Any, clock: ReplayClock, seconds: Sequence[float]) -> None
 
 
 def group_of(result: CaseResult) -> str:
-    """Returns the group of a case: one table per suite and workload, with all its backends."""
+    """Returns '<suite>/<workload>', the group of a case: one table with all backends of the workload."""
     return one_line(f"{result.key.suite}/{result.key.workload}", _NAME_LIMIT)
 
 
 def extra_info(result: CaseResult, rounds: BenchmarkRounds, commit: str) -> dict[str, Any]:
-    """Returns our result of a case in plain types; pytest-benchmark writes others as 'UNSERIALIZABLE[...]'."""
+    """Returns the case's verdict and figures as name -> plain value; pytest-benchmark writes others as
+    'UNSERIALIZABLE[...]'."""
     key, must = result.key, result.fingerprint.must_match if result.fingerprint else {}
     timers = [pair.timer for pair in result.pairs] or [p.timer for p in result.second or result.first]
     known = {
@@ -356,7 +359,7 @@ def extra_info(result: CaseResult, rounds: BenchmarkRounds, commit: str) -> dict
 
 
 def machine_of(result: CaseResult) -> dict[str, str]:
-    """Returns device, driver, torch, triton and the other fields of the fingerprint that describe the machine."""
+    """Returns name -> value of device, driver, torch, triton and other machine facts; {} without a fingerprint."""
     if result.fingerprint is None:
         return {}
     fields = {**result.fingerprint.named, **result.fingerprint.must_match}

@@ -47,7 +47,7 @@ _NVIDIA = re.compile(r"sm_\d{2,3}a?")
 
 @dataclass(eq=False)
 class CodeCollector:
-    """Plugin object that makes items from registered kernels and gives each its key."""
+    """Plugin object that makes a test item per kernel, configuration and architecture , with its key."""
 
     config: pytest.Config
     backends: Sequence[str] | None = None
@@ -56,11 +56,11 @@ class CodeCollector:
     _collected: int = 0
 
     def register_kernels(self) -> None:
-        """Lets every conftest register its kernels."""
+        """Calls the hook by which every conftest registers its kernels in `registry`."""
         self.config.hook.pytest_attnperf_register_kernels(kernels=self.registry)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a test that uses `code_object` and `kernel_build` over all builds."""
+        """Parametrises a test that uses `code_object` and `kernel_build` by selected builds. Raises CollectError."""
         if not set(metafunc.fixturenames) >= FIXTURES:
             return
         try:
@@ -70,7 +70,7 @@ class CodeCollector:
         metafunc.parametrize("kernel_build", [pytest.param(build, id=build.id) for build in builds])
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Gives the item its key, and the marker by which `-m` selects."""
+        """Gives an item that uses `code_object` its key, if it has a build, and the marker `attnperf_code` for `-m`."""
         if "code_object" not in getattr(item, "fixturenames", ()):
             return
         if item.get_closest_marker(MARKER) is None:
@@ -100,7 +100,7 @@ class CodeCollector:
         items[:] = [*kept[:first], *builds, *others]
 
     def _is_left_out(self, item: pytest.Item) -> bool:
-        """Returns whether the item is left out: workloads or backends without this kernel were typed."""
+        """Returns whether a compiling item is deselected: workloads were typed, or backends without it."""
         if item.get_closest_marker(MARKER) is None or "code_object" not in getattr(item, "fixturenames", ()):
             return False
         build = build_of(item)
@@ -157,7 +157,8 @@ def apply_settings(builds: list[KernelBuild], changes: Mapping[str, str]) -> lis
 
 
 def archs_of(config: pytest.Config, system: System | None = None) -> tuple[str, ...]:
-    """Returns the architectures to compile for. Raises UsageError for an unknown one that lists those known."""
+    """Returns the architectures to compile for: --attnperf-arch, else DEFAULT_ARCHS and the AMD GPUs of this machine.
+    Raises UsageError for an unknown architecture, with the known ones."""
     text = run_config(config).arch.strip()
     if not text:
         return tuple(dict.fromkeys((*DEFAULT_ARCHS, *_keep_known(list_architectures(system or System())))))
@@ -172,7 +173,7 @@ def archs_of(config: pytest.Config, system: System | None = None) -> tuple[str, 
 
 
 def _keep_known(archs: Sequence[str]) -> list[str]:
-    """Returns the architectures whose limits this version knows; a newer GPU is ignored."""
+    """Returns the architectures whose register and memory limits this version knows; leaves out e.g. a newer GPU."""
     found = []
     for arch in archs:
         try:
@@ -184,7 +185,7 @@ def _keep_known(archs: Sequence[str]) -> list[str]:
 
 
 def code_settings(config: pytest.Config) -> dict[str, str]:
-    """Returns `--attnperf-code-set` as a dict. Raises UsageError for an entry that is not NAME=VALUE."""
+    """Returns `--attnperf-code-set` as {NAME: VALUE}; {} without it. Raises UsageError for other entries."""
     text = run_config(config).code_set
     changes = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -196,7 +197,7 @@ def code_settings(config: pytest.Config) -> dict[str, str]:
 
 
 def marker_settings(item: Any) -> dict[str, Any]:
-    """Returns the checked keywords of the marker, empty without a marker. Raises UsageError for an unknown one."""
+    """Returns the keywords of the item's attnperf_code marker; {} without one. Raises UsageError for invalid ones."""
     marker = item.get_closest_marker(MARKER)
     if marker is None:
         return {}
@@ -211,7 +212,7 @@ def marker_settings(item: Any) -> dict[str, Any]:
 
 
 def code_policy_for(config: pytest.Config, item: pytest.Item) -> CodePolicy:
-    """Returns the effective policy of an item. Raises pytest.UsageError that names the setting and its value."""
+    """Returns which changes of a code object fail: override over marker over options. Raises UsageError."""
     asked = run_config(config)
     chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
     try:
@@ -229,7 +230,7 @@ def _format_value(value: object) -> str:
 
 
 def build_of(item: pytest.Item) -> KernelBuild | None:
-    """Returns the build that an item compiles, or None."""
+    """Returns the kernel build that the item compiles; None if it compiles none."""
     build = getattr(getattr(item, "callspec", None), "params", {}).get("kernel_build")
     return build if isinstance(build, KernelBuild) else None
 

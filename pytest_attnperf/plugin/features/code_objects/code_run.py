@@ -68,7 +68,7 @@ class CodeRun(Feature):
     _pool: CompilePool | None = None
 
     def judge(self, item: pytest.Function) -> CodeResult:
-        """Judges one item and returns its result; other selected builds are compiled meanwhile."""
+        """Returns the result of one item, also stored with it; starts the compilers for all builds if needed."""
         key, build = build_key(item), build_of(item)
         assert key is not None
         assert build is not None
@@ -77,11 +77,12 @@ class CodeRun(Feature):
         return result
 
     def before_run(self) -> None:
-        """Starts compilers at once if no case is timed."""
+        """Starts the compilers at once if no case is timed."""
         self._compile_ahead()
 
     def after_case(self, result: CaseResult | CodeResult) -> None:
-        """Ends compilers after the last kernel, so that they do not disturb cases that are timed next."""
+        """Counts the result. Ends the compilers after the last kernel, so that they do not disturb cases timed next;
+        starts them after the last timed case."""
         self._judged += isinstance(result, CodeResult)
         self.timed.discard(result.key)
         if self._judged == len(self.items):
@@ -95,23 +96,23 @@ class CodeRun(Feature):
 
     @property
     def compile_counts(self) -> tuple[int, int] | None:
-        """(Number of compiled kernels, number of all); None while no compiler works."""
+        """(Number of compiled kernels, number of all); None while no compiler works or all kernels are compiled."""
         counts = None if self._pool is None else self._pool.counts
         return None if counts is None or counts[0] >= counts[1] else counts
 
     @property
     def uncompiled_count(self) -> int | None:
-        """Number of kernels that are not compiled yet; None while no compiler runs."""
+        """Number of kernels that are not compiled yet; None while there are no compile workers."""
         return None if self._pool is None else self._pool.counts[1] - self._pool.counts[0]
 
     def shutdown(self) -> None:
-        """Ends the compile workers."""
+        """Ends the compile workers; does nothing if there are none."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
     def _compile_ahead(self) -> None:
-        """Starts compilers if no case is timed any more; not in a worker of xdist, which does not know the others."""
+        """Starts compiling if no timed case is left; not in a worker of xdist, which does not know others' cases."""
         if not self.timed and not is_xdist_worker(self.config):
             self._ensure_session()
 
@@ -138,7 +139,7 @@ class CodeRun(Feature):
         return self._session
 
     def _with_archs(self, plan: LaunchPlan) -> LaunchPlan:
-        """Adds the architectures to the options: compile workers see no GPU and could not detect them."""
+        """Returns the plan with --attnperf-arch set: compile workers see no GPU and could not detect architectures."""
         flag = options.BY_NAME["arch"].flag
         archs = f"{flag}={','.join(archs_of(self.config))}"
         return replace(plan, passed_options=(*plan.passed_options, archs))
@@ -189,7 +190,7 @@ def find_not_compiled(run: RunResult, store: CodeStore) -> list[str]:
 
 
 def unresolved_code_lines(run: RunResult) -> list[str]:
-    """Returns lines on why kernels were not gated, the first few per verdict."""
+    """Returns lines on kernels without a baseline or not comparable, SHOWN of each verdict and the number of others."""
     lines = []
     for verdict in sorted({result.verdict for result in run.code} & UNRESOLVED):
         results = [result for result in run.code if result.verdict is verdict]
@@ -201,7 +202,7 @@ def unresolved_code_lines(run: RunResult) -> list[str]:
 
 
 def make_feature(given: FeatureContext) -> CodeRun:
-    """Returns the feature of a run that compiles kernels."""
+    """Returns the feature that compiles and judges kernels; also stores it in `given.code`."""
     roots = given.session.bench.store.roots
     given.code = CodeRun(given.config, given.builds, given.settings, roots, given.plan, given.timed_keys)
     return given.code

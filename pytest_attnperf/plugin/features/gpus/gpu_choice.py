@@ -54,13 +54,13 @@ class CardWatch:
 
     @classmethod
     def begin(cls, tokens: Sequence[str], *, own_device: bool = False) -> CardWatch:
-        """Reads the state of every card; for a conftest's own device only the load of the machine."""
+        """Reads the state (clocks, load, ...) of every card; for a conftest's own device only of the machine."""
         shown = [] if own_device else tokens
         watches = {token: device_state.start_watch(token) for token in shown} or {"": device_state.start_watch("")}
         return cls({_shorten_token(token): watch for token, watch in watches.items()})
 
     def end(self, device_id: str) -> DeviceState:
-        """Reads the state again, after the last worker, and returns both readings.
+        """Reads the state again, after the last worker, and returns both readings, of all cards joined.
 
         device_id   name of the card as its processes report it, in a run on one card
         """
@@ -121,7 +121,7 @@ def usable_gpus(config: pytest.Config) -> tuple[str, ...]:
 
 
 def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
-    """Returns the GPUs of `usable_gpus` as cards; in a worker of xdist those of the whole run."""
+    """Returns the GPUs of `usable_gpus` as cards; in a worker of xdist the whole run's. Raises as `usable_gpus`."""
     held = _find_worker_gpus(config)
     if held is not None:
         return held.cards
@@ -131,13 +131,13 @@ def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
         found = own or (visible_cards(os.environ) if kind == "gpu" else ())
         pins = run_config(config).pin_gpu
         if pins and not found:
-            raise UsageError(f"{PIN}={pins}: no GPU is visible: {why}")
+            raise UsageError(f"{PIN}={pins}: no GPU is visible: {why}; drop {PIN}")
         config.stash[_CARDS] = select_pinned(found, pins)
     return config.stash[_CARDS]
 
 
 def own_gpus(config: pytest.Config) -> tuple[Card, ...]:
-    """Returns the GPUs of a conftest's own device; empty if the machine's GPUs are used."""
+    """Returns the GPUs that a conftest's `pytest_attnperf_gpus` names; () if the machine's GPUs are used."""
     tokens = config.hook.pytest_attnperf_gpus(config=config) or ()
     return tuple(Card(str(token), str(token), name=str(token)) for token in tokens)
 
@@ -165,8 +165,7 @@ def select_pinned(cards: Sequence[Card], text: str) -> tuple[Card, ...]:
 
 
 def choose_gpus(config: pytest.Config, mode: RunMode) -> GpuChoice:
-    """Returns the GPUs of this session's workers, leased if the run times.
-    Raises GpuBusyError if none is free, UsageError if the cards cannot be in the same run."""
+    """Returns the GPUs of this session's workers, leased if the run times cases. A run that only checks leases none."""
     if mode is RunMode.CHECK:
         return GpuChoice(_choose_for_checks(config))
     held = _find_worker_gpus(config)
@@ -188,7 +187,7 @@ def _lease_gpus(config: pytest.Config, mode: RunMode) -> GpuChoice:
 
 
 def _find_worker_gpus(config: pytest.Config) -> OfWorker | None:
-    """Returns the GPUs that this session holds as a worker of xdist, or None."""
+    """Returns the GPUs that this session holds as a worker of xdist; None if it is none or has none."""
     if not is_xdist_worker(config):
         return None
     from pytest_attnperf.plugin.features.gpus.xdist_gpus import find_worker_gpus
@@ -197,7 +196,7 @@ def _find_worker_gpus(config: pytest.Config) -> OfWorker | None:
 
 
 def gpus_that_measured(config: pytest.Config, results: Iterable[CaseResult]) -> tuple[GpuRecord, ...]:
-    """Returns the cards of these results, each once, with the number of its cases."""
+    """Returns a record of each card that these results were measured on, with its number of cases, sorted by id."""
     cases: Counter[str] = Counter()
     for result in results:
         processes = {process.device_id for process in (*result.first, *result.second)}
@@ -233,7 +232,7 @@ def _format_card(card: Card) -> str:
 
 
 def _choose_for_checks(config: pytest.Config) -> tuple[str, ...]:
-    """Returns one GPU, without a lease; xdist's workers are spread over all usable GPUs."""
+    """Returns one GPU, without a lease, () on a CPU; xdist's workers are spread over all usable GPUs."""
     simple = not own_gpus(config) and not run_config(config).pin_gpu and device_kind(config)[0] == "gpu"
     tokens = visible_gpus(os.environ) if simple else usable_gpus(config)
     if not is_xdist_worker(config):
@@ -244,7 +243,7 @@ def _choose_for_checks(config: pytest.Config) -> tuple[str, ...]:
 
 
 def _choose_for_xdist_worker(held: OfWorker, mode: RunMode) -> GpuChoice:
-    """Returns the worker's own card; in a recording all cards of the run, beginning with its own, used in turns."""
+    """Returns the GPU leased by this worker of xdist; in a recording all cards of the run, its own first."""
     if mode not in RECORDING:
         return GpuChoice((held.lease.token,), (held.lease,))
     tokens = [card.token for card in held.cards]
@@ -256,7 +255,8 @@ def _choose_for_xdist_worker(held: OfWorker, mode: RunMode) -> GpuChoice:
 
 
 def _lease_all_free(cards: Sequence[Card], mode: RunMode) -> GpuChoice:
-    """Leases every card that no other run holds. Raises GpuBusyError if none is free, or one is not with TOGETHER."""
+    """Leases every card that no other run holds, and notes the others. Raises GpuBusyError if none is free; with
+    TOGETHER also if one is not."""
     leases = lease_free(cards)
     free = {lease.token for lease in leases}
     busy = [card for card in cards if card.token not in free]
@@ -273,7 +273,7 @@ def _lease_all_free(cards: Sequence[Card], mode: RunMode) -> GpuChoice:
 
 
 def describe_left_out(busy: Sequence[Card], of: int) -> tuple[str, ...]:
-    """Returns a note on GPUs that a recording could not lease."""
+    """Returns a note on the `busy` cards of `of` that a recording could not lease; () if there are none."""
     if not busy:
         return ()
     listed = ", ".join(card.token for card in busy)

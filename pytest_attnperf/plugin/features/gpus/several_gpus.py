@@ -42,7 +42,7 @@ def auto_workers(config: pytest.Config) -> int | None:
 
 
 def refuse_pin(config: pytest.Config) -> None:
-    """Raises UsageError for --attnperf-pin-gpu without workers, or if it fits no GPU."""
+    """Raises UsageError if --attnperf-pin-gpu fits no GPU, or cases run in pytest's own process."""
     pins = run_config(config).pin_gpu
     if run_config(config).in_process:
         raise pytest.UsageError(
@@ -98,7 +98,7 @@ def refuse_together(config: pytest.Config) -> None:
 
 
 def prepare_xdist(config: pytest.Config) -> None:
-    """Chooses the GPUs of a run whose cases run in xdist's workers, and passes them to the workers.
+    """Leases or checks the GPUs of a run whose cases run in xdist's workers, and passes them to the workers.
 
     Each worker leases one. A recording measures on all cards; those without a worker are leased here. The state of
     the cards is also read here, because no worker runs yet.
@@ -139,7 +139,7 @@ def prepare_xdist(config: pytest.Config) -> None:
 
 
 def read_controller_choice(config: pytest.Config) -> GpuChoice:
-    """Returns notes and readings of the GPUs that `prepare_xdist` chose; xdist's controller itself uses no GPU."""
+    """Returns the notes and readings of GPUs that `prepare_xdist` kept; xdist's controller uses no GPU."""
     return GpuChoice(notes=config.stash.get(_NOTES, ()), watch=config.stash.get(_WATCH, None))
 
 
@@ -148,7 +148,7 @@ def _find_flag(config: pytest.Config) -> str:
 
 
 def heap_of(nodeid: str) -> str:
-    """Returns the group of a test that one worker should run: its file, function and backend."""
+    """Returns 'file::function[backend' of a test id: tests of one backend should run in one worker."""
     test, _, parameters = nodeid.partition("[")
     return f"{test}[{parameters.partition('-')[0]}"  # names of backends have no hyphen
 
@@ -170,7 +170,7 @@ def next_test(pending: Sequence[int], heap: Callable[[int], str], current: str, 
 
 
 def make_backend_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Returns xdist's scheduler of `--dist load`, changed to choose tests by their backend.
+    """Returns xdist's scheduler for `--dist load`, changed to give a worker tests of the same backend.
 
     Each backend costs a process time once (compiler start, loading kernels). In the order of workloads every worker
     would pay this for all backends. Tests are still sent one by one, so that workers end together: a worker without

@@ -52,7 +52,8 @@ cases must still hold its card, on which others record."""
 
 
 def hand_down(config: pytest.Config, cards: Sequence[Card], leased: int, *, own_device: bool) -> None:
-    """Sets XDIST_GPUS, from which new workers read the cards to lease, until the session ends."""
+    """Sets the environment variable XDIST_GPUS, from which new workers of xdist read the cards to lease; removes it at
+    the end of the session."""
     handed = Handed(os.getpid(), tuple(cards), leased, own_device)
     os.environ[XDIST_GPUS] = msgspec.json.encode(handed).decode()
     config.add_cleanup(_clear_handed_down)
@@ -77,7 +78,7 @@ def lease_in_worker(config: pytest.Config) -> None:
 
 
 def busy_text(error: object) -> str:
-    """Returns the message of a worker that found no free GPU, from xdist's traceback; '' if it ended otherwise.
+    """Returns the message of a worker that found no free GPU, from xdist's `error`; '' if the worker ended otherwise.
 
     This happens if another run leases the GPUs after the controller has chosen them.
     """

@@ -61,7 +61,7 @@ LARGE_BYTES = 1 << 22
 
 
 def refuse_resume(config: pytest.Config, settings: RunSettings) -> None:
-    """Raises UsageError if a run with these settings cannot resume any other."""
+    """Raises UsageError if a run with these settings cannot resume an interrupted one."""
     if settings.mode in UNTIMED:
         raise UsageError(f"{FLAG} continues a run that measures: give it with --attnperf or --update-baselines")
     why = _reason_not_resumable(run_config(config), settings)
@@ -81,7 +81,8 @@ def _reason_not_resumable(asked: RunConfig, settings: RunSettings) -> str:
 
 
 def compare_headers(then: JournalHeader, now: JournalHeader) -> list[str]:
-    """Returns the differences of two runs that prevent a resume. A test count of 0 is unknown and not compared."""
+    """Returns differences between two runs that prevent resuming, as texts; [] if there are none. A test count of 0 is
+    unknown and not compared."""
     found = list_changed_settings({"mode": then.mode, **then.settings}, {"mode": now.mode, **now.settings})
     if then.tests and now.tests and then.tests != now.tests:
         found.append(f"the number of selected tests was {then.tests} and is {now.tests}")
@@ -103,7 +104,8 @@ def file_digest(root: Path, name: str) -> str:
 
 
 def folder_digest(root: Path, folder: str) -> str:
-    """Returns a digest of all files in a top-level folder; for EVERYWHERE, of source and binary files of the tree.
+    """Returns a digest of all files in a top-level folder; for EVERYWHERE, of source and binary files of the tree; ''
+    for another path than a top-level one.
 
     Hidden files, caches and installed packages are left out. An unreadable file counts with its error number.
     """
@@ -129,7 +131,7 @@ def _is_left_out(folder: Path) -> bool:
 
 
 def _read_content(path: Path) -> bytes:
-    """Returns the bytes of a file; size and time if it is large, the error number if it cannot be read."""
+    """Returns a file's bytes; size and time if it is large, the error number if unreadable, b'' if no regular file."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -165,13 +167,13 @@ def collect_verdict_settings(config: pytest.Config, settings: RunSettings) -> di
 
 
 def toolchain_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variables that change how kernels are compiled or which kernel runs."""
+    """Returns name -> value of the environment variables that change how kernels are compiled or which kernel runs."""
     names = (name for name in sorted(environ) if name.startswith(TOOLCHAIN) and not name.endswith(PLACE_ONLY))
     return {name: environ[name].encode("utf-8", "replace").decode() for name in names if environ[name]}
 
 
 def make_header(config: pytest.Config, settings: RunSettings, commit: str) -> JournalHeader:
-    """Returns the header of this run; in xdist's controller the number of tests is not known yet, and 0."""
+    """Returns the journal header of this run. In xdist's controller the number of tests is 0: not known yet."""
     items = list_selected(config)
     asked = run_config(config)
     typed = [word for word in asked.words if word != FLAG]
@@ -193,7 +195,7 @@ def make_header(config: pytest.Config, settings: RunSettings, commit: str) -> Jo
 
 
 def list_selected(config: pytest.Config) -> Sequence[pytest.Item]:
-    """Returns the tests of this process; none in xdist's controller."""
+    """Returns the tests of this process; () in xdist's controller, which collects none."""
     session: Any = config.pluginmanager.get_plugin("session")
     return getattr(session, "items", None) or ()
 

@@ -86,7 +86,8 @@ class Journaling(Feature):
 
     @classmethod
     def start_or_resume(cls, config: pytest.Config, settings: RunSettings, commit: str) -> Journaling:
-        """Prepares the journal of this run. Raises UsageError if there is nothing to resume."""
+        """Returns the journal of this run; with --attnperf-resume after finding the interrupted run's. Raises
+        UsageError if there is nothing to resume."""
         journal = cls(config, settings)
         header = make_header(config, settings, commit)
         beside = is_xdist_worker(config)  # the controller reports problems and writes the journal
@@ -106,7 +107,7 @@ class Journaling(Feature):
             raise pytest.UsageError(describe_differences(self.old.header, self.header))
 
     def judge_case(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
-        """Returns the result of the interrupted run for a case, if it is still valid."""
+        """Returns the interrupted run's result of a case; None if there is none or it is not valid any more."""
         kept = None if self.old is None else self.old.reusable_results.get(key)
         if kept is None:
             return None
@@ -134,7 +135,7 @@ class Journaling(Feature):
             self._problem = str(error)
 
     def after_run(self, ended: Ended) -> None:
-        """Removes this run's journal and the one it resumed, unless the run was stopped early."""
+        """Removes this run's journal and the one it resumed. A run that stopped early keeps its own, to be resumed."""
         writer, self._writer = self._writer, None
         stopped = not ended.run.complete and _was_stopped(self.config)
         self._kept = stopped and (writer is not None or self.old is not None)
@@ -146,7 +147,7 @@ class Journaling(Feature):
                 self.old_path.unlink(missing_ok=True)
 
     def collect_notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
-        """Returns notes on reused results, and on a journal that could not be written."""
+        """Returns notes on reused results, and on a journal that could not be written; () if neither."""
         notes = [f"no journal is kept, and this run cannot be resumed: {self._problem}"] if self._problem else []
         if self.old is None:
             return tuple(notes)
@@ -173,7 +174,8 @@ class Journaling(Feature):
         return {key: item for item in list_selected(self.config) if (key := case_key(item)) is not None}
 
     def _find_old_run(self, header: JournalHeader, *, beside: bool) -> None:
-        """Finds the newest matching unfinished run. Raises UsageError if there is none, but not in workers of xdist."""
+        """Sets `old` and `old_path` to the newest unfinished run with the same settings. Raises UsageError if there is
+        none, unless `beside` is set (in a worker of xdist)."""
         folder = self.config.rootpath / FOLDER
         try:
             check_own_journals(self.config.rootpath, FOLDER)
@@ -213,7 +215,7 @@ class Journaling(Feature):
         self._writer.append(case_line(JournalEntry(result, {name: self._digest_folder(name) for name in folders})))
 
     def _list_baseline_folders(self) -> tuple[str, ...]:
-        """Returns the top-level folder of baselines: all its entries contribute to the noise of a case."""
+        """Returns (top-level folder of the baselines,), which all affect a case's noise; () if none."""
         return Path(run_config(self.config).baselines).parts[:1]
 
     def _digest_folder(self, folder: str) -> str:
@@ -222,7 +224,7 @@ class Journaling(Feature):
         return self._digests[folder]
 
     def _find_standing(self, item: pytest.Item, result: CaseResult) -> CaseConditions:
-        """Returns the conditions under which the case would be judged now."""
+        """Returns what the case would be judged under now: files, policy, baseline, base side, machine."""
         assert self.old is not None
         run: Any = self.config.pluginmanager.get_plugin("attnperf-run")
         against = run.session.bench.against
@@ -247,7 +249,7 @@ def _was_stopped(config: pytest.Config) -> bool:
 
 
 def _find_stored(store: BaselineStore, result: CaseResult) -> StoredEntry | None:
-    """Returns the stored entry of the case for the device on which it ran, or None."""
+    """Returns the baseline entry of the case for the device on which it ran; None if there is none."""
     must = {} if result.fingerprint is None else result.fingerprint.must_match
     if not must.get("arch") or not must.get("product"):
         return None
@@ -273,7 +275,7 @@ SYNC_EVERY_S = 1.0
 
 
 def is_alive(path: Path) -> bool:
-    """Returns whether the run that writes this journal is still running."""
+    """Returns whether the run that writes this journal is still running: it holds a lock on the file."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -297,7 +299,8 @@ def list_living(folder: Path) -> list[Path]:
 
 
 def read_journals(paths: Iterable[Path]) -> list[tuple[Path, JournalContent]]:
-    """Reads journals, without those that a kill left without a complete first line. Raises JournalError for others."""
+    """Returns (path, content) of these journals, without those that a kill left without a complete first line. Raises
+    JournalError for one that cannot be read."""
     read = ((path, _read_journal(path)) for path in paths)
     return [(path, content) for path, content in read if content is not None]
 
@@ -381,7 +384,7 @@ class JournalWriter:
 
 
 def _remove_old_journals(folder: Path) -> None:
-    """Removes incomplete journals of dead runs, and all but the newest unfinished ones."""
+    """Removes dead runs' journals without a final name, and all but the newest KEPT_UNFINISHED unfinished ones."""
     begun = [path for path in folder.glob(f"*{UNNAMED}") if not is_alive(path)]
     for old in [*begun, *list_unfinished(folder)[KEPT_UNFINISHED:]]:
         with contextlib.suppress(OSError):

@@ -44,7 +44,7 @@ UNITS = {Unit.RECORDING: "process", Unit.SECOND_LOOK: "second look, process", Un
 
 @dataclass(frozen=True)
 class LiveStatus:
-    """The progress of a run.
+    """What a run does now, and its progress.
 
     phase       what the run does besides its cases, e.g. 'collecting tests'; '' while it judges cases
     done        number of judged cases out of `total`; `failed` of them failed
@@ -68,7 +68,8 @@ class LiveStatus:
 
 
 def format_status(now: LiveStatus, width: int) -> str:
-    """Returns 'attnperf: case 3 of 15: second look, process 2 of 3, timing (4 s); about 89 s left; ck-prefill-b4...'.
+    """Returns 'attnperf: case 3 of 15: second look, process 2 of 3, timing (4 s); about 89 s left; ck-prefill-b4...',
+    the text of the live line.
 
     The text has at most `width` cells. The names of cases come last and are cut first.
     """
@@ -119,7 +120,7 @@ DRAW = "\x1bD\x1b[A\x1b7\x1b[B\r{}\x1b[K\x1b8"
 
 
 class LiveLine:
-    """Draws the text of `says` every second in which nothing else is printed, in a separate thread."""
+    """Draws a line with what the run does below pytest's output, in a thread, after each second without output."""
 
     def __init__(self, terminal: int, says: Callable[[int], str], clock: Callable[[], float] = time.monotonic) -> None:
         """`says` returns a text of at most the given number of cells. `terminal` is a separate descriptor, because
@@ -136,14 +137,14 @@ class LiveLine:
         self._watched: tuple[Any, Any] | None = None
 
     def start(self, writer: Any) -> None:
-        """Starts drawing, and clears the line whenever pytest's terminal writer writes."""
+        """Starts the thread that draws; the line is cleared whenever pytest's terminal writer writes."""
         self._watched = writer, writer._file
         writer._file = _Cleared(writer._file, self)
         self._thread = threading.Thread(target=self._draw_repeatedly, args=(EVERY_SECONDS,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops drawing and restores the terminal; may be called more than once."""
+        """Stops drawing, clears the line and restores pytest's writer; may be called more than once."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -164,7 +165,7 @@ class LiveLine:
             self._shown = False
 
     def draw(self) -> None:
-        """Draws the line, unless something was printed in the last second."""
+        """Draws the line once, unless something was printed in the last second or this process is in the background."""
         with self._lock:
             if self._clock() - self._printed < EVERY_SECONDS or not self._in_foreground():
                 return
@@ -172,7 +173,7 @@ class LiveLine:
             self._shown = True
 
     def announce(self, text: str) -> None:
-        """Prints a separate line at once. It takes no lock, because a signal may come while the lock is held."""
+        """Prints `text` at once, on a separate line. Takes no lock: a signal may come while it is held."""
         self._write_text(f"{CLEAR}\n{text}\n")
 
     def _draw_repeatedly(self, every_s: float) -> None:
@@ -235,12 +236,12 @@ def show_phase(config: pytest.Config, phase: str) -> None:
 
 
 def end_line(config: pytest.Config) -> None:
-    """Ends the session's live line, if there is one, because none of its tests is ours."""
+    """Ends the session's live line; does nothing if it has none."""
     line = find_line(config)
     if line is not None:
         line.stop()
 
 
 def find_line(config: pytest.Config) -> LiveLine | None:
-    """Returns the session's live line, or None."""
+    """Returns the session's live line; None if it has none, e.g. in a log."""
     return config.stash.get(LINE, None)

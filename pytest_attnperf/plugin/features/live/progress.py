@@ -78,7 +78,7 @@ class Progress(Feature):
         self._phase = self._said = ""
 
     def follow(self) -> None:
-        """Shows the progress on the session's live line, if it has one."""
+        """Makes the session's live line, if there is one, show this progress."""
         line = self._config.stash.get(LINE, None)
         if line is not None:
             line.says = self.format_status
@@ -87,7 +87,7 @@ class Progress(Feature):
             self.enter_phase("starting workers of xdist")
 
     def after_run(self, _ended: object) -> None:
-        """Enters the last phase; xdist ends its workers after this."""
+        """Shows the last phase, ending the run or the workers of xdist, which end after this."""
         self.enter_phase("ending workers of xdist" if is_xdist_controller(self._config) else ENDING)
 
     def expect(self, total: int) -> None:
@@ -100,22 +100,22 @@ class Progress(Feature):
         self.enter_phase("")
 
     def drop_expected(self) -> None:
-        """Lowers the total by one: a test that was expected to be a case is none."""
+        """Lowers the total by one, because a test of xdist turned out to be no case."""
         self._total = max(self._done, self._total - 1)
         if self._left is not None:
             self._left[UNKNOWN] -= 1
 
     def enter_phase(self, phase: str) -> None:
-        """Sets the phase that is shown; '' while cases are judged."""
+        """Sets the phase that is shown, and restarts its clock; '' while cases are judged."""
         self._phase, self._busy = phase, self._clock()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Adds a test that has begun, here or in a worker of xdist."""
+        """Adds a test that has begun, here or in a worker of xdist, to those shown as running."""
         self._running[nodeid] = None
         self._busy = self._clock()
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Removes a test that has ended."""
+        """Removes a test that has ended from those shown as running."""
         self._running.pop(nodeid, None)
 
     def before_case(self) -> None:
@@ -124,7 +124,7 @@ class Progress(Feature):
             self._last = self._ended = self._clock()
 
     def after_case(self, result: CaseResult | CodeResult) -> None:
-        """Counts a case that has ended, and prints a line in a log when it is time."""
+        """Counts a case that has ended; in a log prints a line if the last one is EVERY_SECONDS old."""
         self._done += 1
         self._failed += result.fails
         now = self._clock()
@@ -139,7 +139,7 @@ class Progress(Feature):
             self._write_line(format_progress(self._done, self._total, now - self._started, said, self._failed, result))
 
     def report_step(self, text: str) -> None:
-        """Shows a step before the verdict of a case; in a log as rarely as other lines."""
+        """Shows a text in place of the time left; in a log prints it if the last line is EVERY_SECONDS old."""
         now = self._clock()
         self._said, self._busy = text, now
         if now - self._last >= EVERY_SECONDS:
@@ -210,13 +210,13 @@ def format_progress(
 
 
 def _shorten_test_id(test: str) -> str:
-    """Returns the parameters in a test's id, 'ck-prefill-b4-...', or the function's name without any."""
+    """Returns the parameters in a test's id, 'ck-prefill-b4-...', or the function's name if it has no parameters."""
     function, _, parameters = test.rpartition("::")[2].partition("[")
     return parameters.removesuffix("]") or function
 
 
 def _count_planned(config: pytest.Config, total: int, kind: Callable[[CaseKey], str]) -> dict[str, int]:
-    """Returns the number of planned cases of each kind; cases that are not among the items count as UNKNOWN."""
+    """Returns kind -> number of planned cases; UNKNOWN -> those of `total` that are not among this session's items."""
     session: Any = config.pluginmanager.get_plugin("session")
     items = getattr(session, "items", [])
     keys = [case_key(item) or build_key(item) for item in items]
@@ -225,7 +225,7 @@ def _count_planned(config: pytest.Config, total: int, kind: Callable[[CaseKey], 
 
 
 class Dealt:
-    """Plugin object of xdist's controller: keeps track of the tests that its workers have not finished yet."""
+    """Plugin object of xdist's controller that updates `gathered.dealt`, the number of unfinished tests."""
 
     def __init__(self, gathered: Gathered, progress: Progress | None) -> None:
         self._gathered, self._progress = gathered, progress
@@ -234,16 +234,15 @@ class Dealt:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
-        """Takes the ids of all tests from a worker of xdist. A worker that replaces a dead one also reports tests that
-        have already ended.
-        """
+        """Takes the ids of all tests from a worker of xdist, without ended ones: a replacement of a dead worker reports
+        them again."""
         self._open = set(ids) - self._ended
         self._gathered.dealt = len(self._open)
         if not self._ended and self._progress is not None:
             self._progress.expect(len(ids))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Removes a test that has its verdict, or ended without one."""
+        """Removes a test that has its verdict, or ended without one; the latter also from the expected cases."""
         judged = getattr(report, CASE, None) or getattr(report, CODE, None)
         if report.nodeid not in self._open or not (judged or report.when == "teardown"):
             return
@@ -255,7 +254,7 @@ class Dealt:
 
 
 def make_feature(given: FeatureContext) -> Progress | None:
-    """Returns the progress, but None with -q. In xdist's controller also registers the count of open tests."""
+    """Returns the progress; None with -q. In xdist's controller also registers `Dealt`."""
     code = given.code
     if given.config.get_verbosity() >= 0:
         given.progress = Progress(
