@@ -109,7 +109,7 @@ class KernelCode:
 
     @property
     def workgroup(self) -> int:
-        """Number of lanes of a workgroup: as launched where that is known, else the most it was compiled for."""
+        """Number of lanes of a workgroup: as launched if that is known, else the maximum it was compiled for."""
         return self.threads or self.max_threads
 
 

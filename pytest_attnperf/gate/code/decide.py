@@ -111,7 +111,8 @@ def judge_record(now: CurrentKernel, stored: StoredKernel | None, policy: CodePo
 
 
 def _reason_to_store(now: CurrentKernel, stored: StoredKernel | None, reason: str) -> str:
-    """Returns the new reason, or the stored one, where there are spills or scratch; else ''."""
+    """Returns the reason stored for a kernel's spills or scratch: `reason`, else the one stored before; '' for a kernel
+    without any."""
     code = now.code
     if not (code.vgpr_spills or code.sgpr_spills or code.scratch_bytes or code.dynamic_stack):
         return ""
@@ -119,7 +120,7 @@ def _reason_to_store(now: CurrentKernel, stored: StoredKernel | None, reason: st
 
 
 def _split_notes(said: Iterable[Said]) -> tuple[list[CodeFinding], list[str]]:
-    """Returns findings and notes separately."""
+    """Returns the findings and, apart from them, the plain texts (notes), each in their order."""
     all_said = list(said)
     return [one for one in all_said if not isinstance(one, str)], [one for one in all_said if isinstance(one, str)]
 
@@ -127,7 +128,8 @@ def _split_notes(said: Iterable[Said]) -> tuple[list[CodeFinding], list[str]]:
 def _make_decision(
     findings: Sequence[CodeFinding], broken: Sequence[CodeFinding], otherwise: Verdict, summary: str, notes: list[str]
 ) -> CodeDecision:
-    """Decides by the failing findings, including `broken` rules; where none fails, by `otherwise` and its summary."""
+    """Returns WORSE or SUSPICIOUS if a finding fails (SUSPICIOUS by the failing `broken` rules), else the verdict
+    `otherwise` with `summary`. Warnings are added to the summary."""
     failing = [finding for finding in findings if finding.fails]
     warning = [finding for finding in findings if not finding.fails]
     warned = f"; warning: {_join_findings(warning)}" if warning else ""
@@ -144,7 +146,7 @@ def _choose_failing_verdict(broken: Sequence[CodeFinding]) -> Verdict:
 
 
 def _format_summary(pair: Compared, gains: Sequence[str], findings: Sequence[CodeFinding]) -> str:
-    """Returns the summary of a kernel without failing findings; warnings are added after it."""
+    """Returns the summary of a kernel that nothing fails: unchanged or other machine code, and what became better."""
     if pair.same_machine_code and pair.same_launch:
         return "unchanged"
     if pair.same_machine_code:
@@ -169,7 +171,7 @@ def _describe_not_comparable(pair: Compared) -> str:
 
 
 def _join_findings(findings: Sequence[CodeFinding]) -> str:
-    """Returns e.g. 'occupancy: 3 -> 2 waves per SIMD; 96 -> 104 VGPRs'."""
+    """Returns the findings in one line: 'occupancy: 3 -> 2 waves per SIMD; 96 -> 104 VGPRs'."""
     return "; ".join(_format_finding(finding) for finding in findings)
 
 
