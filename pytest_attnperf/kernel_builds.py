@@ -121,13 +121,11 @@ class Kernel(abc.ABC):
     backends: tuple[str, ...]
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns a build per shipped configuration for `arch`, the same on every machine. Must not import a
-        compiler."""
+        """Returns a build per shipped configuration for `arch`, the same on every machine. Imports no compiler."""
         raise NotImplementedError(f"{type(self).__name__} has no builds()")
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Returns why the kernel is not built for `arch`; empty where it is. Need not list what the compiler itself
-        rejects."""
+        """Returns why it is not built for `arch`; empty where it is. Need not list what the compiler rejects itself."""
         return []
 
 
@@ -191,8 +189,7 @@ class KernelRegistry:
 
 
 def _require_complete(kernel: object) -> None:
-    """Raises UsageError if `kernel` is not a Kernel or has no `builds`, naming its class, file, line and what is
-    missing."""
+    """Raises UsageError if `kernel` is no Kernel or has no `builds`, naming class, file, line and what is missing."""
     lacks = ""
     if not isinstance(kernel, Kernel):
         lacks = "is not a Kernel: derive it from pytest_attnperf.kernel_builds.Kernel"
@@ -203,14 +200,12 @@ def _require_complete(kernel: object) -> None:
 
 
 def changeable_settings(build: KernelBuild) -> frozenset[str]:
-    """Returns the names of the constants, options or macros that `with_settings` can change; empty for an object
-    file."""
+    """Returns the names of constants, options or macros that `with_settings` can change; none for an object file."""
     return frozenset(name for values in _source_settings(build.source) for name in values)
 
 
 def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild:
-    """Returns the build with other constants, compiler options or macros, by name; values are parsed as the old ones'
-    types.
+    """Returns the build with other constants, options or macros, by name; values get the types of the old ones.
 
     Its `where` becomes the option that sets such changes. Raises UsageError for an unknown name, and for a value that
     is not of its type.
@@ -234,8 +229,7 @@ def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild
 
 
 def _source_settings(source: KernelSource) -> tuple[Mapping[str, object], ...]:
-    """Returns the settings of a source, by name: (constants, options) of Triton, (macros,) of HIP, () of an object
-    file."""
+    """Returns a source's settings by name: (constants, options) of Triton, (macros,) of HIP, () of an object file."""
     if isinstance(source, TritonSource):
         return source.constants, source.options
     return (source.defines,) if isinstance(source, HipSource) else ()

@@ -40,13 +40,11 @@ def next_anchor(
 
 
 def anchor_of(entry: Entry) -> Anchor:
-    """Returns an anchor with the entry's own median time, day and environment, for entries stored before anchors
-    existed."""
+    """Returns an anchor with the entry's own median time and day, for entries stored before anchors existed."""
     centre = statistics.median(process.median_us for process in entry.processes)
     return Anchor(centre, entry.recorded, entry.environment, entry.commit)
 
 
 def environments_of(entry: Entry) -> tuple[str, ...]:
-    """Returns the keys of `BaselineFile.environments` that an entry names: its own and, if it has an anchor, the
-    anchor's."""
+    """Returns the keys of `BaselineFile.environments` that an entry names: its own and its anchor's."""
     return (entry.environment,) if entry.anchor is None else (entry.environment, entry.anchor.environment)

@@ -190,8 +190,7 @@ def figures_of(stored: StoredCeilings) -> dict[str, float]:
 
 
 def refuse_root(root: Path) -> None:
-    """Raises BaselineError if `root`, or the nearest existing folder above it, is not a folder that can be written
-    to."""
+    """Raises BaselineError if `root`, or the nearest existing folder above it, is no folder that can be written to."""
     there = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):
         what = "cannot be written to" if there.is_dir() else "is not a folder"
@@ -204,8 +203,7 @@ def shape_of(device: DeviceInfo | DeviceCeilings) -> str:
 
 
 def ceilings_for(root: Path, device: DeviceInfo) -> DeviceCeilings | None:
-    """Returns the ceilings stored under `root` for this arch, product and number of compute units; None where none are
-    stored.
+    """Returns the ceilings stored under `root` for this arch, product and number of compute units; None without any.
 
     Raises BaselineError for an invalid file.
     """
@@ -214,15 +212,13 @@ def ceilings_for(root: Path, device: DeviceInfo) -> DeviceCeilings | None:
 
 
 def ceilings_path(root: Path, arch: str, product: str, compute_units: int) -> Path:
-    """Returns `<root>/<arch>/<product>/ceilings/<compute units>.json`. Raises BaselineError when arch or product is no
-    plain file name."""
+    """Returns `<root>/<arch>/<product>/ceilings/<compute units>.json`. Raises BaselineError for no plain file name."""
     folder = root / require_plain_name("arch", arch) / require_plain_name("product", product)
     return folder / FOLDER / f"{compute_units}.json"
 
 
 def read_ceilings(path: Path) -> StoredCeilings:
-    """Reads a file of ceilings. Raises BaselineError where it is invalid, or holds those of another device than its
-    path says."""
+    """Reads a file of ceilings. Raises BaselineError if it is invalid, or of another device than its path says."""
     stored = decode_ceilings(read_content(path), str(path))
     found = stored.ceilings
     said = (found.arch, found.product, str(found.compute_units))
@@ -252,8 +248,7 @@ def decode_ceilings(data: bytes, source: str) -> StoredCeilings:
 
 
 def encode_ceilings(stored: StoredCeilings) -> bytes:
-    """Returns the JSON text of a ceilings file: keys sorted, a line per figure, a newline at the end, equal for equal
-    content."""
+    """Returns a ceilings file's JSON text: deterministic, keys sorted, a line per figure, a newline at the end."""
     return json_text(to_plain(stored), open_levels=OPEN_LEVELS)
 
 
@@ -261,8 +256,7 @@ _AGAIN = "Use the pytest-attnperf that wrote it, or remove it and run `attnperf 
 
 
 def _unknown_keys(read: object, kept: object, path: str) -> Iterator[str]:
-    """Yields the keys in `read` (a file's JSON) that `kept`, the decoded content, lacks: '`ceilings.name`', with `path`
-    in front."""
+    """Yields keys of `read` (a file's JSON) that `kept` (its decoded content) lacks, quoted, with `path` in front."""
     if not (isinstance(read, dict) and isinstance(kept, dict)):
         return
     for key, value in read.items():

@@ -89,14 +89,12 @@ def decode_code_file(data: bytes, source: str) -> CodeFile:
 
 
 def encode_code_file(file: CodeFile) -> bytes:
-    """Returns the JSON text of a file: keys sorted, a line per field and source line, a newline at the end, equal for
-    equal content."""
+    """Returns a file's JSON text: deterministic, sorted, a line per field and source line, a newline at the end."""
     return json_text(to_plain(file), open_levels=OPEN_LEVELS)
 
 
 def as_stored(code: KernelCode) -> KernelCode:
-    """Returns the kernel as baselines keep it: without the numbers of its source lines, which change with every
-    edit."""
+    """Returns the kernel as baselines keep it: without its source lines' numbers, which change with every edit."""
     return dataclasses.replace(code, lines=without_numbers(code.lines))
 
 

@@ -78,8 +78,7 @@ class CodeStore:
         return dict(sorted(found.items()))
 
     def merge(self, root: Path, arch: str, entries: Mapping[str, NewKernel]) -> Path:
-        """Writes `entries` (by '<kernel>/<config>') into an architecture's file under `root`; other entries stay
-        unchanged.
+        """Writes `entries` (by '<kernel>/<config>') into an architecture's file under `root`; others stay unchanged.
 
         Returns the file's path. Raises BaselineError, and writes nothing, when the present file is invalid or has
         fields that this version would lose, an entry is of another architecture, or the file stays locked.
@@ -141,8 +140,7 @@ def _merge_entries(file: CodeFile, entries: Mapping[str, NewKernel]) -> CodeFile
 
 
 def _keep_unchanged(old: StoredKernel | None, new: StoredKernel) -> StoredKernel:
-    """Returns `old` if only commit, date and harness version differ from `new`, so that a diff shows real changes; else
-    `new`."""
+    """Returns `old` if only commit, date and version differ, so that a diff shows real changes; else `new`."""
     if old is None:
         return new
     same = dataclasses.replace(new, recorded=old.recorded, commit=old.commit, harness_version=old.harness_version)

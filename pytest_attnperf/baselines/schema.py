@@ -224,8 +224,7 @@ def require_ids(kind: str, contents: Mapping[str, object], source: str) -> None:
 
 
 def json_text(value: object, *, open_levels: int) -> bytes:
-    """Returns JSON for readable diffs: objects of the first `open_levels` levels and lists of objects have a line per
-    item."""
+    """Returns JSON for diffs: objects of the first `open_levels` levels and lists of objects have a line per item."""
     return ("\n".join(_json_lines(value, open_levels)) + "\n").encode()
 
 
@@ -324,8 +323,7 @@ def _find_entry_problem(file: BaselineFile, entry: Entry) -> str:
 
 
 def _find_summary_problem(entry: Entry) -> str:
-    """Returns a problem if `summary`, which reviewers read alone, is not what the entry gives; '' if it is, or is empty
-    (older file)."""
+    """Returns a problem if `summary`, which reviewers read alone, is not what the entry gives; '' if it is or is ''."""
     true = format_summary(entry)
     if entry.summary in ("", true):
         return ""

@@ -116,8 +116,7 @@ class BaselineStore:
         return self._cards[arch, product]
 
     def _iterate_entries(self, arch: str, product: str, suite: str) -> Iterator[tuple[str, StoredEntry]]:
-        """Yields (key, entry) for the stored entries of a suite, sorted by key; decodes one at a time and caches
-        none."""
+        """Yields (key, entry) of a suite's stored entries, sorted by key; decodes one at a time and caches none."""
         files: dict[str, tuple[OpenedFile, Path]] = {}
         for root in reversed(self.roots):
             path = baseline_path(root, arch, product, suite)
@@ -169,8 +168,7 @@ def _make_stored_entry(file: OpenedFile, key: str, path: Path) -> StoredEntry:
 
 
 def _pool_noise(stored: Iterable[tuple[str, StoredEntry]]) -> NoiseModel:
-    """Returns the noise between processes over these entries; keeps only each process's summary in memory, not its
-    blocks."""
+    """Returns the noise between processes over these entries; keeps process summaries, not blocks, in memory."""
     processes: dict[str, tuple[ProcessSummary, ...]] = {}
     bounds: dict[str, str] = {}
     for key, found in stored:
@@ -194,8 +192,7 @@ def baseline_path(root: Path, arch: str, product: str, suite: str) -> Path:
 
 
 def require_plain_name(kind: str, name: str) -> str:
-    """Returns `name`. Raises BaselineError, naming `kind`, if it cannot be part of a path: only letters, digits, '_',
-    '.', '-'."""
+    """Returns `name`. Raises BaselineError naming `kind` if it has others than letters, digits, '_', '.', '-'."""
     if not _COMPONENT.fullmatch(name):
         raise BaselineError(
             f"{kind} {name!r} cannot be part of a baseline's path: use letters, digits, '_', '.' and '-', "
@@ -205,8 +202,8 @@ def require_plain_name(kind: str, name: str) -> str:
 
 
 def file_version(path: Path) -> _Version | None:
-    """Returns (time of change in ns, size in bytes) of a file, None where there is none. Raises BaselineError when it
-    cannot be read."""
+    """Returns a file's (time of change in ns, size in bytes), None without a file. Raises BaselineError if
+    unreadable."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -226,8 +223,7 @@ def require_place(file: BaselineFile, path: Path, arch: str, product: str, suite
 
 
 def read_content(path: Path) -> bytes:
-    """Returns the bytes of a baseline file. Raises BaselineError where it cannot be read, is not regular, or exceeds
-    BYTES_MAX."""
+    """Returns a baseline file's bytes. Raises BaselineError if it is unreadable, not regular, or above BYTES_MAX."""
     try:
         return read_regular(path, BYTES_MAX, BaselineError)
     except OSError as error:
@@ -265,8 +261,7 @@ class OpenedFile:
         return iter(self._entries)
 
     def read_entry(self, key: str) -> Entry:
-        """Returns the entry of an existing key, decoded now. Raises BaselineError, naming key and field, when it is
-        invalid."""
+        """Returns the entry of an existing key, decoded now. Raises BaselineError, naming key and field, if invalid."""
         entry = self._entries[key]
         if isinstance(entry, Entry):
             return entry

@@ -41,8 +41,7 @@ class MergedFile:
 
 
 def merge_three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -> MergedFile:
-    """Merges two versions of a file that came from `base`, entry by entry. `base` is empty where there is no common
-    version.
+    """Merges two versions of a file that came from `base`, entry by entry; `base` is empty without a common version.
 
     prefer   'ours' or 'theirs' decides every conflict for that side; 'newer' for the entry that was recorded or
              accepted later, and for the existing one where a side removed it. Two of one day stay in conflict
@@ -118,8 +117,7 @@ def render_merged(merged: MergedFile, open_levels: int) -> bytes:
 
 
 def _whole_conflict(merged: MergedFile, open_levels: int) -> bytes:
-    """Returns a file whose entries are all in conflict: one marked conflict of all, because each side needs its own
-    commas."""
+    """Returns a file whose entries are all in conflict: one marked conflict, because each side needs its own commas."""
     ours = {one.key: one.ours for one in merged.conflicts if one.ours is not None}
     theirs = {one.key: one.theirs for one in merged.conflicts if one.theirs is not None}
     lines = _mark_conflict(_format_entries(ours, open_levels, ""), _format_entries(theirs, open_levels, ""))
@@ -131,8 +129,7 @@ def _mark_conflict(ours: list[str], theirs: list[str]) -> list[str]:
 
 
 def _format_entries(entries: Mapping[str, Plain], open_levels: int, end: str) -> list[str]:
-    """Returns the lines of JSON that `entries` have inside a file, the last one followed by `end`; empty for no
-    entry."""
+    """Returns the lines of JSON that `entries` have inside a file, the last followed by `end`; [] for no entry."""
     if not entries:
         return []
     lines = json_text({"entries": dict(entries)}, open_levels=open_levels).decode().splitlines()[2:-2]
@@ -165,8 +162,7 @@ def _collect_ids(entries: list[Plain]) -> set[str]:
 
 
 def _newest_date(entry: Plain) -> str:
-    """Returns the date YYYY-MM-DD of an entry's last recording or acceptance. A compiled kernel's `accepted` has no
-    date."""
+    """Returns the date (YYYY-MM-DD) of an entry's last recording, or acceptance (which compiled kernels lack)."""
     accepted = entry.get("accepted")
     days = [one.get("date", "") for one in accepted] if isinstance(accepted, list) else []
     return str(max([entry.get("recorded", ""), *days]))

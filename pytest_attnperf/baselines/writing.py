@@ -86,8 +86,7 @@ class Replacement:
 
 
 def new_entry(result: CaseResult, commit: str, acknowledged: str = "") -> NewEntry:
-    """Returns what is stored of a RECORDED result. `acknowledged`, '' for none, says why a slowdown since the anchor is
-    wanted.
+    """Returns what is stored of a RECORDED result. `acknowledged` says why a slowdown since the anchor is wanted.
 
     Raises BaselineError for any other verdict: only right results are stored.
     """
@@ -143,8 +142,7 @@ def replace_entries(
 def remove_entries(
     store: BaselineStore, root: Path, arch: str, product: str, suite: str, keys: Collection[str]
 ) -> Path:
-    """Removes entries from a suite's file, and the file itself if none is left. Returns its path. Raises as
-    `merge_entries`."""
+    """Removes entries from a suite's file, or the file if none is left. Returns its path. Raises as `merge_entries`."""
     path = baseline_path(root, arch, product, suite)
     with lock_file(path):
         file = _current_file(path, arch, product, suite)
@@ -160,8 +158,7 @@ def remove_entries(
 def check_replacements(
     root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> None:
-    """Raises BaselineError if `replace_entries` would do so for the file as it is now. Writes nothing, and takes no
-    lock."""
+    """Raises BaselineError if `replace_entries` would do so for the file as it is now. Writes and locks nothing."""
     path = baseline_path(root, arch, product, suite)
     decode_baseline(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
 
@@ -187,8 +184,7 @@ def lock_file(path: Path) -> Iterator[None]:
 
 
 def _acquire_lock(lock: filelock.BaseFileLock, path: Path) -> None:
-    """Takes the lock. Waits as long as the file still changes; raises BaselineError if it stays unchanged and
-    locked."""
+    """Takes the lock, waiting as long as the file still changes. Raises BaselineError if it stays locked, unchanged."""
     while not lock.is_locked:
         version = file_version(path)
         try:
@@ -218,8 +214,7 @@ def list_lost_fields(data: bytes, file: object, source: str) -> list[str]:
 
 
 def rewrite_file(path: Path) -> bool:
-    """Writes a file of timed cases again in this version's form. Returns False if that changes nothing, or for any
-    other file.
+    """Rewrites a file of timed cases in this version's form. Returns False if nothing changed, or for another file.
 
     Raises BaselineError, and writes nothing, for a damaged file, and where a field would be lost.
     """
@@ -270,8 +265,7 @@ def _current_file(path: Path, arch: str, product: str, suite: str) -> BaselineFi
 def _with_replacements(
     path: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> bytes:
-    """Returns the file's JSON text with the replacements. Raises BaselineError where the stored entry is not
-    `before`."""
+    """Returns the file's JSON text with the replacements. Raises BaselineError if a stored entry is not `before`."""
     file = _current_file(path, arch, product, suite)
     for key, replacement in replacements.items():
         if file.entries.get(key) != replacement.before:
@@ -292,8 +286,7 @@ def _merge_records(file: BaselineFile, records: Mapping[str, NewEntry]) -> Basel
 
 
 def _replace_in_file(file: BaselineFile, replacements: Mapping[str, Replacement]) -> BaselineFile:
-    """Returns the file with the replacements, and only those environments, policies and canaries that an entry
-    names."""
+    """Returns the file with the replacements, and only those environments, policies and canaries that entries name."""
     environments, policies, canaries = dict(file.environments), dict(file.policies), dict(file.canaries)
     for replacement in replacements.values():
         entry = replacement.entry

@@ -160,8 +160,7 @@ class _Gate:
         self.counts = sorted({len(measurement.processes) for measurement in cases.values()})
 
     def shuffle_positions(self, generator: random.Random) -> dict[int, list[int]]:
-        """Returns, by the number of processes of a case, the random positions of the processes that one decision
-        takes."""
+        """Returns random positions of the processes of one decision, by the number of processes of a case."""
         return {count: generator.sample(range(count), self.shares.total) for count in self.counts}
 
     def consecutive_positions(self, number: int) -> dict[int, list[int]]:
@@ -170,8 +169,7 @@ class _Gate:
         return {count: list(range(begin, begin + self.shares.total)) for count in self.counts}
 
     def tolerance_of(self, case: str) -> float:
-        """Returns the slowdown that the user's policy allows a case, as a ratio new / base (1.02 for 2 %), noise
-        ignored."""
+        """Returns the slowdown that the policy allows a case, as a ratio new / base (1.02: 2 %), without noise."""
         return tolerated_ratio(self.policies[case], statistics.median(self.cases[case].medians_us))
 
     def run(self, positions: Mapping[int, Sequence[int]]) -> dict[str, _Outcome]:

@@ -76,8 +76,7 @@ class CanaryShift:
         )
 
     def can_explain(self, ratio: float, limit: float, bound: str) -> bool:
-        """Returns whether the canary for `bound` became slower, and the case's `ratio` divided by the canary's is at
-        most `limit`."""
+        """Returns whether the canary for `bound` became slower, and `ratio` / its ratio is at most `limit`."""
         shift = self.shift_for(bound)
         return shift.has_moved_slower and ratio / shift.ratio <= limit
 

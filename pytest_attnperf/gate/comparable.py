@@ -109,8 +109,7 @@ def _describe_digests(name: str, ours: Digest, theirs: Digest, other: str) -> st
 
 
 def list_looser_tolerances(checks: Iterable[CheckReport], allowed: Tolerance) -> list[str]:
-    """Returns the outputs that may now err more than `allowed`, the tolerance stored with the baseline: 'out 2 ->
-    20'."""
+    """Returns outputs that may now err more than `allowed`, the baseline's tolerance: 'out 2 -> 20'."""
     found = []
     for check in checks:
         for name in dict.fromkeys(figures.output for figures in check.figures):
@@ -167,8 +166,7 @@ def list_config_changes(stored: Mapping[str, str], now: Mapping[str, str], *, ot
 
 
 def list_path_changes(stored: Mapping[str, str], now: Mapping[str, str], *, other: str = "stored") -> list[str]:
-    """Returns the code paths of a library that differ, e.g. 'path: ck here, asm stored'; ignores paths that only one
-    side has."""
+    """Returns code paths of libraries that differ, e.g. 'path: ck here, asm stored'; both sides must know them."""
     known = [key for key in sorted(stored.keys() & now.keys()) if key.rpartition(".")[2] == PATH]
     return list_config_changes({key: stored[key] for key in known}, {key: now[key] for key in known}, other=other)
 

@@ -39,8 +39,7 @@ __all__ = ["Decision", "first_look", "limits_between", "second_look"]
 def first_look(
     base: Measurement, new: Measurement, noise: NoiseEstimate | None, policy: Policy, cases: int
 ) -> Decision:
-    """Compares a few fresh processes (`new`) with the stored ones (`base`), and decides whether a second look is
-    needed.
+    """Compares a few fresh processes (`new`) with the stored ones (`base`); says if a second look is needed.
 
     SAME and FASTER are final here. With `needs_second_look`, the verdict SLOWER or UNDECIDED is provisional. `cases` is
     the number of cases that this run gates. Without a noise estimate the verdict is UNDECIDED.

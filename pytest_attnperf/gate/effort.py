@@ -82,8 +82,7 @@ def processes_needed(aim: Aim, *, relative_sd: float, stored: int, card_error: f
 
 
 def pairs_needed(aim: Aim, *, relative_sd: float, taken: int, asymmetry: float) -> int | None:
-    """Returns the fewest pairs, more than the `taken` ones, that make the ratio SLOWER; None if PAIRS_MAX do not
-    suffice.
+    """Returns the fewest pairs, more than `taken`, that make the ratio SLOWER; None if PAIRS_MAX do not.
 
     relative_sd   of one pair's ratio
     asymmetry     bias between two sides that more pairs do not reduce, as a fraction

@@ -38,8 +38,7 @@ copy by 0.03 to 0.08 % in every run: more than the scatter of its pairs allows."
 
 
 def with_asymmetry(comparison: Comparison) -> Comparison:
-    """Widens the interval and the noise threshold by ASYMMETRY, the bias between two sides that more pairs do not
-    reduce."""
+    """Widens interval and noise threshold by ASYMMETRY, the bias between two sides that more pairs do not reduce."""
     low, high = comparison.interval95
     return replace(
         comparison,
@@ -101,8 +100,7 @@ def _pair_limits(pairs: Sequence[PairSummary], noise: NoiseEstimate, policy: Pol
 
 
 def _decide_verdict(look: Limits, pairs: Sequence[PairSummary]) -> tuple[Verdict, str]:
-    """Returns the verdict of an interleaved look (SLOWER, UNDECIDED, FASTER or SAME) and the text that ends its
-    summary."""
+    """Returns the verdict of a look by pairs (SLOWER, UNDECIDED, FASTER or SAME) and the end of its summary."""
     if look.is_beyond_limit:
         return Verdict.SLOWER, f", beyond the {format_percent(look.limit - 1)} threshold"
     if look.is_beyond_tolerance:

@@ -94,8 +94,7 @@ class Limits:
         return f"within {format_percent(self.tolerated - 1)}"
 
     def detectable_slowdown(self, limit: float) -> float:
-        """Returns the slowdown d, as a fraction, whose ratio exceeds `limit` in 99 % of looks: (1 + d) e^(-z s) =
-        limit.
+        """Returns the slowdown d, a fraction, whose ratio exceeds `limit` in 99 % of looks: (1 + d) e^(-z s) = limit.
 
         z is the normal quantile of MISSED (1 %), s the standard error of this comparison.
         """
@@ -198,8 +197,7 @@ def describe_cycles(
 
 
 def format_microseconds(value: float) -> str:
-    """Returns a time without unit or exponent: four significant digits ('18.84'), from 1000 on a whole number
-    ('104312')."""
+    """Returns a time without unit or exponent: four digits ('18.84'), from 1000 on a whole number ('104312')."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 

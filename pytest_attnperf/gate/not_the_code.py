@@ -71,8 +71,7 @@ def is_moved(entry: Entry, ran: Sequence[Ran]) -> bool:
 
 
 def list_changes(entry: Entry, ran: Sequence[Ran]) -> list[str]:
-    """Returns the settings of processes in `ran` that differ from the entry's, as text such as 'BLOCK_M: 64 here, 128
-    stored'."""
+    """Returns settings of processes in `ran` that differ from the entry's: 'BLOCK_M: 64 here, 128 stored'."""
     return list(dict.fromkeys(change for one in ran for change in list_config_changes(entry.config, one.config)))
 
 
@@ -84,8 +83,7 @@ def choices_apart(entry: Entry, ran: Sequence[Ran]) -> tuple[str, ...]:
 
 
 def is_stale(stored: str, ran: Sequence[Ran], base: str) -> bool:
-    """Returns whether all processes in `ran` had the base revision's sources, while the entry was recorded with other
-    sources.
+    """Returns whether all processes in `ran` had the base revision's sources, but the entry was recorded with others.
 
     The change under test then did not cause a slowdown, however large.
 
@@ -96,8 +94,7 @@ def is_stale(stored: str, ran: Sequence[Ran], base: str) -> bool:
 
 
 def find_missing_evidence(entry: Entry, ran: Sequence[Ran]) -> Note | None:
-    """Returns a SOURCES note if MOVED or DRIFT fails only because sources or machine code are not known or differ; else
-    None."""
+    """Returns a SOURCES note if only differing or unknown sources or machine code prevent MOVED or DRIFT; else None."""
     choices, differ = choices_apart(entry, ran), list_changes(entry, ran)
     if not has_same_sources(entry, ran) and (choices or (not differ and _has_same_launches(entry, ran))):
         return Note(NoteKind.SOURCES, _about_sources(entry, ran, tuned=bool(choices)))
@@ -108,8 +105,7 @@ def find_missing_evidence(entry: Entry, ran: Sequence[Ran]) -> Note | None:
 
 
 def as_moved(decision: Decision) -> Decision:
-    """Returns the look's decision with the verdict MOVED, and a summary saying that code, configuration and sources are
-    the stored ones."""
+    """Returns the decision as MOVED; its summary says that code, configuration and sources are the stored ones."""
     said = f"{decision.measured}, with the machine code, configuration and sources of its baseline: {MACHINE}"
     return replace(decision, verdict=Verdict.MOVED, summary=said)
 
@@ -135,8 +131,7 @@ def as_drift(decision: Decision, pinned: Decision, pinned_us: float, choices: Se
 
 
 def as_stale(decision: Decision, entry: Entry, base: str, command: str) -> Decision:
-    """Returns the look's decision with the verdict STALE: the entry was recorded with other sources than the base
-    revision.
+    """Returns the look's decision as STALE: the entry was recorded with other sources than the base revision.
 
     base      the base revision's commit
     command   records the entry again
@@ -149,14 +144,12 @@ def as_stale(decision: Decision, entry: Entry, base: str, command: str) -> Decis
 
 
 def note_still_slow(pinned: Decision) -> Note:
-    """Returns a PINNED note: the case is slow with the autotuner's stored choice, too, so the choice does not explain
-    it."""
+    """Returns a PINNED note: the case is slow with the autotuner's stored choice, too, which thus explains nothing."""
     return Note(NoteKind.PINNED, f"with the autotuner's stored choice it is slower, too: {pinned.measured}")
 
 
 def note_not_pinned(why: str) -> Note:
-    """Returns a PINNED note: the autotuner's stored choice could not be timed, because of `why`, so its effect is not
-    known."""
+    """Returns a PINNED note: the autotuner's stored choice could not be timed (`why`), so its effect is unknown."""
     said = f"an autotuner chose differently, and its stored choice could not be timed: {why}"
     return Note(NoteKind.PINNED, said, why)
 

@@ -81,7 +81,7 @@ class Policy:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Policy:
-        """Returns the policy of a record from `to_record`, ignoring unknown fields. Raises UsageError if a value is
+        """Returns the policy of a `to_record` dict, ignoring unknown fields. Raises UsageError if a value is
         invalid."""
         known = {part.name for part in fields(cls)}
         return cls(**{name: value for name, value in record.items() if name in known})
@@ -122,8 +122,7 @@ class Policy:
         return [*found, *self._quarantined_since(str(stored.get("quarantine_until", "")))]
 
     def _quarantined_since(self, stored_until: str) -> list[str]:
-        """Returns one line if a quarantine began or was extended since the stored date YYYY-MM-DD ('' for none); else
-        nothing."""
+        """Returns a line if a quarantine began or was extended since the stored date ('' for none); else []."""
         if self.quarantine_until <= stored_until:
             return []
         if stored_until:
@@ -132,8 +131,7 @@ class Policy:
 
 
 def require_tier(value: object, what: str, tiers: Sequence[str] = TIERS) -> str:
-    """Returns the tier as text, '' for None. Raises UsageError naming `what` (its source), the value and the known
-    tiers."""
+    """Returns the tier as text, '' for None. Raises UsageError naming `what`, the value and the known tiers."""
     if value not in (None, "", *tiers):
         raise UsageError(f"{what} is {value!r}; known tiers: {', '.join(tiers)}")
     return str(value or "")

@@ -78,8 +78,7 @@ def recount_figures(case: CaseResult, cases: int) -> Recount:
 
 
 def deciding_processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
-    """Returns the processes of the second look, or of the first where there was no second one (also in a case that
-    pairs decided)."""
+    """Returns the processes of the second look, else of the first (also in a case that pairs decided)."""
     return case.second or case.first
 
 
@@ -155,8 +154,7 @@ def _figure_problems(
 
 
 def _limit_problems(case: CaseResult, policy: Policy, cases: int, z: float | None) -> Iterator[str]:
-    """Yields a problem if the limit's quantile `z` is not what the policy's false-alarm rate gives for 1 to `cases`
-    cases."""
+    """Yields a problem if the quantile `z` is not what the policy's false-alarm rate gives for 1 to `cases` cases."""
     if z is None or case.verdict not in BY_TIME:
         return
     rate, degrees = policy.suite_false_alarm_rate, case.degrees_of_freedom
@@ -169,8 +167,7 @@ def _limit_problems(case: CaseResult, policy: Policy, cases: int, z: float | Non
 
 
 def _interval_problems(case: CaseResult, ratio: float | None) -> Iterator[str]:
-    """Yields a problem where the stated interval or detection limit does not follow from the ratio and its standard
-    error."""
+    """Yields a problem if the stated interval or detection limit does not follow from ratio and standard error."""
     error, seen = case.standard_error, case.ratio if ratio is None else ratio
     if error is None or seen is None:
         return
@@ -198,8 +195,7 @@ def _tolerated_least(case: CaseResult) -> float:
 
 
 def _verdict_problems(case: CaseResult, ratio: float | None, tolerated: float | None) -> Iterator[str]:
-    """Yields a problem if the stated verdict is not one that the samples allow; nothing for a verdict that is not by
-    time."""
+    """Yields a problem if the samples do not allow the stated verdict; nothing for a verdict that is not by time."""
     if case.verdict not in BY_TIME:
         return
     if ratio is None or tolerated is None:

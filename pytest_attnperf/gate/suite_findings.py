@@ -127,8 +127,7 @@ def list_run_findings(cases: Sequence[CaseResult]) -> list[str]:
 
 
 def look_records(cases: Iterable[CaseResult]) -> Iterator[LookRecord]:
-    """Yields a record of every look that compared times: the second or interleaved look, and the first where a stored
-    time is known.
+    """Yields a record of every look that compared times: the second or interleaved one, and the first if stored.
 
     Skips INCOMPARABLE cases: a ratio of theirs is between two code paths of a library.
     """

@@ -94,8 +94,7 @@ def _due_of_case(case: TreeCase) -> Due | None:
 
 
 def _list_identity_changes(found: StoredEntry, case: TreeCase) -> list[str]:
-    """Returns why a time of this case measured now could not be compared with its entry, even on the entry's own
-    machine."""
+    """Returns why a time measured now could not be compared with this entry, even on the entry's own machine."""
     stored = found.fingerprint
     definition = found.entry.workload if case.definition is None else case.definition
     timer = found.entry.processes[0].timer if found.entry.processes else ""

@@ -176,8 +176,7 @@ class ErrorFigures:
     line_budget: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a negative error or budget, or a max_error of 0 with unequal values, as in edited
-        files."""
+        """Raises ValueError for a negative error or budget, or a max_error of 0 with unequal values (edited file)."""
         if min(map(min, self.budgets)) < 0:
             raise ValueError(f"an error or a budget of {self.output[:100]!r} is negative; both are 0 or more")
         if self.max_error == 0 and self.worst_got != self.worst_expected:

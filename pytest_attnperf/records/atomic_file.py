@@ -40,8 +40,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Deletes temporary files of writers of `path` that died on this machine, and those older than
-    ABANDONED_AFTER_S."""
+    """Deletes temporary files of dead writers of `path` on this machine, and any older than ABANDONED_AFTER_S."""
     start = f".{path.name}."
     with os.scandir(path.parent) as entries:
         left = [entry for entry in entries if entry.name.startswith(start) and entry.name.endswith(_SUFFIX)]
@@ -52,15 +51,14 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def _writer_is_dead(rest: str) -> bool:
-    """Returns whether `rest`, MACHINE-PID.... of a temporary file's name, is of this machine and its process has
-    ended."""
+    """Returns whether `rest` ('MACHINE-PID...' of a file's name) is of this machine, and the process has ended."""
     machine, _, number = rest.partition(".")[0].partition("-")
     return machine == _machine_token() and number.isdecimal() and not Path("/proc", number).exists()
 
 
 @functools.lru_cache(maxsize=1)
 def _machine_token() -> str:
-    """Returns 8 hex digits for this machine's boot and container: process numbers are unique only there. Random without
+    """Returns 8 hex digits of this machine's boot and container, which make process ids unique; random without
     /proc."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")

@@ -26,7 +26,7 @@ class KernelCounter:
     dispatches: int
 
     def was_read_of(self, launch: Launch) -> bool:
-        """Returns whether this counter is of `launch`: a kernel of the same name and, where both are known, as many
+        """Returns whether the counter is of `launch`: the same kernel name and, if both are known, number of
         work-items."""
         if launch.kind != "kernel" or plain_name(launch.name) != self.kernel:
             return False
@@ -59,8 +59,7 @@ HIT_AND_MISS = (("TCC_HIT_sum", "TCC_MISS_sum"), ("GL2C_HIT_sum", "GL2C_MISS_sum
 
 
 def make_readings(counters: Iterable[KernelCounter]) -> tuple[KernelReadings, ...]:
-    """Returns one reading per kernel and grid size, in the order of first mention, even if none of its figures is
-    known."""
+    """Returns one reading per kernel and grid size, in the order of first mention, even without known figures."""
     found: dict[tuple[str, int | None], dict[str, KernelCounter]] = {}
     for counter in counters:
         found.setdefault((counter.kernel, counter.grid_items), {})[counter.counter] = counter

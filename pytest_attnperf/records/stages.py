@@ -63,8 +63,7 @@ class Breakdown:
 
     @property
     def share(self) -> float | None:
-        """Sum of all stages / time of the whole call: 1 if nothing is lost or gained between stages; None without
-        stages."""
+        """Sum of stages / time of the whole call: 1 if nothing is lost or gained between them; None without stages."""
         return None if self.sum_us is None or self.call_us <= 0 else self.sum_us / self.call_us
 
     @property

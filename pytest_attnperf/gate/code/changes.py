@@ -39,8 +39,7 @@ MOVING = (
 
 
 def find_regressions(pair: Compared, *, promised: bool) -> Iterator[Said]:
-    """Yields findings on what is worse than in the stored kernel or launched differently, and notes on what could not
-    be compared.
+    """Yields findings on what is worse than stored or launched differently, and notes on what was not compared.
 
     For a kernel of another compiler, only what no compiler may change: promised matrix instructions and the launch
     size. Leaves out spills, scratch and absent promised matrix instructions (`promised`, now or stored):
@@ -85,8 +84,7 @@ def list_compiler_differences(pair: Compared) -> list[str]:
 
 
 def allocated_vgprs(code: KernelCode) -> int:
-    """Returns the VGPRs per lane that the hardware gives a wave, AGPRs included: the needed or reserved number, rounded
-    up."""
+    """Returns the VGPRs per lane that a wave gets, AGPRs included: those needed or reserved, rounded up."""
     limits = ARCHS.get(code.arch.partition(":")[0])
     if limits is not None:
         return compute_allocation(limits, resources_of(code)).vgprs
@@ -95,8 +93,7 @@ def allocated_vgprs(code: KernelCode) -> int:
 
 
 def vgpr_granule(code: KernelCode) -> int:
-    """Returns the multiple to which a wave's VGPRs are rounded up, for the kernel's architecture and wave size; 1 if
-    unknown."""
+    """Returns the multiple to which a wave's VGPRs are rounded up, by architecture and wave size; 1 if unknown."""
     limits = ARCHS.get(code.arch.partition(":")[0])
     if limits is not None:
         return block_of(limits, resources_of(code)).vgpr_granule
@@ -249,8 +246,7 @@ def _is_in_lds(name: str) -> bool:
 
 
 def find_worse_instructions(pair: Compared, *, promised: bool) -> Iterator[Said]:
-    """Yields lost matrix instructions (not if `promised`: `find_broken_rules` covers them) and loads that became
-    narrower.
+    """Yields lost matrix instructions (not if `promised`: then a rule reports them) and loads that became narrower.
 
     Yields only a note if the stored kernel was not decoded, and nothing if the new one was not: a rule notes that.
     """
@@ -277,8 +273,7 @@ def _compare_matrix(pair: Compared, promised: bool) -> Iterator[Said]:
 
 
 def _compare_widths(pair: Compared, kind: str, one: str, several: str) -> Iterator[Said]:
-    """Yields a finding if loads of one `kind` move fewer bytes per lane than stored; it only warns inside loops and for
-    LDS.
+    """Yields a finding if loads of one `kind` became narrower (bytes per lane); only warns inside loops and for LDS.
 
     Where some widths are not known, it yields a note instead.
 
@@ -312,8 +307,7 @@ def _compare_widths(pair: Compared, kind: str, one: str, several: str) -> Iterat
 
 
 def _count_by_width(counts: Mapping[str, int], kind: str) -> dict[int, int]:
-    """Returns bytes per lane -> number of instructions of one kind (e.g. 'global_load'), without those of unknown
-    width."""
+    """Returns bytes per lane -> number of instructions of a kind ('global_load'), without unknown widths."""
     sized = {width_bytes(name): count for name, count in counts.items() if instruction_kind(name) == kind and count}
     return {width: count for width, count in sized.items() if width is not None}
 

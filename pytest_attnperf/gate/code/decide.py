@@ -111,8 +111,7 @@ def judge_record(now: CurrentKernel, stored: StoredKernel | None, policy: CodePo
 
 
 def _reason_to_store(now: CurrentKernel, stored: StoredKernel | None, reason: str) -> str:
-    """Returns the reason stored for a kernel's spills or scratch: `reason`, else the one stored before; '' for a kernel
-    without any."""
+    """Returns the reason for a kernel's spills or scratch: `reason`, else the stored one; '' for a kernel without."""
     code = now.code
     if not (code.vgpr_spills or code.sgpr_spills or code.scratch_bytes or code.dynamic_stack):
         return ""

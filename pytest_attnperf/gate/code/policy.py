@@ -69,8 +69,7 @@ class CodePolicy:
         return cls(frozenset(BY_POLICY if words == ["all"] else words), growth)
 
     def fails_on(self, kind: str) -> bool:
-        """Returns whether a finding of this kind fails the test: the policy names it, or no policy can switch it
-        off."""
+        """Returns whether a finding of this kind fails the test: the policy names it, or cannot switch it off."""
         return kind in self.fail_on or kind not in BY_POLICY
 
     def to_record(self) -> dict[str, Any]:

@@ -94,8 +94,7 @@ def format_count(count: int, word: str) -> str:
 
 
 def describe_settings(now: CurrentKernel, stored: StoredKernel | None) -> str:
-    """Returns the settings that differ from the stored kernel's; with nothing stored 'configured in FILE', '' if no
-    file is known."""
+    """Returns settings that differ from the stored ones; with nothing stored 'configured in FILE', or '' if unknown."""
     if stored is None:
         return f"configured in {now.where}" if now.where else ""
     return describe_settings_change(now.config, stored.config, now.where)
@@ -173,8 +172,7 @@ def _find_lds_excess(now: CurrentKernel, stored: StoredKernel | None) -> Iterato
 
 
 def _find_launch_limits(now: CurrentKernel, stored: StoredKernel | None) -> Iterator[Said]:
-    """Yields findings on why no launch of the kernel could succeed, LDS size excepted; or a note that its occupancy is
-    not known."""
+    """Yields findings on why no launch could succeed, LDS size excepted; or a note that the occupancy is not known."""
     code = now.code
     if code.threads > code.max_threads > 0:
         yield _make_finding(
@@ -201,8 +199,7 @@ def _find_launch_limits(now: CurrentKernel, stored: StoredKernel | None) -> Iter
 
 
 def _find_absent_instructions(now: CurrentKernel, stored: StoredKernel | None, promised: bool) -> Iterator[Said]:
-    """Yields findings if the kernel has no store, or no matrix instruction though `promised`; only a note where code
-    was not decoded."""
+    """Yields findings if stores or `promised` matrix instructions are absent; only a note if code was not decoded."""
     code = now.code
     stores = any(count and is_store(name) for name, count in code.instructions.items())
     matrix = bool(code.instructions.get(MATRIX))
@@ -298,8 +295,7 @@ class Compared:
 
     @property
     def same_launch(self) -> bool:
-        """Whether workgroup size and dynamic LDS equal the stored ones. The grid is the caller's choice and does not
-        count."""
+        """Whether workgroup size and dynamic LDS equal the stored ones. The grid, set by the caller, does not count."""
         same_size = self.new.workgroup == self.old.workgroup
         return same_size and self.new.lds_dynamic_bytes == self.old.lds_dynamic_bytes
 
