@@ -110,8 +110,7 @@ class Tunable(Protocol):
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """Returns the candidates to try for these workloads. `kernel` chooses among several; '' means the only or the
-        main one.
+        """Returns the candidates to try for these workloads. `kernel` chooses among several; '' means the main one.
 
         Raises UsageError where no single rule serves all workloads, `when` does not match them all, or nothing is
         declared for this kernel or architecture.

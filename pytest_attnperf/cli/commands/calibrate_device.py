@@ -135,8 +135,7 @@ class CeilingProcesses:
     began: float = field(default_factory=time.monotonic)
 
     def measure(self, number: int) -> ProcessCeilings:
-        """Runs process `number` (from 1) and returns its figures. Raises WorkerError if it fails or exceeds the
-        limit."""
+        """Runs process `number` (from 1) and returns its figures. Raises WorkerError if it fails or exceeds limit_s."""
         import msgspec
 
         from pytest_attnperf.measure.ceilings import ProcessCeilings
@@ -217,7 +216,7 @@ def _kill_group(process: subprocess.Popen[str]) -> None:
 
 
 def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argparse.Namespace) -> int:
-    """Prints the medians without impossible figures, then stores them unless --dry-run, as measuring again takes minutes.
+    """Prints the medians without impossible figures, then stores them unless --dry-run (measuring again takes minutes).
     Returns 1 if a figure was impossible, else 0. Raises BaselineError if they cannot be stored."""
     from pytest_attnperf.baselines.ceilings_store import CeilingsStore, compute_median_ceilings, drop_figures
     from pytest_attnperf.environment.device_specs import spec_for
@@ -385,8 +384,7 @@ def as_json(
     refused: Mapping[str, str],
     against: StoredCeilings | None = None,
 ) -> dict[str, Any]:
-    """Returns the --json object: the stored figures, the device, the peaks compared with, refused figures,
-    --against."""
+    """Returns the --json object: stored figures, device, peaks compared with, refused figures, and --against."""
     from pytest_attnperf.baselines.ceilings_store import figures_of
     from pytest_attnperf.baselines.schema import to_plain
 

@@ -45,7 +45,7 @@ def write_reports(
 def write_html(
     path: Path, joined: Joined, *, histories: Sequence[CaseHistory] = (), ceilings: Ceilings | None = None
 ) -> None:
-    """Writes the page. Raises HtmlReportError if a library that it needs is missing."""
+    """Writes the HTML page to `path`. Raises HtmlReportError if a library that the page needs is missing."""
     from pytest_attnperf.reports.html.page import render_page
 
     text = render_page(joined, histories=histories, ceilings=ceilings or {})
