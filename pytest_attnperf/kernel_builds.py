@@ -125,7 +125,7 @@ class Kernel(abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} has no builds()")
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Returns why it is not built for `arch`; empty where it is. Need not list what the compiler rejects itself."""
+        """Returns why the kernel is not built for `arch`; [] where it is. Leaves out what the compiler rejects."""
         return []
 
 

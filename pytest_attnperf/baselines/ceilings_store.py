@@ -72,7 +72,7 @@ class CeilingsStore:
         self.roots = roots
 
     def find(self, device: DeviceInfo) -> StoredCeilings | None:
-        """Returns the ceilings of exactly this arch, product and number of compute units; None where there are none.
+        """Returns the ceilings stored for this arch, product and number of compute units; None where none are stored.
 
         Raises BaselineError for an invalid file.
         """
@@ -212,7 +212,7 @@ def ceilings_for(root: Path, device: DeviceInfo) -> DeviceCeilings | None:
 
 
 def ceilings_path(root: Path, arch: str, product: str, compute_units: int) -> Path:
-    """Returns `<root>/<arch>/<product>/ceilings/<compute units>.json`. Raises BaselineError for no plain file name."""
+    """Returns `<root>/<arch>/<product>/ceilings/<compute units>.json`. Raises BaselineError for names with '/' etc."""
     folder = root / require_plain_name("arch", arch) / require_plain_name("product", product)
     return folder / FOLDER / f"{compute_units}.json"
 
@@ -232,7 +232,7 @@ def read_ceilings(path: Path) -> StoredCeilings:
 
 
 def decode_ceilings(data: bytes, source: str) -> StoredCeilings:
-    """Decodes the bytes of a file; `source` names it in errors.
+    """Returns the ceilings that the bytes of a ceilings file hold; `source` names the file in errors.
 
     Raises BaselineError naming the field for anything but a valid file of this schema: truncated or malformed JSON,
     another schema, an unknown field, a wrong type, or an impossible figure.

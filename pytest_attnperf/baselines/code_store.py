@@ -58,7 +58,8 @@ class CodeStore:
         self._opened: dict[Path, tuple[tuple[int, int], CodeFile]] = {}
 
     def find(self, arch: str, entry: str) -> FoundKernel | None:
-        """Returns the stored kernel of '<kernel>/<config>', or None. Raises BaselineError for an invalid file."""
+        """Returns the stored kernel of `entry`, '<kernel>/<config>', from the first root that has it; None where none
+        has. Raises BaselineError for an invalid file."""
         for root in self.roots:
             path = code_path(root, arch)
             file = self._open(path, arch)

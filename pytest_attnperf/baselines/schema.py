@@ -148,7 +148,7 @@ class BaselineFile:
 
 
 def decode_baseline(data: bytes, source: str) -> BaselineFile:
-    """Decodes a baseline file's bytes; `source` names it in errors.
+    """Returns the checked content of a baseline file's bytes; `source` names the file in errors.
 
     Raises BaselineError naming the field for anything but a valid file of this schema: truncated or malformed JSON, a
     newer schema, a wrong type, a number that is no time, an id or a summary that does not match its content, or a
@@ -174,7 +174,7 @@ def content_id(content: object) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Returns builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists,
+    """Returns the value as JSON reads it back: dataclasses as dicts in field order, mappings sorted, tuples as lists,
     notes as their text.
 
     Leaves out fields that are NOT_STORED, and empty ones that are stored ONLY_IF_SET. Raises BaselineError for a value
@@ -242,7 +242,7 @@ def _decode_header(data: bytes, source: str) -> _Header:
 
 @contextlib.contextmanager
 def named_errors(data: bytes, source: str, entry_type: type) -> Iterator[None]:
-    """Turns decoding errors into a BaselineError naming file, entry and field; `entries` are of `entry_type`."""
+    """Turns decoding errors in its block into a BaselineError naming file, entry (an `entry_type`) and field."""
     try:
         yield
     except msgspec.ValidationError as error:
@@ -281,14 +281,14 @@ def _check_content(file: BaselineFile, source: str) -> None:
 
 
 def require_sound_tables(file: BaselineFile, source: str) -> None:
-    """Raises BaselineError where an id of environments, policies or canaries is not that of its content."""
+    """Raises BaselineError if a key of environments, policies or canaries is not the hash of its content."""
     require_ids("environments", file.environments, source)
     require_ids("policies", file.policies, source)
     require_ids("canaries", file.canaries, source)
 
 
 def require_sound_entry(file: BaselineFile, key: str, entry: Entry, source: str) -> None:
-    """Raises BaselineError, naming the key, where an entry contradicts itself or names what `file` does not have."""
+    """Raises BaselineError, naming the key, if an entry contradicts itself, or names an id that `file` lacks."""
     problem = _find_entry_problem(file, entry)
     if problem:
         raise BaselineError(f"{source}: entry {key!r}: {problem}")
@@ -377,7 +377,7 @@ def format_summary(entry: Entry) -> str:
 
 
 def format_digits(value: float, significant: int = 4) -> str:
-    """Returns a number with so many significant digits and without an exponent: 18.84, 0.0041, 104312."""
+    """Returns a number with `significant` digits and without an exponent: 18.84, 0.0041, 104312."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, significant - 1 - math.floor(math.log10(abs(value))))}f}"

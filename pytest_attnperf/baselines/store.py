@@ -71,7 +71,8 @@ class BaselineStore:
         self._noise: dict[tuple[str, str, str], tuple[tuple[_Version | None, ...], NoiseModel]] = {}
 
     def find(self, arch: str, product: str, suite: str, entry: str) -> StoredEntry | None:
-        """Returns the stored entry of a case (`CaseKey.entry`), or None.
+        """Returns the stored entry of a case (key `CaseKey.entry`) from the first root that has it; None where none
+        has.
 
         Raises BaselineError for an invalid entry or file; does not check other entries.
         """

@@ -52,7 +52,7 @@ def merge_three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -
         if ours.get(name) != theirs.get(name):
             raise BaselineError(
                 f"field `{name}` is {ours.get(name)!r} on our side and {theirs.get(name)!r} on theirs: "
-                "these are not two versions of one file"
+                "these are not two versions of one file; merge only files of one path"
             )
     entries, conflicts = merge_both_sides(_entries_of(base), _entries_of(ours), _entries_of(theirs), prefer)
     named = _collect_ids([*entries.values(), *(side for one in conflicts for side in (one.ours, one.theirs) if side)])

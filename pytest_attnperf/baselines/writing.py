@@ -129,8 +129,8 @@ def replace_entries(
 ) -> Path:
     """Writes `replacements` (by `CaseKey.entry`) into a suite's file under `root`, all of them or none.
 
-    Returns the file's path. Raises as `merge_entries`, and BaselineError where the stored entry is no longer the
-    replacement's `before`.
+    Returns the file's path. Raises BaselineError, and writes nothing, where a stored entry is no longer `before` of its
+    replacement, or the file is invalid or stays locked.
     """
     path = baseline_path(root, arch, product, suite)
     with lock_file(path):
@@ -142,7 +142,7 @@ def replace_entries(
 def remove_entries(
     store: BaselineStore, root: Path, arch: str, product: str, suite: str, keys: Collection[str]
 ) -> Path:
-    """Removes entries from a suite's file, or the file if none is left. Returns its path. Raises as `merge_entries`."""
+    """Removes entries from a suite's file, or the file if none is left, and returns its path. Raises BaselineError."""
     path = baseline_path(root, arch, product, suite)
     with lock_file(path):
         file = _current_file(path, arch, product, suite)
@@ -269,7 +269,7 @@ def _with_replacements(
     file = _current_file(path, arch, product, suite)
     for key, replacement in replacements.items():
         if file.entries.get(key) != replacement.before:
-            raise BaselineError(f"{path}: entry {key!r} has changed since it was read; nothing was written")
+            raise BaselineError(f"{path}: entry {key!r} has changed since it was read; nothing was written. Run again")
     return encode_baseline(_replace_in_file(file, replacements))
 
 
@@ -306,7 +306,8 @@ def _replace_in_file(file: BaselineFile, replacements: Mapping[str, Replacement]
 
 
 def entry_from(record: NewEntry) -> Entry:
-    """Returns the entry of a record, without anchor and acceptances, which depend on what was stored before."""
+    """Returns the entry to store for a case, still without anchor and acceptances, which the stored entry
+    determines."""
     return Entry(
         workload=to_plain(record.workload),
         environment=content_id(record.fingerprint),

@@ -69,13 +69,13 @@ def write_roofline(path: Path, named: Sequence[tuple[str, BoundVerdict | None]],
         (name, found.point, found.bound) for name, found in named if found is not None and found.point is not None
     ]
     if not points:
-        raise UsageError("--plot: nothing has both a time and known work, so there is no point to draw")
+        raise UsageError("--plot: nothing has both a time and known work, so there is no point to draw; drop --plot")
     write_plot(path, points, title)
     sys.stderr.write(f"wrote {path}\n")
 
 
 def profile_json(content: Mapping[str, object]) -> str:
-    """Returns indented JSON with keys in the order of the records. An infinite gain becomes the string "Infinity"."""
+    """Returns records by name as indented JSON, fields in their order. An infinite gain becomes "Infinity"."""
     import msgspec
 
     values = _replace_infinite(

@@ -95,7 +95,7 @@ class CanaryShift:
 def compare_canaries(
     now: Mapping[str, Sequence[ProcessSummary]], stored: Mapping[str, Sequence[ProcessSummary]]
 ) -> CanaryShift | None:
-    """Compares the canaries of this run's processes with the stored ones, by name.
+    """Returns how the canaries (fixed kernels) of this run changed against the stored ones, by name.
 
     A canary has moved when it changed by more than 1 % and by more than its own noise: the standard deviation of its
     stored processes (at least 0.1 %), with Student's quantile for a chance of 0.1 %. Ignores a canary that is missing

@@ -195,7 +195,7 @@ def _describe_difference(key: str, ours: str, theirs: str, other: str) -> str:
 
 
 def _parse_choice(text: str) -> dict[str, str]:
-    """Returns 'BLOCK_M: 64, num_warps: 4' as a dict; empty where the text has another form."""
+    """Returns {'BLOCK_M': '64', ...} of an autotuner's choice, 'BLOCK_M: 64, ...'; {} if the text has another form."""
     pairs = [part.partition(": ") for part in text.split(", ")]
     return {name: value for name, _, value in pairs} if all(colon for _, colon, _ in pairs) else {}
 

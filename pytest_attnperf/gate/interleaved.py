@@ -61,8 +61,8 @@ def interleaved_look(
 
     `noise` comes from `stats.pairs.pair_noise`; without it the verdict is UNDECIDED. `cases` is the number of cases
     that this run gates, which share the suite's false-alarm rate. `first_ratio` is new / stored of the first look, None
-    where there was none. `base_label` names the base side, `bound` is 'compute', 'memory' or ''. Raises as
-    `compare_pairs` does.
+    where there was none. `base_label` names the base side, `bound` is 'compute', 'memory' or ''. Raises
+    ValueError without pairs, TypeError for others than pairs.
     """
     against = f"against {base_label}, interleaved in {_format_pairs(len(pairs))}"
     if noise is None:

@@ -73,17 +73,17 @@ class Limits:
 
     @property
     def is_beyond_tolerance(self) -> bool:
-        """Whether the case is slower by more than the user allows."""
+        """Whether the ratio exceeds `tolerated`, the slowdown that the user allows."""
         return self.ratio > self.tolerated
 
     @property
     def is_beyond_limit(self) -> bool:
-        """Whether the case is slower by more than both the user and noise allow."""
+        """Whether the ratio exceeds `limit`, beyond which neither the user's threshold nor noise allows it."""
         return self.ratio > self.limit
 
     @property
     def is_faster(self) -> bool:
-        """Whether the case is faster by more than a SLOWER one is slower: below 1 / `limit`."""
+        """Whether the case is certainly faster: its ratio is below 1 / `limit`."""
         return self.ratio < 1 / self.limit
 
     @property

@@ -127,7 +127,7 @@ def list_run_findings(cases: Sequence[CaseResult]) -> list[str]:
 
 
 def look_records(cases: Iterable[CaseResult]) -> Iterator[LookRecord]:
-    """Yields a record of every look that compared times: the second or interleaved one, and the first if stored.
+    """Yields a record per look that compared times: second or interleaved, and first where a time is stored.
 
     Skips INCOMPARABLE cases: a ratio of theirs is between two code paths of a library.
     """

@@ -61,7 +61,7 @@ class CaseKey:
 
     @property
     def entry(self) -> str:
-        """The key inside its suite's file: `backend/workload[/label]`."""
+        """The case's key inside the baseline file of its suite: `backend/workload[/label]`."""
         return "/".join(part for part in (self.backend, self.workload, self.label) if part)
 
     def __str__(self) -> str:

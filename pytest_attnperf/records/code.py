@@ -104,7 +104,7 @@ class KernelCode:
 
     @property
     def lds_bytes(self) -> int:
-        """LDS of one workgroup as launched, in bytes."""
+        """LDS (shared memory) of one workgroup as launched, in bytes: static and dynamic."""
         return self.lds_static_bytes + self.lds_dynamic_bytes
 
     @property

@@ -21,7 +21,7 @@ def import_listed_module(module: str, listing: str, text: str) -> ModuleType:
         if not module.startswith(str(error.name)):
             raise  # it imports something that is missing
         raise UsageError(
-            f"{find_place(listing, text)} names {text}: there is no {module.replace('.', '/')}.py"
+            f"{find_place(listing, text)} names {text}, but there is no {module.replace('.', '/')}.py; correct one"
         ) from None
 
 

@@ -84,12 +84,12 @@ class Spread:
 
     @property
     def mean_ns(self) -> float | None:
-        """Mean duration; None without calls."""
+        """Mean duration of a dispatch in nanoseconds; None without calls."""
         return self.total_ns / self.calls if self.calls else None
 
     @property
     def cv(self) -> float | None:
-        """Standard deviation (n-1) / mean; None where either is not known."""
+        """Coefficient of variation: standard deviation (n-1) / mean; None where either is not known."""
         mean = self.mean_ns
         return self.stddev_ns / mean if self.stddev_ns is not None and mean else None
 
@@ -353,7 +353,7 @@ class ProfileComparison:
 
     @property
     def speedup(self) -> float | None:
-        """Time before / time after; None without time after."""
+        """GPU time before / GPU time after: above 1 is faster; None without time after."""
         return self.before_ns / self.after_ns if self.after_ns else None
 
 

@@ -213,7 +213,7 @@ def execute(command: Sequence[str], log: Path) -> int:
 
 
 def _end_process(process: subprocess.Popen[bytes]) -> None:
-    """Waits CLOSING_LIMIT_S for a process that Ctrl-C has reached too; then terminates it; later, kills it."""
+    """Waits CLOSING_LIMIT_S for a process that Ctrl-C has reached too; terminates it, waits again, and kills it."""
     try:
         process.wait(CLOSING_LIMIT_S)
     except subprocess.TimeoutExpired:

@@ -116,7 +116,7 @@ def choose_kind(options: argparse.Namespace) -> str:
 
         refuse_root(options.out)
     if torch_build() is None:
-        raise UsageError("torch is not installed for this Python, and its products and copies are what is timed here")
+        raise UsageError("torch is not installed for this Python; install it: its products and copies are measured")
     found, why = has_gpu(os.environ)
     if options.device == "gpu" and not found:
         raise UsageError(f"--device gpu: {why}; use --device cpu to try the command, or another torch")
@@ -135,7 +135,7 @@ class CeilingProcesses:
     began: float = field(default_factory=time.monotonic)
 
     def measure(self, number: int) -> ProcessCeilings:
-        """Runs process `number` (from 1) and returns its figures. Raises WorkerError if it fails or exceeds limit_s."""
+        """Runs process `number` (from 1) and returns its figures. Raises WorkerError if it fails, or is stuck."""
         import msgspec
 
         from pytest_attnperf.measure.ceilings import ProcessCeilings

@@ -270,7 +270,7 @@ def _render_body(options: argparse.Namespace, report: CommentReport, conclusion:
 
 
 def _require_sound(options: argparse.Namespace) -> None:
-    """Raises UsageError for options that are invalid or would send the comment to a wrong place."""
+    """Raises UsageError for options that are invalid, or would send the comment to a wrong pull request."""
     from pytest_attnperf.reports.files.markdown import format_marker
     from pytest_attnperf.reports.text.figures import one_line
     from pytest_attnperf.tools.ci.github import parse_full_sha, parse_repository

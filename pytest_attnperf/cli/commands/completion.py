@@ -48,8 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the completion script of a shell or, with --cases, the case keys that the script offers.
-
+    """Prints the completion script of a shell or, with --cases, the case keys that the script offers. Returns 0.
     Raises UsageError if no shell is given, or shtab is not installed."""
     if options.cases:
         sys.stdout.writelines(f"{key}\n" for key in case_keys(options.results))

@@ -177,7 +177,7 @@ def _find_kind(path: Path) -> str:
     try:
         fields: Any = msgspec.json.decode(_read_content(path))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: is not readable as JSON ({error})") from error
+        raise UsageError(f"{path}: is not readable as JSON ({error}); name another file") from error
     if not isinstance(fields, dict):
         return ""
     kinds = {
@@ -206,8 +206,8 @@ def _read_source(path: Path, table: str) -> TimesSource:
     if kind == "baselines":
         return _read_baselines_source(path)
     raise UsageError(
-        f"{path} is neither results of pytest --attnperf, nor stored baselines, nor a published report: it lacks "
-        "their fields"
+        f"{path} has the fields of neither results of pytest --attnperf, nor stored baselines, nor a published report; "
+        "name a file of one of these kinds"
     )
 
 

@@ -171,7 +171,7 @@ def _choose_mode(option: str | None, variable: str) -> str:
 
 
 def _parse_settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
-    """Returns the settings that the options give. Raises UsageError if they contradict each other."""
+    """Returns what the options demand of results and change in policies. Raises UsageError if they contradict."""
     from pytest_attnperf.session.rejudge.cases import RejudgeSettings
 
     words = None if options.fail_on is None else options.fail_on.split(",")

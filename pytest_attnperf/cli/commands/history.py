@@ -148,7 +148,7 @@ def _read_histories(store: HistoryStore, options: argparse.Namespace) -> list[Ca
     since = _parse_since(options.since)
     histories = store.load_history(options.case, arch=arch, product=product, since=since, limit=options.limit)
     if not histories:
-        raise UsageError(f"{options.case[:200]!r} has no run since {options.since}")
+        raise UsageError(f"{options.case[:200]!r} has no run since {options.since}; give an earlier --since")
     return histories
 
 

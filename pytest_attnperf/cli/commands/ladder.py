@@ -179,7 +179,7 @@ def _read_compiled(path: Path) -> tuple[CodeResult, ...]:
 
 
 def header_lines(run: RunResult, ladders: Iterable[Ladder]) -> list[str]:
-    """Returns the lines that say where, when, with what software and at which commit the figures were measured."""
+    """Returns two lines: device and software versions; time, commit, plugin version and command of the run."""
     cases = [case for ladder in ladders for case in ladder.cases]
     prints = [found for found in (run.fingerprint, *(case.fingerprint for case in cases)) if found is not None]
     named = prints[0].named if prints else {}
@@ -307,7 +307,7 @@ def _compiled_row(result: CodeResult, occupancy_of: OccupancyOf) -> tuple[str, .
 
 
 def _format_instruction_counts(code: KernelCode, kind: str) -> str:
-    """Returns e.g. '24/16': instructions whose class starts with `kind`, and those in loops; '-' if not counted."""
+    """Returns the instructions whose class starts with `kind`, and those in loops: '24/16'; '-' if not counted."""
     if not code.instructions:
         return ABSENT
     count = _sum_counts(code.instructions, kind)
@@ -319,7 +319,7 @@ def _sum_counts(counts: dict[str, int], kind: str) -> int:
 
 
 def _format_spills(code: KernelCode) -> str:
-    """Returns '0', '4 VGPRs' or '2 SGPRs'. NVIDIA's objects give local memory only, so there it is e.g. '96 B'."""
+    """Returns spilled registers: '0', '4 VGPRs', '2 SGPRs'; for NVIDIA, local memory such as '96 B' instead."""
     if code.vgpr_spills is None or code.sgpr_spills is None:
         return f"{code.scratch_bytes} B" if code.scratch_bytes else "0"
     kinds = (("VGPR", code.vgpr_spills), ("SGPR", code.sgpr_spills))

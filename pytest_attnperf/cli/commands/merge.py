@@ -108,7 +108,7 @@ def _list_failure_reasons(merged: MergedRuns, options: argparse.Namespace, *, st
 
 
 def _list_shard_problems(merged: MergedRuns, options: argparse.Namespace) -> list[str]:
-    """Returns how shards (parts of one run) differ in commit, unless allowed, and how many of --expect are missing."""
+    """Returns how shards (parts of a run) differ, unless --allow-commits, and how many of --expect are missing."""
     from pytest_attnperf.records.notes import Note, NoteKind
 
     found = [] if options.allow_commits else list(merged.mixed)
@@ -128,7 +128,7 @@ def _list_fatal_kinds(options: argparse.Namespace) -> tuple[NoteKind, ...]:
 
 
 def _add_findings(one: RunResult, merged: MergedRuns, options: argparse.Namespace) -> RunResult:
-    """Returns the run with shard problems as findings; with --allow-commits, differing commits become notes."""
+    """Returns the run with shard problems as findings; with --allow-commits, differences become notes."""
     from dataclasses import replace
 
     allowed = merged.mixed if options.allow_commits else ()

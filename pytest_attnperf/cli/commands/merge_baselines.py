@@ -163,7 +163,7 @@ def _parse_entries(data: bytes, source: str) -> dict[str, Any] | None:
     try:
         plain = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BaselineError(f"{source}: is not readable as JSON ({error})") from error
+        raise BaselineError(f"{source}: is not readable as JSON ({error}); restore it") from error
     if not isinstance(plain, dict) or "entries" not in plain or "schema" not in plain:
         return None
     (schema.decode_baseline if "suite" in plain else code_schema.decode_code_file)(data, source)
@@ -193,7 +193,8 @@ def _merge_lines(sides: MergeSides, into: Path) -> int:
 
 
 def _read_staged(path: Path) -> MergeSides:
-    """Returns the three versions that git's index holds of a conflicted file. Raises UsageError without a conflict."""
+    """Returns base, our and their version of a conflicted file from git's index. Raises UsageError without a
+    conflict."""
     folder = path.parent if path.parent.is_dir() else Path()
     versions = [_run_git("show", f":{stage}:./{path.name}", cwd=folder) for stage in STAGES]
     if any(version.returncode for version in versions[1:]):

@@ -112,7 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the occupancy. Raises UsageError for missing or unused options, CodeObjectError for an invalid value."""
+    """Prints the occupancy of the kernels as text, table or JSON. Returns 0. Raises UsageError for missing or unused
+    options, CodeObjectError for invalid values."""
     if options.what is None:
         points = [point_by_numbers(options)]
     else:
@@ -313,7 +314,7 @@ def load_kernels(options: argparse.Namespace) -> list[KernelCode]:
             raise UsageError(f"--set with {path}: this file is already compiled; --set is for a KERNEL of a suite")
         return _read_file_kernels(path, options)
     if path.suffix in (".hsaco", ".co", ".o", ".cubin"):
-        raise UsageError(f"{path} does not exist")
+        raise UsageError(f"{path} does not exist; name a code object that does, or a registered kernel")
     return _compile_suite_kernels(options)
 
 

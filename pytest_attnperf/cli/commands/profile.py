@@ -101,8 +101,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints where time goes in a profile: tables, JSON, a comparison or checked claims. Returns the exit status by the
-    claims. Raises UsageError and ProfileError, which name the option or the file."""
+    """Prints where time goes in a profile: tables, JSON, a comparison or checked claims. Returns 1 if a claim is
+    contradicted, else 0. Raises UsageError and ProfileError, which name the option or the file."""
     _refuse_unused(options)
     if options.path is None:
         return _claims_alone(options)

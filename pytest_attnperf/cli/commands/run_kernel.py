@@ -50,8 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs one backend on one workload here. Returns the exit status. Raises UsageError for unknown names and
-    numbers."""
+    """Runs one backend on one workload here. Returns the exit status. Raises UsageError for invalid options."""
     for name, least in (("calls", 1), ("warmup", 0)):
         if getattr(options, name) < least:
             raise UsageError(f"--{name} {getattr(options, name)} must be at least {least}")

@@ -217,9 +217,9 @@ def stage_ids(prefill: str) -> dict[str, str]:
 
 
 def staged_tables(cases: Iterable[CaseResult], workloads: Sequence[str] = ()) -> list[Table]:
-    """Returns a table per prefill workload that has a case of at least one stage.
+    """Returns a table per prefill workload with a case of a stage: times of libraries' stages and fused kernels.
 
-    workloads   show only these; empty shows all
+    workloads   ids to show; empty shows all
     """
     every = list(cases)
     prefills = dict.fromkeys(case.key.workload for case in every if _PREFILL.fullmatch(case.key.workload))

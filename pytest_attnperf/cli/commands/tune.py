@@ -317,7 +317,7 @@ def _describe_source(ready: Ready | None) -> str:
 
 
 def parse_default(space: TuningSpace, text: str) -> Candidate | None:
-    """Returns the space's default with some values replaced, parsed as the stored types; None for an empty text.
+    """Returns the space's default candidate with the values 'K=V,...' of `text` replaced; None for an empty text.
 
     Raises UsageError for a name that the default does not have, and for a value of another type.
     """
@@ -332,7 +332,7 @@ def parse_default(space: TuningSpace, text: str) -> Candidate | None:
         raise UsageError(f"--default: {space.kernel} has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
     for name, value in given.items():
         if type(value) is not type(known[name]):
-            raise UsageError(f"--default: {name}={value!r} is of another type than the stored {known[name]!r}")
+            raise UsageError(f"--default: {name}={value!r} must be of the type of the stored {known[name]!r}")
     return Candidate({**known, **given})
 
 
@@ -345,7 +345,7 @@ def _parse_values(texts: Sequence[str], option: str) -> dict[str, Value]:
         if not (name and equals and value):
             raise UsageError(f"{option} {text!r}: expected NAME=VALUE, e.g. BLOCK_M=64")
         if name in found:
-            raise UsageError(f"{option} gives {name} twice")
+            raise UsageError(f"{option} gives {name} twice; give it once")
         found[name] = _parse_value(value)
     return found
 

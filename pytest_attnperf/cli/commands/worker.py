@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves one worker. Returns pytest's exit status, 128 + N if signal N killed it.
+    """Serves one worker of a run on another machine. Returns pytest's exit status, 128 + N if signal N killed it.
 
     Raises UsageError if standard input does not begin with a start line, or no file that it names exists under DIR.
     """

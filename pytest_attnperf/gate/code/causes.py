@@ -100,13 +100,13 @@ def format_change(before: str, after: str) -> str:
 
 
 def _make_singular(unit: str) -> str:
-    """Returns 'wave per SIMD' for 'waves per SIMD'."""
+    """Returns a unit with its first word in the singular: 'wave per SIMD' for 'waves per SIMD'."""
     word, space, rest = unit.partition(" ")
     return f"{word.removesuffix('s')}{space}{rest}"
 
 
 def instruction_kind(name: str) -> str:
-    """Returns 'global_load' for the class 'global_load_16B'; a class without a width is its own kind."""
+    """Returns an instruction class without its width: 'global_load' for 'global_load_16B'; unchanged without one."""
     return name.rpartition("_")[0] if width_bytes(name) is not None else name
 
 

@@ -58,7 +58,7 @@ class CodeDecision:
 
 
 def judge_code(now: CurrentKernel, stored: StoredKernel | None, policy: CodePolicy) -> CodeDecision:
-    """Judges a kernel by its rules and, where there is one, by comparison with the stored kernel of its case.
+    """Returns the decision on a kernel by its rules and, if one is stored, by comparison with the stored kernel.
 
     A promise of matrix instructions that the stored kernel made still holds: withdrawing it needs a new baseline.
     """
@@ -84,7 +84,7 @@ def judge_code(now: CurrentKernel, stored: StoredKernel | None, policy: CodePoli
 
 
 def judge_record(now: CurrentKernel, stored: StoredKernel | None, policy: CodePolicy, accepted: str) -> CodeDecision:
-    """Returns RECORDED if the kernel may become the baseline of its case, else the verdict that prevents it.
+    """Returns the decision RECORDED if the kernel may become its case's baseline, else the verdict that prevents it.
 
     Spills and scratch need a reason: `accepted`, or the stored one where there are no more of them than it was given
     for. No other broken rule is ever recorded. What is merely worse than stored is recorded with a warning.

@@ -42,7 +42,7 @@ def format_pytest_command(nodeid: str, *options: str) -> str:
 
 
 def choose_base(told: Told) -> str:
-    """Returns a revision to compare the case with: the base side's, else the baseline's commit, else origin/main."""
+    """Returns the revision to compare a case with: the base side's, else its baseline's commit, else origin/main."""
     against = told.case.against or told.run.against
     label = against.partition(" ")[0]
     if label and _REVISION.fullmatch(label):

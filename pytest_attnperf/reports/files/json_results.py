@@ -145,7 +145,7 @@ def write(path: Path, run: RunResult) -> None:
 
 
 def build_schema() -> dict[str, Json]:
-    """Returns the JSON Schema of a results file (2020-12)."""
+    """Returns the JSON Schema (2020-12) of results.json, made from the records and their docstrings."""
     described = msgspec.json.schema(RunResult)
     for definition in described["$defs"].values():
         definition["description"] = inspect.cleandoc(definition.get("description", ""))
@@ -165,7 +165,7 @@ def build_schema() -> dict[str, Json]:
 
 
 def schema_text() -> str:
-    """Returns the schema as the text of docs/results.schema.json."""
+    """Returns the schema of results.json as indented JSON: the content of docs/results.schema.json."""
     return msgspec.json.format(msgspec.json.encode(build_schema(), order="deterministic"), indent=2).decode() + "\n"
 
 

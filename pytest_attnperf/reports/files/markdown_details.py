@@ -129,7 +129,7 @@ def count_bytes(text: str) -> int:
 
 
 def sort_shown_worst_first(shown: Iterable[Shown]) -> list[Shown]:
-    """Sorts as `overview.sort_worst_first`; the same case on several devices is sorted by device."""
+    """Returns cases as `overview.sort_worst_first` sorts them; one case on several devices is sorted by device."""
 
     def sort_key(one: Shown) -> tuple[bool, int, float, str, str]:
         case = one.case

@@ -76,7 +76,7 @@ def escape_cell(text: str, limit: int = LIMIT) -> str:
 
 
 def format_code(text: str, limit: int = LIMIT) -> str:
-    """Returns a foreign name in code font, safe inside a table too; '' for an empty one."""
+    """Returns a foreign name in Markdown's code font, which is safe inside a table, too; '' for an empty name."""
     shown = make_visible(text, limit)
     if not shown:
         return ""

@@ -245,7 +245,7 @@ class _MergedFile(msgspec.Struct):
 
 
 def encode_merged(runs: Sequence[RunResult]) -> bytes:
-    """Returns one run as a results file, several as a merged file. Raises ResultsFileError; ValueError for no run."""
+    """Returns the bytes of one run's results file, or a merged file of several. Raises ResultsFileError, ValueError."""
     if not runs:
         raise ValueError("a file of merged runs needs at least one")
     parts = [json_results.encode(run).rstrip(b"\n") for run in runs]

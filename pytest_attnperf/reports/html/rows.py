@@ -74,7 +74,7 @@ class CaseTable:
 
     @property
     def shown_columns(self) -> tuple[CaseColumn, ...]:
-        """Columns that are not hidden."""
+        """The table's columns without those named in `hidden`."""
         return tuple(column for column in self.columns if column.name not in self.hidden)
 
 

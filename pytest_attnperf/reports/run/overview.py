@@ -102,7 +102,7 @@ def format_result_word(result: CaseResult | CodeResult) -> str:
 
 
 def is_unresolved(case: CaseResult) -> bool:
-    """Returns whether a strict run fails by the case: it neither passed nor failed, and is not quarantined or new."""
+    """Returns whether the case fails a strict run: neither passed nor failed, and neither quarantined nor new."""
     return case.verdict in UNRESOLVED and not case.quarantined and not is_new(case)
 
 
@@ -136,7 +136,7 @@ def verdict_text(case: CaseResult) -> str:
 
 
 def quarantined_lines(cases: Iterable[CaseResult]) -> list[str]:
-    """Returns 'prefill/...: SLOWER, quarantined: LINK until DATE' for each quarantined case, worst first."""
+    """Returns a line per quarantined case, worst first: 'prefill/...: SLOWER, quarantined: LINK until DATE'."""
     held = sort_worst_first(case for case in cases if case.quarantined)
     return [f"{case.key}: {case.verdict.value}, quarantined: {case.quarantined}" for case in held]
 

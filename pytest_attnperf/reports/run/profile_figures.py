@@ -100,7 +100,7 @@ def short_name(name: str, width: int) -> str:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Returns the text in at most `width` columns without its middle; three fifths of what stays is the beginning."""
+    """Returns text in at most `width` columns, '...' for its middle; three fifths of the rest is the beginning."""
     if len(text) <= width:
         return text
     kept = max(width - len(ELLIPSIS), 0)

@@ -42,7 +42,7 @@ def both_ends(name: str) -> str:
 
 
 def cut_text(text: str, width: int) -> str:
-    """Returns text in at most `width` cells: both ends with '...' between them, because names differ at both."""
+    """Returns text cut to `width` cells: both ends with '...' between them, because names differ at both."""
     if display_width(text) <= width:
         return text
     room = width - len(CUT)
