@@ -125,7 +125,7 @@ class Kernel(abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} has no builds()")
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Returns why the kernel is not built for `arch`; [] where it is. Leaves out what the compiler rejects."""
+        """Returns why the kernel is not built for `arch`; [] where it is. Need not list what the compiler rejects."""
         return []
 
 

@@ -323,7 +323,8 @@ def _find_entry_problem(file: BaselineFile, entry: Entry) -> str:
 
 
 def _find_summary_problem(entry: Entry) -> str:
-    """Returns a problem if `summary`, which reviewers read alone, is not what the entry gives; '' if it is or is ''."""
+    """Returns a problem if `summary`, which reviewers read alone, is not what the entry gives; '' if right or
+    absent."""
     true = format_summary(entry)
     if entry.summary in ("", true):
         return ""

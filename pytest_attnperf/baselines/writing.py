@@ -158,7 +158,7 @@ def remove_entries(
 def check_replacements(
     root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> None:
-    """Raises BaselineError if `replace_entries` would do so for the file as it is now. Writes and locks nothing."""
+    """Raises BaselineError if `replace_entries` would fail for the file as it is now. Writes and locks nothing."""
     path = baseline_path(root, arch, product, suite)
     decode_baseline(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
 

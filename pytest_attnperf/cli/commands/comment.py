@@ -188,7 +188,7 @@ def _format_status_name(name: str, pull: Pull | None) -> str:
 
 
 def _reason_not_to_write(pull: Pull | None, options: argparse.Namespace) -> str:
-    """Returns why no comment may be written: no pull request, closed, or a newer commit; '' if it may."""
+    """Returns why no comment may be written: the pull request is absent, closed, or has a newer commit; else ''."""
     sha: str = options.head_sha
     if pull is None:
         return f"no open pull request has {sha[:12]} as its newest commit: it is closed, or has a newer commit"

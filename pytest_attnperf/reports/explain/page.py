@@ -213,7 +213,7 @@ def _format_option_seconds(option: DecisionOption) -> str:
 
 
 def _render_table(title: str, rows: Sequence[Row], width: int, ink: Ink) -> str:
-    """Returns names in a column and wrapped values beside them; '' without rows. No name: continues the row above."""
+    """Returns names in a column, wrapped values beside them; '' without rows. A row without a name adds to the last."""
     if not rows:
         return ""
     lines = [ink.bold(title)]

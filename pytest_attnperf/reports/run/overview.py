@@ -113,7 +113,7 @@ def is_reported(case: CaseResult) -> bool:
 
 
 def is_new(case: CaseResult) -> bool:
-    """Returns whether the base side does not have the case, so that there is no time to compare it with."""
+    """Returns whether a case is NO_BASELINE because the base side does not have it, and does not fail."""
     return case.new and case.verdict is Verdict.NO_BASELINE and not case.fails
 
 
