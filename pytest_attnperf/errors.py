@@ -31,7 +31,8 @@ class UnknownNameError(UsageError):
 
 
 def known_names(name: str, known: Iterable[str]) -> str:
-    """Returns 'known: a, b', with names like `name` first; of many names only the nearest, and the groups of all."""
+    """Returns 'known: a, b', names similar to `name` first; if there are many, the nearest names, the count and the
+    first parts ('triton' of 'triton.flash')."""
     import difflib
 
     names = sorted(set(known))
@@ -75,7 +76,7 @@ class WorkerError(AttnperfError):
         self.side = side
 
     def with_side(self, name: str) -> WorkerError:
-        """Returns the same error with the name of its side, or card, in front."""
+        """Returns this error with `name`, of the side (base, candidate) or card, in front of its text."""
         text = f"{name}: {self.summary}"
         return WorkerError(text, self.log_tail, kind=self.kind, starting=self.starting, side=name)
 
@@ -114,5 +115,5 @@ class ToolMissingError(CodeObjectError):
 
 
 def quote_nodeid(nodeid: str) -> str:
-    """Returns a test's id as one shell word, quoted so that no part of it is executed when it is pasted."""
+    """Returns a test's id quoted as one word for a shell, so that no part of it is executed when it is pasted."""
     return shlex.quote(nodeid) if any(letter in nodeid for letter in '"$`\\!') else f'"{nodeid}"'

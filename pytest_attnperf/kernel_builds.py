@@ -105,7 +105,7 @@ class KernelBuild:
 
     @property
     def id(self) -> str:
-        """The id of its test item."""
+        """Id of the build's test item: KERNEL-CONFIG-ARCH."""
         return f"{self.kernel}-{self.config}-{self.arch}"
 
 
@@ -121,11 +121,11 @@ class Kernel(abc.ABC):
     backends: tuple[str, ...]
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns every shipped configuration for `arch`, the same on every machine. Imports no compiler."""
+        """Returns a build per shipped configuration for `arch`, the same on every machine. Imports no compiler."""
         raise NotImplementedError(f"{type(self).__name__} has no builds()")
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Returns why it is not built for `arch`; empty where it is. Need not list what the compiler rejects itself."""
+        """Returns why the kernel is not built for `arch`; [] where it is. Need not list what the compiler rejects."""
         return []
 
 
@@ -136,7 +136,7 @@ class KernelRegistry:
         self._kernels: dict[str, Kernel] = {}
 
     def add(self, *kernels: Kernel) -> None:
-        """Registers kernels. Raises UsageError for an incomplete one, and for a malformed or duplicate name."""
+        """Registers kernels. Raises UsageError for one without `builds`, or with a malformed or duplicate name."""
         for kernel in kernels:
             _require_complete(kernel)
             if not _NAME.fullmatch(kernel.name):
@@ -149,16 +149,16 @@ class KernelRegistry:
             self._kernels[kernel.name] = kernel
 
     def get(self, name: str) -> Kernel:
-        """Returns the kernel of that name. Raises UnknownNameError listing what exists."""
+        """Returns the kernel registered as `name`. Raises UnknownNameError listing the registered names."""
         if name not in self._kernels:
             raise UnknownNameError("kernel", name, self._kernels)
         return self._kernels[name]
 
     def list_builds(self, archs: Iterable[str], names: Iterable[str] | None = None) -> list[KernelBuild]:
-        """Returns every build for these architectures, optionally of these kernels only.
+        """Returns the builds of registered kernels for these architectures; `names` restricts it to some kernels.
 
-        Raises UsageError where one kernel has two builds of one id, one whose id cannot be parsed again, or one of
-        another kernel or architecture.
+        Leaves out unsupported architectures. Raises UsageError if `builds` of a kernel returns two builds of one id, a
+        malformed configuration name, or a build of another kernel or architecture.
         """
         chosen = [self.get(name) for name in dict.fromkeys(names)] if names is not None else list(self)
         wanted = tuple(dict.fromkeys(archs))
@@ -189,7 +189,7 @@ class KernelRegistry:
 
 
 def _require_complete(kernel: object) -> None:
-    """Raises UsageError, naming the kernel's class, file and line, and what it lacks."""
+    """Raises UsageError if `kernel` is no Kernel or has no `builds`, naming class, file, line and what is missing."""
     lacks = ""
     if not isinstance(kernel, Kernel):
         lacks = "is not a Kernel: derive it from pytest_attnperf.kernel_builds.Kernel"
@@ -200,13 +200,12 @@ def _require_complete(kernel: object) -> None:
 
 
 def changeable_settings(build: KernelBuild) -> frozenset[str]:
-    """Returns names of the settings that `with_settings` can change; none for a compiled object."""
+    """Returns the names of constants, options or macros that `with_settings` can change; none for an object file."""
     return frozenset(name for values in _source_settings(build.source) for name in values)
 
 
 def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild:
-    """Returns the build with other constants, compiler options or macros, by name; values are parsed as the old ones'
-    types.
+    """Returns the build with other constants, options or macros, by name; values get the types of the old ones.
 
     Its `where` becomes the option that sets such changes. Raises UsageError for an unknown name, and for a value that
     is not of its type.
@@ -230,14 +229,14 @@ def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild
 
 
 def _source_settings(source: KernelSource) -> tuple[Mapping[str, object], ...]:
-    """Returns the settings of a source."""
+    """Returns a source's settings by name: (constants, options) of Triton, (macros,) of HIP, () of an object file."""
     if isinstance(source, TritonSource):
         return source.constants, source.options
     return (source.defines,) if isinstance(source, HipSource) else ()
 
 
 def _convert_like(text: str, old: object, name: str) -> object:
-    """Returns a value given as text in the type of the one it replaces."""
+    """Returns `text` converted to the type of `old`. Raises UsageError naming the setting if that is not possible."""
     if isinstance(old, bool):
         if text in ("True", "False"):
             return text == "True"

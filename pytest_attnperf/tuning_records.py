@@ -42,7 +42,8 @@ class Candidate:
 
     @property
     def id(self) -> str:
-        """'BLOCK_M=64,BLOCK_N=32,num_warps=4' in alphabetical order, with the label before it where there is one."""
+        """Text that identifies the values, names sorted: 'BLOCK_M=64,BLOCK_N=32,num_warps=4'; 'LABEL:' stands before it
+        if there is a label."""
         told = ",".join(f"{name}={self.values[name]}" for name in sorted(self.values))
         return f"{self.label}:{told}" if self.label else told
 
@@ -109,7 +110,7 @@ class Tunable(Protocol):
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """Returns what to try. `kernel` chooses among several, '' means the only or the main one.
+        """Returns the candidates to try for these workloads. `kernel` chooses among several; '' means the main one.
 
         Raises UsageError where no single rule serves all workloads, `when` does not match them all, or nothing is
         declared for this kernel or architecture.
@@ -118,15 +119,17 @@ class Tunable(Protocol):
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns whether the rule that a winner would change serves this workload, too."""
+        """Returns whether the configuration rule that the tuner would change applies to this workload, too. `when`
+        restricts the rule, as in `tuning_space`."""
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Returns the configuration with which `replay_config` runs this candidate."""
+        """Returns the configuration that makes `replay_config` run this candidate."""
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns the builds of this candidate, for pruning without a GPU; empty where they are not known."""
+        """Returns the kernel builds of this candidate, from which it can be excluded without a GPU; empty where they
+        are not known."""
 
     def tuned_files(
         self,
@@ -138,8 +141,8 @@ class Tunable(Protocol):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """Returns the complete configuration files with only this rule or bucket changed; `source` names the
-        measurement.
+        """Returns the complete configuration files with the winner in them and only its rule changed; `source` says in
+        them where it was measured.
 
         Raises UsageError where the present file cannot be read, naming it.
         """

@@ -44,7 +44,7 @@ class Acceptance:
 
 
 def require_text(what: str, text: str, most: int) -> str:
-    """Returns a reason or name without blanks around it. Raises UsageError if it is empty, too long or not one line."""
+    """Returns `text` stripped of blanks. Raises UsageError naming `what` if it is empty, too long or not one line."""
     plain = text.strip()
     problem = _find_text_problem(plain, most)
     if problem:

@@ -20,7 +20,8 @@ def next_anchor(
     fingerprint: Fingerprint,
     acknowledged: str = "",
 ) -> Anchor:
-    """Returns the anchor of `new`, recorded under `fingerprint`, where `old` was stored before.
+    """Returns the anchor of `new`, recorded under `fingerprint`: the case's time before slowdowns that were accepted by
+    recording them.
 
     acknowledged   why the new time is wanted; it then becomes the anchor, however slow
 
@@ -39,11 +40,11 @@ def next_anchor(
 
 
 def anchor_of(entry: Entry) -> Anchor:
-    """Returns an entry's own time as its anchor, for entries stored before anchors existed."""
+    """Returns an anchor with the entry's own median time and day, for entries stored before anchors existed."""
     centre = statistics.median(process.median_us for process in entry.processes)
     return Anchor(centre, entry.recorded, entry.environment, entry.commit)
 
 
 def environments_of(entry: Entry) -> tuple[str, ...]:
-    """Returns the keys of the environments that an entry and its anchor need."""
+    """Returns the keys of `BaselineFile.environments` that an entry names: its own and its anchor's."""
     return (entry.environment,) if entry.anchor is None else (entry.environment, entry.anchor.environment)

@@ -72,7 +72,7 @@ class CeilingsStore:
         self.roots = roots
 
     def find(self, device: DeviceInfo) -> StoredCeilings | None:
-        """Returns the ceilings of exactly this arch, product and number of compute units; None where there are none.
+        """Returns the ceilings stored for this arch, product and number of compute units; None where none are stored.
 
         Raises BaselineError for an invalid file.
         """
@@ -83,7 +83,7 @@ class CeilingsStore:
         return None
 
     def write(self, root: Path, stored: StoredCeilings) -> Path:
-        """Replaces the ceilings of the same device and returns the file's path.
+        """Writes the ceilings to the file of their device under `root`, replacing it, and returns its path.
 
         Raises BaselineError, and writes nothing, when they are invalid, the present file cannot be read, or it stays
         locked.
@@ -101,9 +101,9 @@ class CeilingsStore:
 
 
 def compute_median_ceilings(found: Sequence[ProcessCeilings], measured: str) -> StoredCeilings:
-    """Returns the medians over fresh processes of one device. `measured` is the date, YYYY-MM-DD.
+    """Returns the medians of the figures of fresh processes on one device. `measured` is the date, YYYY-MM-DD.
 
-    A figure that one of them lacks is left out with its reason, so that every figure comes from the same processes.
+    A figure that one process lacks is left out with its reason, so that every figure comes from the same processes.
     Raises BaselineError when the processes ran on different devices.
     """
     device = found[0].device
@@ -151,7 +151,7 @@ def compute_median_ceilings(found: Sequence[ProcessCeilings], measured: str) -> 
 
 
 def drop_figures(stored: StoredCeilings, refused: Mapping[str, str]) -> StoredCeilings:
-    """Returns the ceilings without some figures, which are left out for the given reasons."""
+    """Returns the ceilings without the figures that `refused` names; their reasons are added to `left_out`."""
     found = stored.ceilings
 
     def keep_figures(figures: dict[str, V]) -> dict[str, V]:
@@ -177,7 +177,7 @@ def drop_figures(stored: StoredCeilings, refused: Mapping[str, str]) -> StoredCe
 
 
 def figures_of(stored: StoredCeilings) -> dict[str, float]:
-    """Returns every figure by its name: FLOP/s, B/s or microseconds."""
+    """Returns every known figure by its name, e.g. 'copy', 'launch': in FLOP/s, B/s or, for launches, microseconds."""
     found = stored.ceilings
     named = {
         COPY: found.copy_bytes_per_s,
@@ -190,7 +190,7 @@ def figures_of(stored: StoredCeilings) -> dict[str, float]:
 
 
 def refuse_root(root: Path) -> None:
-    """Raises BaselineError for a folder that cannot store anything."""
+    """Raises BaselineError if `root`, or the nearest existing folder above it, is no folder that can be written to."""
     there = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):
         what = "cannot be written to" if there.is_dir() else "is not a folder"
@@ -198,12 +198,12 @@ def refuse_root(root: Path) -> None:
 
 
 def shape_of(device: DeviceInfo | DeviceCeilings) -> str:
-    """Returns the device of the ceilings, as text."""
+    """Returns e.g. 'gfx942 mi300x with 304 compute units': the text that identifies what ceilings belong to."""
     return f"{device.arch} {device.product} with {device.compute_units} compute units"
 
 
 def ceilings_for(root: Path, device: DeviceInfo) -> DeviceCeilings | None:
-    """Returns the ceilings of a device under one root; None where it, or its partition, was never measured.
+    """Returns the ceilings stored under `root` for this arch, product and number of compute units; None without any.
 
     Raises BaselineError for an invalid file.
     """
@@ -212,13 +212,13 @@ def ceilings_for(root: Path, device: DeviceInfo) -> DeviceCeilings | None:
 
 
 def ceilings_path(root: Path, arch: str, product: str, compute_units: int) -> Path:
-    """Returns the path of a device's ceilings. Raises BaselineError when arch or product is no plain file name."""
+    """Returns `<root>/<arch>/<product>/ceilings/<compute units>.json`. Raises BaselineError for names with '/' etc."""
     folder = root / require_plain_name("arch", arch) / require_plain_name("product", product)
     return folder / FOLDER / f"{compute_units}.json"
 
 
 def read_ceilings(path: Path) -> StoredCeilings:
-    """Reads a stored file. Raises BaselineError where it is invalid, or of another device than its path."""
+    """Reads a file of ceilings. Raises BaselineError if it is invalid, or of another device than its path says."""
     stored = decode_ceilings(read_content(path), str(path))
     found = stored.ceilings
     said = (found.arch, found.product, str(found.compute_units))
@@ -232,7 +232,7 @@ def read_ceilings(path: Path) -> StoredCeilings:
 
 
 def decode_ceilings(data: bytes, source: str) -> StoredCeilings:
-    """Decodes the bytes of a file; `source` names it in errors.
+    """Returns the ceilings that the bytes of a ceilings file hold; `source` names the file in errors.
 
     Raises BaselineError naming the field for anything but a valid file of this schema: truncated or malformed JSON,
     another schema, an unknown field, a wrong type, or an impossible figure.
@@ -248,7 +248,7 @@ def decode_ceilings(data: bytes, source: str) -> StoredCeilings:
 
 
 def encode_ceilings(stored: StoredCeilings) -> bytes:
-    """Returns the file's text: deterministic, sorted, a line per figure, ending in a newline."""
+    """Returns a ceilings file's JSON text: deterministic, keys sorted, a line per figure, a newline at the end."""
     return json_text(to_plain(stored), open_levels=OPEN_LEVELS)
 
 
@@ -256,7 +256,7 @@ _AGAIN = "Use the pytest-attnperf that wrote it, or remove it and run `attnperf 
 
 
 def _unknown_keys(read: object, kept: object, path: str) -> Iterator[str]:
-    """Yields keys of the text that decoding dropped."""
+    """Yields keys of `read` (a file's JSON) that `kept` (its decoded content) lacks, quoted, with `path` in front."""
     if not (isinstance(read, dict) and isinstance(kept, dict)):
         return
     for key, value in read.items():
@@ -272,7 +272,7 @@ def _refuse_unsound(stored: StoredCeilings, source: str) -> None:
 
 
 def _list_problems(stored: StoredCeilings) -> Iterator[str]:
-    """Yields what is wrong beyond types."""
+    """Yields figures that types allow but no measurement gives: not finite, not above 0, or of no process."""
     found = stored.ceilings
     if found.processes < 1 or found.compute_units < 1:
         yield f"{found.processes} processes on {found.compute_units} compute units measured nothing"

@@ -65,12 +65,12 @@ class CodeFile:
 
 
 def entry_of(key: CaseKey) -> str:
-    """Returns '<kernel>/<config>', the key inside an architecture's file."""
+    """Returns '<kernel>/<config>', the key of a compiled kernel in its architecture's baseline file."""
     return f"{key.backend}/{key.workload}"
 
 
 def decode_code_file(data: bytes, source: str) -> CodeFile:
-    """Decodes the bytes of a file; `source` names it in errors.
+    """Decodes the bytes of a baseline file of compiled kernels; `source` names it in errors.
 
     Raises BaselineError naming the field for anything but a valid file of this schema: truncated or malformed JSON, a
     newer schema, a wrong type, an impossible count, another architecture's kernel, an id that does not match its
@@ -89,17 +89,17 @@ def decode_code_file(data: bytes, source: str) -> CodeFile:
 
 
 def encode_code_file(file: CodeFile) -> bytes:
-    """Returns the file's text: deterministic, sorted, a line per field and source line, ending in a newline."""
+    """Returns a file's JSON text: deterministic, sorted, a line per field and source line, a newline at the end."""
     return json_text(to_plain(file), open_levels=OPEN_LEVELS)
 
 
 def as_stored(code: KernelCode) -> KernelCode:
-    """Returns a kernel without the numbers of its source lines, which change while its machine code stays."""
+    """Returns the kernel as baselines keep it: without its source lines' numbers, which change with every edit."""
     return dataclasses.replace(code, lines=without_numbers(code.lines))
 
 
 def _find_problem(file: CodeFile, key: str, kernel: StoredKernel) -> str:
-    """Returns what is wrong with an entry beyond types; '' where it is valid."""
+    """Returns what is wrong with an entry though its types are right, e.g. a negative count; '' where it is valid."""
     code = kernel.code
     if key.count("/") != 1 or not all(key.split("/")):
         return "the key is not '<kernel>/<config>'"
@@ -123,5 +123,5 @@ def _find_problem(file: CodeFile, key: str, kernel: StoredKernel) -> str:
 
 
 def _format_number(value: int) -> str:
-    """Returns a number as text, shortened where it has many digits."""
+    """Returns a number as text; one of 16 or more digits as 'about 2^N'."""
     return str(value) if abs(value) < 10**15 else f"about {'-' if value < 0 else ''}2^{value.bit_length()}"

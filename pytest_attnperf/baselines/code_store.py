@@ -58,7 +58,8 @@ class CodeStore:
         self._opened: dict[Path, tuple[tuple[int, int], CodeFile]] = {}
 
     def find(self, arch: str, entry: str) -> FoundKernel | None:
-        """Returns the stored kernel of '<kernel>/<config>', or None. Raises BaselineError for an invalid file."""
+        """Returns the stored kernel of `entry`, '<kernel>/<config>', from the first root that has it; None where none
+        has. Raises BaselineError for an invalid file."""
         for root in self.roots:
             path = code_path(root, arch)
             file = self._open(path, arch)
@@ -67,7 +68,8 @@ class CodeStore:
         return None
 
     def load(self, arch: str) -> dict[str, FoundKernel]:
-        """Returns all kernels of an architecture, by '<kernel>/<config>'. Raises BaselineError for invalid files."""
+        """Returns all stored kernels of an architecture, sorted, by '<kernel>/<config>'; an earlier root hides later
+        ones. Raises BaselineError for an invalid file."""
         found: dict[str, FoundKernel] = {}
         for root in reversed(self.roots):
             path = code_path(root, arch)
@@ -77,7 +79,7 @@ class CodeStore:
         return dict(sorted(found.items()))
 
     def merge(self, root: Path, arch: str, entries: Mapping[str, NewKernel]) -> Path:
-        """Puts `entries` (by '<kernel>/<config>') into an architecture's file; its other entries stay unchanged.
+        """Writes `entries` (by '<kernel>/<config>') into an architecture's file under `root`; others stay unchanged.
 
         Returns the file's path. Raises BaselineError, and writes nothing, when the present file is invalid or has
         fields that this version would lose, an entry is of another architecture, or the file stays locked.
@@ -91,7 +93,7 @@ class CodeStore:
         return path
 
     def _open(self, path: Path, arch: str) -> CodeFile | None:
-        """Returns the file's content, read again only when its time or size changed; None where there is none."""
+        """Returns the content of a file, cached until its time or size changes; None where there is no file."""
         version = file_version(path)
         if version is None:
             return None
@@ -119,7 +121,8 @@ def _read_file(path: Path, arch: str) -> tuple[bytes, CodeFile]:
 
 
 def _current_file(path: Path, arch: str) -> CodeFile:
-    """Returns the file as it is now, or an empty one, as the start of a merge."""
+    """Returns the content of a file, or an empty one where there is none. Raises BaselineError if it is invalid, or if
+    rewriting it would lose fields that this version does not know."""
     if not path.exists():
         return CodeFile(schema=CODE_SCHEMA, arch=arch)
     data, file = _read_file(path, arch)
@@ -138,7 +141,7 @@ def _merge_entries(file: CodeFile, entries: Mapping[str, NewKernel]) -> CodeFile
 
 
 def _keep_unchanged(old: StoredKernel | None, new: StoredKernel) -> StoredKernel:
-    """Returns the old entry where only commit, date and version would differ, so that a diff shows real changes."""
+    """Returns `old` if only commit, date and version differ, so that a diff shows real changes; else `new`."""
     if old is None:
         return new
     same = dataclasses.replace(new, recorded=old.recorded, commit=old.commit, harness_version=old.harness_version)

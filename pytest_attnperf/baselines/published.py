@@ -64,12 +64,13 @@ class PublishedFigure:
 
 
 def load_published(folder: Path) -> list[PublishedReport]:
-    """Returns all reports of a folder, by file name; none if it is absent. Raises BaselineError for an invalid file."""
+    """Returns the published reports of a folder, sorted by file name; empty if there is no folder. Raises BaselineError
+    for an invalid file."""
     return [_load_report(path) for path in sorted(folder.glob("*.json"))]
 
 
 def figures_for(reports: Iterable[PublishedReport], workload: str) -> list[PublishedFigure]:
-    """Returns the published figures of a workload id, in the reports' own order."""
+    """Returns the rows of published reports for a workload id, each with its report, in the reports' own order."""
     return [PublishedFigure(row, report) for report in reports for row in report.rows if row.workload == workload]
 
 

@@ -71,7 +71,8 @@ class BaselineStore:
         self._noise: dict[tuple[str, str, str], tuple[tuple[_Version | None, ...], NoiseModel]] = {}
 
     def find(self, arch: str, product: str, suite: str, entry: str) -> StoredEntry | None:
-        """Returns the stored entry of a case (`CaseKey.entry`), or None.
+        """Returns the stored entry of a case (key `CaseKey.entry`) from the first root that has it; None where none
+        has.
 
         Raises BaselineError for an invalid entry or file; does not check other entries.
         """
@@ -83,11 +84,12 @@ class BaselineStore:
         return None
 
     def load(self, arch: str, product: str, suite: str) -> dict[str, StoredEntry]:
-        """Returns all entries of a suite on a product, by `CaseKey.entry`. Raises BaselineError for an invalid file."""
+        """Returns all entries of a suite on a product, by `CaseKey.entry`; an earlier root hides later ones. Raises
+        BaselineError for an invalid file."""
         return dict(self._iterate_entries(arch, product, suite))
 
     def noise_model(self, arch: str, product: str, suite: str) -> NoiseModel:
-        """Returns the noise of unchanged code between processes, pooled over a suite's stored cases.
+        """Returns the noise between processes of unchanged code, pooled over a suite's stored cases on one product.
 
         It includes the noise between cards, from other suites of the product where no case of this one is stored from
         several. Computed again only when a file of the suite has changed. Raises BaselineError for an invalid file.
@@ -102,7 +104,8 @@ class BaselineStore:
         return self._noise[where][1]
 
     def _cards_elsewhere(self, arch: str, product: str) -> CardNoise | None:
-        """Returns the noise between cards from all suites of a product, read once; ignores invalid files."""
+        """Returns the noise between cards, from the cases of all suites of a product; None if none is stored from
+        several cards. Cached after the first call; ignores invalid files."""
         if (arch, product) not in self._cards:
             wide: dict[str, tuple[ProcessSummary, ...]] = {}
             for suite in self.list_suites(arch, product):
@@ -114,7 +117,7 @@ class BaselineStore:
         return self._cards[arch, product]
 
     def _iterate_entries(self, arch: str, product: str, suite: str) -> Iterator[tuple[str, StoredEntry]]:
-        """Yields the stored entries of a suite, sorted, and keeps none of them in memory."""
+        """Yields (key, entry) of a suite's stored entries, sorted by key; decodes one at a time and caches none."""
         files: dict[str, tuple[OpenedFile, Path]] = {}
         for root in reversed(self.roots):
             path = baseline_path(root, arch, product, suite)
@@ -125,24 +128,25 @@ class BaselineStore:
             yield key, _make_stored_entry(files[key][0], key, files[key][1])
 
     def list_suites(self, arch: str, product: str) -> list[str]:
-        """Returns suites that have a file for a product, sorted."""
+        """Returns the names of the suites that have a baseline file for a product, sorted."""
         folders = (
             root / require_plain_name("arch", arch) / require_plain_name("product", product) for root in self.roots
         )
         return sorted({path.stem for folder in folders for path in folder.glob("*.json")})
 
     def list_products(self, arch: str, suite: str) -> list[str]:
-        """Returns products of an arch for which this suite has a file, sorted."""
+        """Returns the names of the products of an architecture for which this suite has a baseline file, sorted."""
         name = f"{require_plain_name('suite', suite)}.json"
         folders = (root / require_plain_name("arch", arch) for root in self.roots)
         return sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{name}")})
 
     def forget(self, path: Path) -> None:
-        """Drops the cached file, because it has just been written."""
+        """Drops `path`, which has just been written, from the cache: the next reading opens it again."""
         self._opened.pop(path, None)
 
     def _open(self, path: Path, arch: str, product: str, suite: str) -> OpenedFile | None:
-        """Returns the file, read again only when its time or size changed; None where there is none."""
+        """Returns the opened baseline file, cached until its time or size changes; None where there is no file. Raises
+        BaselineError if it is invalid or not of its path."""
         version = file_version(path)
         if version is None:
             return None
@@ -165,7 +169,7 @@ def _make_stored_entry(file: OpenedFile, key: str, path: Path) -> StoredEntry:
 
 
 def _pool_noise(stored: Iterable[tuple[str, StoredEntry]]) -> NoiseModel:
-    """Returns the noise model of these entries; keeps only the figures of each process meanwhile."""
+    """Returns the noise between processes over these entries; keeps process summaries, not blocks, in memory."""
     processes: dict[str, tuple[ProcessSummary, ...]] = {}
     bounds: dict[str, str] = {}
     for key, found in stored:
@@ -189,7 +193,7 @@ def baseline_path(root: Path, arch: str, product: str, suite: str) -> Path:
 
 
 def require_plain_name(kind: str, name: str) -> str:
-    """Returns `name`, a part of a baseline's path. Raises BaselineError, naming `kind`, when it is not plain."""
+    """Returns `name`. Raises BaselineError naming `kind` if it has others than letters, digits, '_', '.', '-'."""
     if not _COMPONENT.fullmatch(name):
         raise BaselineError(
             f"{kind} {name!r} cannot be part of a baseline's path: use letters, digits, '_', '.' and '-', "
@@ -199,7 +203,8 @@ def require_plain_name(kind: str, name: str) -> str:
 
 
 def file_version(path: Path) -> _Version | None:
-    """Returns a file's time and size, None where there is none. Raises BaselineError when it cannot be read."""
+    """Returns a file's (time of change in ns, size in bytes), None without a file. Raises BaselineError if
+    unreadable."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -210,7 +215,7 @@ def file_version(path: Path) -> _Version | None:
 
 
 def require_place(file: BaselineFile, path: Path, arch: str, product: str, suite: str) -> None:
-    """Raises BaselineError where a file's arch, product or suite is not that of its path."""
+    """Raises BaselineError if the field arch, product or suite in `file` is not the given one, that of its path."""
     for name, expected in (("arch", arch), ("product", product), ("suite", suite)):
         if getattr(file, name) != expected:
             raise BaselineError(
@@ -219,7 +224,7 @@ def require_place(file: BaselineFile, path: Path, arch: str, product: str, suite
 
 
 def read_content(path: Path) -> bytes:
-    """Returns the bytes of a baseline file. Raises BaselineError where they cannot be read, or are too many."""
+    """Returns a baseline file's bytes. Raises BaselineError if it is unreadable, not regular, or above BYTES_MAX."""
     try:
         return read_regular(path, BYTES_MAX, BaselineError)
     except OSError as error:
@@ -257,7 +262,7 @@ class OpenedFile:
         return iter(self._entries)
 
     def read_entry(self, key: str) -> Entry:
-        """Returns the entry of an existing key. Raises BaselineError, naming it and the field, when it is invalid."""
+        """Returns the entry of an existing key, decoded now. Raises BaselineError, naming key and field, if invalid."""
         entry = self._entries[key]
         if isinstance(entry, Entry):
             return entry
@@ -265,7 +270,7 @@ class OpenedFile:
 
 
 def open_baseline(data: bytes, source: str) -> OpenedFile:
-    """Opens a baseline file's bytes; `source` names it in errors.
+    """Reads a baseline file's header, tables and keys, and leaves entries undecoded; `source` names the file in errors.
 
     Raises BaselineError as `decode_baseline` does, except for errors inside an entry: those are raised when it is read.
     """
@@ -288,7 +293,8 @@ def open_baseline(data: bytes, source: str) -> OpenedFile:
 
 
 def _scan_file(data: bytes) -> _Scanned | None:
-    """Returns the scanned file; None unless it has this schema and `encode_baseline`'s format, and hides no key."""
+    """Returns the file with undecoded entries; None if it has another schema, another format than `encode_baseline`'s,
+    or a duplicate key: then it must be decoded whole."""
     try:
         scanned = msgspec.json.decode(data, type=_Scanned)
     except (msgspec.ValidationError, *UNREADABLE):
@@ -298,7 +304,7 @@ def _scan_file(data: bytes) -> _Scanned | None:
 
 
 def _stands_once(data: bytes, entries: Mapping[str, msgspec.Raw]) -> bool:
-    """Returns whether this JSON has no duplicate key outside of the entries.
+    """Returns whether this JSON, apart from the text of each of `entries`, has no duplicate key.
 
     The text of the entries that were read must stand in the file, each starting where the one before it ends: an entry
     that a later one of the same key replaced would lie between two of them. The file without entries is small enough to
@@ -326,7 +332,8 @@ def _is_unique(text: bytes) -> bool:
 
 
 def _decode_entry(tables: BaselineFile, key: str, text: bytes, source: str) -> Entry:
-    """Returns one entry, valid in itself and in the tables' items that it names."""
+    """Returns one decoded entry. Raises BaselineError if it is invalid, or names an environment, policy or canary that
+    `tables` lacks."""
     try:
         entry = msgspec.json.decode(text, type=Entry)
         require_unique_keys(text, f"{source}: entry {key!r}")

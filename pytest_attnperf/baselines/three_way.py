@@ -41,7 +41,7 @@ class MergedFile:
 
 
 def merge_three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -> MergedFile:
-    """Merges two files that came from `base`, an empty dict where they have no file in common.
+    """Merges two versions of a file that came from `base`, entry by entry; `base` is empty without a common version.
 
     prefer   'ours' or 'theirs' decides every conflict for that side; 'newer' for the entry that was recorded or
              accepted later, and for the existing one where a side removed it. Two of one day stay in conflict
@@ -52,7 +52,7 @@ def merge_three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -
         if ours.get(name) != theirs.get(name):
             raise BaselineError(
                 f"field `{name}` is {ours.get(name)!r} on our side and {theirs.get(name)!r} on theirs: "
-                "these are not two versions of one file"
+                "these are not two versions of one file; merge only files of one path"
             )
     entries, conflicts = merge_both_sides(_entries_of(base), _entries_of(ours), _entries_of(theirs), prefer)
     named = _collect_ids([*entries.values(), *(side for one in conflicts for side in (one.ours, one.theirs) if side)])
@@ -69,7 +69,8 @@ def merge_three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -
 def merge_both_sides(
     base: Mapping[str, Plain], ours: Mapping[str, Plain], theirs: Mapping[str, Plain], prefer: str = ""
 ) -> tuple[dict[str, Plain], list[Conflict]]:
-    """Returns entries by key, sorted, and those that both sides changed differently, unless `prefer` decides."""
+    """Returns the merged entries by key, sorted, and the conflicts: entries that both sides changed differently and
+    `prefer` ('ours', 'theirs', 'newer' or '') does not decide."""
     entries: dict[str, Plain] = {}
     conflicts: list[Conflict] = []
     for key in sorted(ours.keys() | theirs.keys()):
@@ -91,7 +92,7 @@ def merge_both_sides(
 
 
 def render_merged(merged: MergedFile, open_levels: int) -> bytes:
-    """Returns the file's text, with git's conflict markers around each entry in conflict and nothing else.
+    """Returns the merged file's JSON text; each entry in conflict stands in it twice, between git's conflict markers.
 
     Choosing either side of every conflict leaves valid JSON: a conflict with an entry on one side only is never last.
     """
@@ -116,7 +117,7 @@ def render_merged(merged: MergedFile, open_levels: int) -> bytes:
 
 
 def _whole_conflict(merged: MergedFile, open_levels: int) -> bytes:
-    """Returns one conflict of all entries, where none is decided, because each side needs its own commas."""
+    """Returns a file whose entries are all in conflict: one marked conflict, because each side needs its own commas."""
     ours = {one.key: one.ours for one in merged.conflicts if one.ours is not None}
     theirs = {one.key: one.theirs for one in merged.conflicts if one.theirs is not None}
     lines = _mark_conflict(_format_entries(ours, open_levels, ""), _format_entries(theirs, open_levels, ""))
@@ -128,7 +129,7 @@ def _mark_conflict(ours: list[str], theirs: list[str]) -> list[str]:
 
 
 def _format_entries(entries: Mapping[str, Plain], open_levels: int, end: str) -> list[str]:
-    """Returns the lines of these entries as the file has them, the last ending in `end`."""
+    """Returns the lines of JSON that `entries` have inside a file, the last followed by `end`; [] for no entry."""
     if not entries:
         return []
     lines = json_text({"entries": dict(entries)}, open_levels=open_levels).decode().splitlines()[2:-2]
@@ -136,7 +137,7 @@ def _format_entries(entries: Mapping[str, Plain], open_levels: int, end: str) ->
 
 
 def _with_entries(file: Plain, lines: list[str], open_levels: int) -> bytes:
-    """Returns the file's text with these lines as its entries."""
+    """Returns the text of `file` with `lines` in place of its entries."""
     empty = json_text({**file, "entries": {}}, open_levels=open_levels).decode()
     head, _, tail = empty.partition('\n  "entries": {}')
     return "\n".join([head, '  "entries": {', *lines, f"  }}{tail}"]).encode()
@@ -151,7 +152,7 @@ def _without_summary(entry: Plain | None) -> Plain | None:
 
 
 def _collect_ids(entries: list[Plain]) -> set[str]:
-    """Returns every id that these entries name."""
+    """Returns the ids of all environments, policies and canaries that these entries and their anchors name."""
     names: set[str] = set()
     for entry in entries:
         anchor = entry.get("anchor") or {}
@@ -161,14 +162,14 @@ def _collect_ids(entries: list[Plain]) -> set[str]:
 
 
 def _newest_date(entry: Plain) -> str:
-    """Returns the date of the last recording or acceptance. A compiled kernel's `accepted` has no date."""
+    """Returns the date (YYYY-MM-DD) of an entry's last recording, or acceptance (which compiled kernels lack)."""
     accepted = entry.get("accepted")
     days = [one.get("date", "") for one in accepted] if isinstance(accepted, list) else []
     return str(max([entry.get("recorded", ""), *days]))
 
 
 def _choose_side(ours: Plain | None, theirs: Plain | None, prefer: str) -> str | None:
-    """Returns the side whose entry is taken; None where that is not decided."""
+    """Returns OURS or THEIRS, the side that `prefer` takes; None if it is '', or 'newer' and both are of one day."""
     if prefer in (OURS, THEIRS):
         return prefer
     if prefer != NEWER:

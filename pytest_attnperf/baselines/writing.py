@@ -86,9 +86,10 @@ class Replacement:
 
 
 def new_entry(result: CaseResult, commit: str, acknowledged: str = "") -> NewEntry:
-    """Returns the entry of a RECORDED result; `acknowledged` says why a slowdown since the anchor is wanted.
+    """Returns what is stored of a RECORDED result. `acknowledged` says why a slowdown since the anchor is wanted.
 
-    Raises BaselineError for any other verdict: only right results are stored."""
+    Raises BaselineError for any other verdict: only right results are stored.
+    """
     if result.verdict is not Verdict.RECORDED or result.fingerprint is None or result.figures is None:
         raise BaselineError(f"{result.key} is {result.verdict.value}: only RECORDED results become a baseline")
     return NewEntry(
@@ -111,7 +112,7 @@ def new_entry(result: CaseResult, commit: str, acknowledged: str = "") -> NewEnt
 def merge_entries(
     store: BaselineStore, root: Path, arch: str, product: str, suite: str, records: Mapping[str, NewEntry]
 ) -> Path:
-    """Puts `records` (by `CaseKey.entry`) into a suite's file under `root`; its other entries stay unchanged.
+    """Writes `records` (by `CaseKey.entry`) into a suite's file under `root`; other entries stay unchanged.
 
     Returns the file's path. Raises BaselineError, and writes nothing, when the present file is invalid, has fields that
     this version would lose, or stays locked for LOCK_TIMEOUT_S.
@@ -126,10 +127,10 @@ def merge_entries(
 def replace_entries(
     store: BaselineStore, root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> Path:
-    """Puts `replacements` (by `CaseKey.entry`) into a suite's file under `root`, all of them or none.
+    """Writes `replacements` (by `CaseKey.entry`) into a suite's file under `root`, all of them or none.
 
-    Returns the file's path. Raises as `merge_entries`, and BaselineError where an entry is not its replacement's
-    `before`.
+    Returns the file's path. Raises BaselineError, and writes nothing, where a stored entry is no longer `before` of its
+    replacement, or the file is invalid or stays locked.
     """
     path = baseline_path(root, arch, product, suite)
     with lock_file(path):
@@ -141,7 +142,7 @@ def replace_entries(
 def remove_entries(
     store: BaselineStore, root: Path, arch: str, product: str, suite: str, keys: Collection[str]
 ) -> Path:
-    """Removes entries from a suite's file under `root`; the file, too, if none is left. Raises as `merge_entries`."""
+    """Removes entries from a suite's file, or the file if none is left, and returns its path. Raises BaselineError."""
     path = baseline_path(root, arch, product, suite)
     with lock_file(path):
         file = _current_file(path, arch, product, suite)
@@ -157,14 +158,14 @@ def remove_entries(
 def check_replacements(
     root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> None:
-    """Raises BaselineError where `replace_entries` would, for the present file. Writes and locks nothing."""
+    """Raises BaselineError if `replace_entries` would fail for the file as it is now. Writes and locks nothing."""
     path = baseline_path(root, arch, product, suite)
     decode_baseline(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
 
 
 @contextlib.contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Locks `path` against every other writer, and makes its folder.
+    """Locks `path` against other writers while the block runs, and makes its folder.
 
     Raises BaselineError, before anything is written, when another process holds the lock for LOCK_TIMEOUT_S without
     changing the file.
@@ -183,7 +184,7 @@ def lock_file(path: Path) -> Iterator[None]:
 
 
 def _acquire_lock(lock: filelock.BaseFileLock, path: Path) -> None:
-    """Waits as long as the file still changes: only an unchanged file may be locked by a stuck process."""
+    """Takes the lock, waiting as long as the file still changes. Raises BaselineError if it stays locked, unchanged."""
     while not lock.is_locked:
         version = file_version(path)
         try:
@@ -198,7 +199,7 @@ def _acquire_lock(lock: filelock.BaseFileLock, path: Path) -> None:
 
 
 def refuse_loss(path: Path, lost: Sequence[str]) -> None:
-    """Raises BaselineError where rewriting the file would lose fields (`list_lost_fields`) unknown to this version."""
+    """Raises BaselineError if `lost` (of `list_lost_fields`) names a field: rewriting the file would lose it."""
     if lost:
         raise BaselineError(
             f"{path}: this version does not know {', '.join(lost[:5])}, and rewriting the file would lose it; "
@@ -207,13 +208,13 @@ def refuse_loss(path: Path, lost: Sequence[str]) -> None:
 
 
 def list_lost_fields(data: bytes, file: object, source: str) -> list[str]:
-    """Returns fields of the text that decoding it as `file` dropped: rewriting would lose them."""
+    """Returns the fields in `data` that its decoded form `file` lacks, because this version does not know them."""
     with named_errors(data, source, Entry):
         return _list_lost(msgspec.json.decode(data), to_plain(file), "$")
 
 
 def rewrite_file(path: Path) -> bool:
-    """Writes a file of timed cases again; returns False where that changes nothing, and for any other JSON file.
+    """Rewrites a file of timed cases in this version's form. Returns False if nothing changed, or for another file.
 
     Raises BaselineError, and writes nothing, for a damaged file, and where a field would be lost.
     """
@@ -233,7 +234,8 @@ def rewrite_file(path: Path) -> bool:
 
 
 def _holds_cases(data: bytes, path: Path) -> bool:
-    """Returns whether it is a file of timed cases. Only these have summary lines, which rewriting makes again."""
+    """Returns whether a file has the fields of timed cases. Raises BaselineError if it is no JSON. Only such files have
+    summary lines, which rewriting makes again."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
@@ -251,7 +253,8 @@ def _read_file(path: Path, arch: str, product: str, suite: str) -> tuple[bytes, 
 
 
 def _current_file(path: Path, arch: str, product: str, suite: str) -> BaselineFile:
-    """Returns the file as it is now, or an empty one, as the start of a merge."""
+    """Returns the content of a file, or an empty one where there is none. Raises BaselineError if it is invalid, or if
+    rewriting it would lose fields that this version does not know."""
     if not path.exists():
         return BaselineFile(schema=BASELINE_SCHEMA, suite=suite, arch=arch, product=product)
     data, file = _read_file(path, arch, product, suite)
@@ -262,16 +265,16 @@ def _current_file(path: Path, arch: str, product: str, suite: str) -> BaselineFi
 def _with_replacements(
     path: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> bytes:
-    """Returns the file's new text. Raises BaselineError where an entry is not its replacement's `before`."""
+    """Returns the file's JSON text with the replacements. Raises BaselineError if a stored entry is not `before`."""
     file = _current_file(path, arch, product, suite)
     for key, replacement in replacements.items():
         if file.entries.get(key) != replacement.before:
-            raise BaselineError(f"{path}: entry {key!r} has changed since it was read; nothing was written")
+            raise BaselineError(f"{path}: entry {key!r} has changed since it was read; nothing was written. Run again")
     return encode_baseline(_replace_in_file(file, replacements))
 
 
 def _merge_records(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile:
-    """Returns the file with these records. Keeps earlier acceptances; only the new record moves the anchor."""
+    """Returns the file with these new entries. Keeps earlier acceptances; sets each anchor by `next_anchor`."""
     replacements = {}
     for key, record in records.items():
         old, entry = file.entries.get(key), entry_from(record)
@@ -283,7 +286,7 @@ def _merge_records(file: BaselineFile, records: Mapping[str, NewEntry]) -> Basel
 
 
 def _replace_in_file(file: BaselineFile, replacements: Mapping[str, Replacement]) -> BaselineFile:
-    """Returns the file with these entries, and only the environments, policies and canaries that entries name."""
+    """Returns the file with the replacements, and only those environments, policies and canaries that entries name."""
     environments, policies, canaries = dict(file.environments), dict(file.policies), dict(file.canaries)
     for replacement in replacements.values():
         entry = replacement.entry
@@ -303,7 +306,8 @@ def _replace_in_file(file: BaselineFile, replacements: Mapping[str, Replacement]
 
 
 def entry_from(record: NewEntry) -> Entry:
-    """Returns the entry of a record, without anchor and acceptances, which depend on what was stored before."""
+    """Returns the entry to store for a case, still without anchor and acceptances, which the stored entry
+    determines."""
     return Entry(
         workload=to_plain(record.workload),
         environment=content_id(record.fingerprint),
@@ -324,7 +328,7 @@ def entry_from(record: NewEntry) -> Entry:
 
 
 def find_worst_check(proof: Iterable[CheckReport]) -> Check:
-    """Returns the worst errors of passed checks, at least one of which has figures."""
+    """Returns the largest errors of passed checks, in units of their budgets; at least one must have figures."""
     reports = list(proof)
     figures = [figure for report in reports for figure in report.figures]
     return Check(
@@ -338,12 +342,12 @@ def find_worst_check(proof: Iterable[CheckReport]) -> Check:
 
 
 def _budget_share(error: float, budget: float) -> float:
-    """Returns the error in units of its budget, three digits; 0 for an exact result, which may have no budget."""
+    """Returns error / budget, three digits; 0 for an exact result, whose budget may be 0."""
     return float(f"{error / budget:.3g}") if error else 0.0
 
 
 def _write_checked(path: Path, data: bytes) -> None:
-    """Writes `data` to `path`, after checking that it decodes as a valid file."""
+    """Writes `data` to `path` atomically. Raises BaselineError, before writing, if it is no valid baseline file."""
     decode_baseline(data, f"the new text of {path}")
     write_atomically(path, data)
 

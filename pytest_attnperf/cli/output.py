@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """Prints a line and flushes it, so that the user sees progress at once."""
+    """Prints a line to standard output and flushes it, so that the user sees progress at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def count_columns(unknown: int, least: int = 0) -> int:
-    """Returns the width of the terminal in columns, at least `least`; `unknown` if no terminal tells its width."""
+    """Returns the terminal's width in columns, at least `least`. `unknown` is the width where there is no terminal."""
     return max(least, shutil.get_terminal_size((unknown, 24)).columns)
 
 
 def choose_ink(choice: str = "auto") -> Ink:
-    """Returns the colours for standard output that --color asks for."""
+    """Returns colours for standard output, on or off by `choice`, a value of --color: 'auto', 'always' or 'never'."""
     import os
 
     from pytest_attnperf.reports.text.colour import Ink, wants_colour
@@ -35,7 +35,7 @@ def choose_ink(choice: str = "auto") -> Ink:
 
 
 def add_forms(parser: argparse.ArgumentParser, folder: str = "--html") -> None:
-    """Declares the option for a folder of reports, and an option for each single form of report."""
+    """Adds to the parser option `folder`, for all reports in a folder, and one per form, such as --markdown."""
     from pytest_attnperf.reports.files.forms import FORMS
 
     parser.add_argument(folder, type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
@@ -44,14 +44,15 @@ def add_forms(parser: argparse.ArgumentParser, folder: str = "--html") -> None:
 
 
 def asked_forms(options: argparse.Namespace) -> dict[str, str]:
-    """Returns the file of each form that an option asks for, by the form's name."""
+    """Returns form name -> file ('-' prints it) for each report form whose option the user gave."""
     from pytest_attnperf.reports.files.forms import FORMS
 
     return {form.name: file for form in FORMS if (file := getattr(options, form.name)) is not None}
 
 
 def write_forms(joined: Joined, folder: Path | None, asked: Mapping[str, str], **shown: Any) -> list[str]:
-    """Writes a folder (with `shown` in its page) and the `asked` forms; the file - prints. Returns a line per file."""
+    """Writes all reports into `folder` (None: none; `shown` goes into its page) and the `asked` forms to their files;
+    the file '-' prints a form. Returns a line per file written."""
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.reports.files.folder import write_reports
     from pytest_attnperf.reports.files.forms import FORMS

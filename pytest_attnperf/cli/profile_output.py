@@ -42,7 +42,7 @@ PROFILE_FORMAT = 1
 def write_result(
     options: argparse.Namespace, above: Sequence[str], tables: Sequence[Table], below: Sequence[str]
 ) -> None:
-    """Prints lines, tables and lines, as Markdown with --markdown, else for a terminal."""
+    """Prints the lines `above`, the tables and the lines `below`: as Markdown with --markdown, else as text."""
     from pytest_attnperf.reports.text.wide_tables import render_markdown_tables, render_terminal_tables
 
     if options.markdown:
@@ -56,26 +56,26 @@ def write_result(
 
 
 def write_json(content: dict[str, object]) -> None:
-    """Prints records as JSON, field by field."""
+    """Prints records, by name, as JSON to standard output, all fields of each."""
 
     sys.stdout.write(profile_json(content))
 
 
 def write_roofline(path: Path, named: Sequence[tuple[str, BoundVerdict | None]], title: str) -> None:
-    """Draws a roofline with a point for each named bound. Raises UsageError if none has a point."""
+    """Draws a roofline into `path`, with a point for each named verdict that has one. Raises UsageError if none has."""
     from pytest_attnperf.tools.profilers.roofline_plot import write_plot
 
     points = [
         (name, found.point, found.bound) for name, found in named if found is not None and found.point is not None
     ]
     if not points:
-        raise UsageError("--plot: nothing has both a time and known work, so there is no point to draw")
+        raise UsageError("--plot: nothing has both a time and known work, so there is no point to draw; drop --plot")
     write_plot(path, points, title)
     sys.stderr.write(f"wrote {path}\n")
 
 
 def profile_json(content: Mapping[str, object]) -> str:
-    """Returns indented JSON with keys in the order of the records. An infinite gain becomes the string "Infinity"."""
+    """Returns records by name as indented JSON, fields in their order. An infinite gain becomes "Infinity"."""
     import msgspec
 
     values = _replace_infinite(
@@ -85,7 +85,7 @@ def profile_json(content: Mapping[str, object]) -> str:
 
 
 def _encode_note_text(value: object) -> str:
-    """Returns the text of a note; this JSON leaves its kind out."""
+    """Returns the text of a Note, without its kind, for msgspec. Raises NotImplementedError for another type."""
     if not isinstance(value, Note):
         raise NotImplementedError(f"no JSON is known of {type(value)}")
     return value.text
@@ -102,7 +102,8 @@ def _replace_infinite(value: Any) -> Any:
 
 
 def print_results(options: argparse.Namespace) -> int:
-    """Prints what binds each case that pytest profiled, and its kernels. Returns the exit status."""
+    """Prints what binds each case that pytest profiled; also its kernels, if there is one case or --case selects some.
+    Writes JSON or a chart by option. Returns 0. Raises UsageError if no case was profiled."""
     from pytest_attnperf.reports.files import json_results
     from pytest_attnperf.reports.run.profile_cases import LEGEND, bound_table, detail_lines, list_profiled, reason_lines
 
@@ -142,7 +143,7 @@ def print_results(options: argparse.Namespace) -> int:
 
 
 def _refuse_other_device(name: str, results: RunResult) -> None:
-    """Raises UsageError for an unknown device, and for one of another architecture than the results."""
+    """Raises UsageError if --device is unknown, or is of another architecture than the device of the results."""
     from pytest_attnperf.tools.profilers.devices import choose_spec
 
     spec = choose_spec(name, ())
@@ -187,7 +188,7 @@ def _format_device(results: RunResult) -> str:
 
 
 def _profile_of_case(case: CaseResult, profile: CaseProfile, where: str, device: DeviceInfo | None = None) -> Profile:
-    """Returns one case's profile. Its dispatches follow each other without gaps: the file has no start times.
+    """Returns a case's kernels as a `Profile` whose dispatches have no gaps: the file has no start times.
 
     device   that the run measured on; describes the agents that the kernels name
     """

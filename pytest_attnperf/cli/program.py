@@ -68,7 +68,8 @@ PLAIN = {"…": "...", "≥": ">=", "≤": "<=", "≈": "~", "±": "+-", "\xd7":
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the console script; returns the exit status. Raises SystemExit for --help, --version, invalid arguments."""
+    """Runs the command that the arguments (default: those of the process) name, and returns its exit status. Prints
+    expected errors; raises SystemExit for --help, --version and invalid arguments."""
     _write_any_letter()
     try:
         try:
@@ -88,20 +89,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def command_names() -> list[str]:
-    """Returns the name of every command as it is typed, taken from the files of the folder."""
+    """Returns the name of every command as it is typed, sorted: the files of commands/ with hyphens for underscores."""
     files = sorted(file for folder in commands.__path__ for file in os.listdir(folder))
     return [file[:-3].replace("_", "-") for file in files if file.endswith(".py") and not file.startswith("_")]
 
 
 def read_commands() -> dict[str, Command]:
-    """Returns every command by name, in the order of the list. Reads their files, but imports none."""
+    """Returns name -> Command in the order of the list. Reads the commands' files as text, without importing them."""
     found = {name: _read_command(name) for name in command_names()}
     first = {one.group: one.order for one in sorted(found.values(), key=lambda one: one.order, reverse=True)}
     return dict(sorted(found.items(), key=lambda item: (first[item[1].group], item[1].order, item[0])))
 
 
 def _read_command(name: str) -> Command:
-    """Reads GROUP, SUMMARY and ORDER, each on a line of the file. Raises UsageError without one of the first two."""
+    """Returns GROUP, SUMMARY, ORDER, read from lines of a command's file. Raises UsageError without the first two."""
     from ast import literal_eval
 
     paths = (os.path.join(folder, f"{name.replace('-', '_')}.py") for folder in commands.__path__)
@@ -114,7 +115,7 @@ def _read_command(name: str) -> Command:
 
 
 def render_command_list() -> str:
-    """Returns the list of commands under their headings, for a terminal of 80 columns."""
+    """Returns the list of all commands with their summaries, under group headings, for 80 columns."""
     import textwrap
 
     lines: list[str] = []
@@ -129,7 +130,7 @@ def render_command_list() -> str:
 
 
 def import_command(name: str) -> ModuleType:
-    """Imports and returns the file of a command. Raises UsageError if a needed name is missing."""
+    """Imports and returns a command's module. Raises UsageError if one of the names that a command needs is missing."""
     module = import_module(f"pytest_attnperf.cli.commands.{name.replace('-', '_')}")
     for lacking in ("DESCRIPTION", "EPILOG", "add_arguments", "run"):
         if not hasattr(module, lacking):
@@ -154,12 +155,13 @@ def _run_command(words: list[str]) -> int:
 
 
 def build_whole_parser() -> argparse.ArgumentParser:
-    """Returns a parser with all commands, for completion, documentation and tests."""
+    """Returns a parser that knows all commands, for completion, documentation and tests. Imports all of them."""
     return build_parser(list(read_commands()), shown=None)
 
 
 def build_parser(names: Sequence[str], shown: str | None = argparse.SUPPRESS) -> argparse.ArgumentParser:
-    """Returns a parser with these commands. --help lists all; `shown` hides argparse's own list unless None."""
+    """Returns a parser that knows the commands `names`. Its --help lists all commands; `shown` is the help of
+    argparse's own list, hidden unless None."""
     parser = _Listing(prog="attnperf", usage=USAGE, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"pytest-attnperf {__version__}")
     kinds = parser.add_subparsers(
@@ -202,7 +204,7 @@ def _describe_unknown(name: str) -> str:
 
 
 def _write_any_letter() -> None:
-    """Makes standard output replace letters that its encoding lacks instead of raising. Standard error never raises."""
+    """Makes standard output replace letters that its encoding lacks by plain ones, instead of raising an error."""
     codecs.register_error("attnperf", _in_plain)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="attnperf")
@@ -215,7 +217,7 @@ def _in_plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def _nobody_reads(stream: TextIO | None) -> bool:
-    """Returns whether the stream is a pipe whose reader has closed it. An error of any other pipe must be reported."""
+    """Returns whether the stream is a pipe whose reader has closed it; False for None, a file or a terminal."""
     try:
         poller = select.poll()
         poller.register(stream.fileno() if stream is not None else -1, 0)
@@ -225,7 +227,8 @@ def _nobody_reads(stream: TextIO | None) -> bool:
 
 
 def _drop_what_cannot_be_written() -> None:
-    """Sends unwritable streams to /dev/null. Otherwise the interpreter fails at exit, with a message and status 120."""
+    """Redirects standard output and error to /dev/null if they cannot be flushed. Otherwise the interpreter fails at
+    exit, with a message and status 120."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not _can_flush(stream):
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -242,7 +245,7 @@ def _can_flush(stream: TextIO) -> bool:
 
 
 def _make_safe(error: object) -> str:
-    """Returns the error's text without control characters: it may quote a file, and terminals obey them."""
+    """Returns an error's text without control characters: it may quote a file, and a terminal would obey them."""
     from pytest_attnperf.reports.text.figures import one_line
 
     return "\n".join(one_line(line, ERROR_CHARACTERS) for line in str(error).split("\n"))

@@ -37,7 +37,7 @@ class Shares:
 
     @property
     def total(self) -> int:
-        """Number of processes of one decision."""
+        """Number of processes that one decision needs: those of the baseline, the first and the second look."""
         return self.base + self.first + self.second
 
 
@@ -104,7 +104,9 @@ def calibrate(
     deals: int = DEALS,
     seed: int = SEED,
 ) -> Calibration:
-    """Judges fresh processes of unchanged code against each other. Deterministic for a seed.
+    """Simulates the gate's decisions between fresh processes of unchanged code: returns noise and false alarms.
+
+    Deterministic for a seed.
 
     `policies` and `bounds` are by case; a case without a bound is pooled by duration only. Cases with equally many
     processes are dealt alike, position by position: one process measures all cases, and its bias may be in all of them.
@@ -158,20 +160,20 @@ class _Gate:
         self.counts = sorted({len(measurement.processes) for measurement in cases.values()})
 
     def shuffle_positions(self, generator: random.Random) -> dict[int, list[int]]:
-        """Returns positions in random order, by the number of processes of a case."""
+        """Returns random positions of the processes of one decision, by the number of processes of a case."""
         return {count: generator.sample(range(count), self.shares.total) for count in self.counts}
 
     def consecutive_positions(self, number: int) -> dict[int, list[int]]:
-        """Returns the positions of the `number`-th disjoint set, by the number of processes of a case."""
+        """Returns, by the number of processes of a case, the positions that disjoint set `number` (from 0) takes."""
         begin = number * self.shares.total
         return {count: list(range(begin, begin + self.shares.total)) for count in self.counts}
 
     def tolerance_of(self, case: str) -> float:
-        """Returns the user's own limit for a case, as a ratio."""
+        """Returns the slowdown that the policy allows a case, as a ratio new / base (1.02: 2 %), without noise."""
         return tolerated_ratio(self.policies[case], statistics.median(self.cases[case].medians_us))
 
     def run(self, positions: Mapping[int, Sequence[int]]) -> dict[str, _Outcome]:
-        """Returns the outcome of every case in one simulated suite run over unchanged code."""
+        """Simulates one suite run: gives each case the processes at `positions`, and returns its decision, by case."""
         dealt = {case: self._deal_processes(m, positions[len(m.processes)]) for case, m in self.cases.items()}
         model = NoiseModel.from_processes(
             {case: sides[0].processes for case, sides in dealt.items()}, bounds=self.bounds

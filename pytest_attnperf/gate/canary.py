@@ -45,12 +45,12 @@ class CanaryReading:
 
     @property
     def has_moved(self) -> bool:
-        """Whether it moved further than an unchanged machine may, either way."""
+        """Whether the canary's time changed, either way, by more than `allowed`."""
         return abs(self.ratio - 1) > self.allowed
 
     @property
     def has_moved_slower(self) -> bool:
-        """Whether it is slower by more than an unchanged machine may be."""
+        """Whether the canary became slower by more than `allowed`."""
         return self.ratio - 1 > self.allowed
 
     @property
@@ -67,7 +67,8 @@ class CanaryShift:
     readings: tuple[CanaryReading, ...]
 
     def shift_for(self, bound: str) -> CanaryReading:
-        """Returns the canary for a case of this bound; the one that moved most where the bound is not known."""
+        """Returns the reading of the canary for a bound: GEMM for 'compute', copy for 'memory'. Returns the one that
+        moved most where that canary was not measured or the bound is another."""
         wanted = CANARY_OF_BOUND.get(bound)
         return next(
             (reading for reading in self.readings if reading.name == wanted),
@@ -75,12 +76,13 @@ class CanaryShift:
         )
 
     def can_explain(self, ratio: float, limit: float, bound: str) -> bool:
-        """Returns whether a case's `ratio` is within `limit` after division by the canary's own slowdown."""
+        """Returns whether the canary for `bound` became slower, and `ratio` / its ratio is at most `limit`."""
         shift = self.shift_for(bound)
         return shift.has_moved_slower and ratio / shift.ratio <= limit
 
     def describe_shift(self, ratio: float, bound: str) -> Note:
-        """Returns a note on how the canary moved, and on a case's `ratio` corrected for that."""
+        """Returns a CANARY note: how far the canaries moved and a case's `ratio` corrected for that, or that the canary
+        did not move."""
         shift = self.shift_for(bound)
         figures = ", ".join(f"{reading.name} {format_signed(reading.ratio - 1)}" for reading in self.readings)
         said = (
@@ -93,7 +95,7 @@ class CanaryShift:
 def compare_canaries(
     now: Mapping[str, Sequence[ProcessSummary]], stored: Mapping[str, Sequence[ProcessSummary]]
 ) -> CanaryShift | None:
-    """Compares the canaries of this run's processes with the stored ones, by name.
+    """Returns how the canaries (fixed kernels) of this run changed against the stored ones, by name.
 
     A canary has moved when it changed by more than 1 % and by more than its own noise: the standard deviation of its
     stored processes (at least 0.1 %), with Student's quantile for a chance of 0.1 %. Ignores a canary that is missing

@@ -84,9 +84,10 @@ def reasons_not_comparable(
 
 
 def list_truth_changes(now: Mapping[str, Digest], then: Mapping[str, Digest], other: str = "stored") -> list[Note]:
-    """Returns why results proven now and `then` are of different problems; empty where one side does not know.
+    """Returns notes on inputs or reference results whose digests differ between `now` and `then`; ignores names that
+    only one of them has.
 
-    Where inputs() makes other inputs, the reference is not mentioned: its results follow from them.
+    Where inputs differ, notes are about the inputs only: the reference's results follow from them.
 
     other   the name of the side of `then`
     """
@@ -108,7 +109,7 @@ def _describe_digests(name: str, ours: Digest, theirs: Digest, other: str) -> st
 
 
 def list_looser_tolerances(checks: Iterable[CheckReport], allowed: Tolerance) -> list[str]:
-    """Returns tolerances above those that the baseline was stored with, e.g. 'out 2 -> 20'."""
+    """Returns outputs that may now err more than `allowed`, the baseline's tolerance: 'out 2 -> 20'."""
     found = []
     for check in checks:
         for name in dict.fromkeys(figures.output for figures in check.figures):
@@ -118,7 +119,8 @@ def list_looser_tolerances(checks: Iterable[CheckReport], allowed: Tolerance) ->
 
 
 def list_coarser_outputs(checks: Iterable[CheckReport], stored: Mapping[str, float]) -> list[str]:
-    """Returns outputs whose plain computation errs twice as much, e.g. 'out, off by 6e-08 of the result -> 0.0017'."""
+    """Returns outputs whose plain low-precision computation errs more than COARSER times as much as in `stored`, e.g.
+    'out, off by 6e-08 of the result -> 0.0017'. Ignores outputs that `stored` does not have."""
     found = [
         f"{name}, off by {stored[name]:.2g} of the result -> {now:.2g}"
         for check in checks
@@ -129,15 +131,16 @@ def list_coarser_outputs(checks: Iterable[CheckReport], stored: Mapping[str, flo
 
 
 def has_lost_planted_keys(checks: Iterable[CheckReport], stored: Check) -> bool:
-    """Returns whether inputs() no longer plants keys, though it did when the baseline was stored.
+    """Returns whether the workload's inputs() ignores planted=True (inputs that reveal hidden errors), though it did
+    not when the baseline was stored.
 
-    Inputs that we plant may allow it with one seed and not with another, so they are no sign of a change.
+    Where this package makes such inputs, one seed may allow it and another not, so that is no sign of a change.
     """
     return stored.planted and any(f"{UNPLANTED}{UNHEEDED}" in one.check for check in checks for one in check.figures)
 
 
 def _list_definition_changes(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> list[Note]:
-    """Returns fields of the workload definition that differ; both sides as JSON gives them back."""
+    """Returns a note for each field of the workload definition that differs; both sides must be as read from JSON."""
     absent = "absent"
     return [
         Note(NoteKind.WORKLOAD, f"workload {field}: {ours.get(field, absent)} here, {stored.get(field, absent)} stored")
@@ -147,7 +150,7 @@ def _list_definition_changes(ours: Mapping[str, Any], stored: Mapping[str, Any])
 
 
 def list_config_changes(stored: Mapping[str, str], now: Mapping[str, str], *, other: str = "stored") -> list[str]:
-    """Returns what differs, e.g. 'BLOCK_M: 64 here, 128 stored' or 'autotuned.forward: num_warps: 4 here, 8 stored'.
+    """Returns settings that differ: 'BLOCK_M: 64 here, 128 stored', 'autotuned.forward: num_warps: 4 here, 8 stored'.
 
     Ignores entries that only say where values come from, or why something is not known. Ignores autotuners' choices
     where one side has none, as in a baseline stored before they were recorded. `other` names the side of `stored`.
@@ -163,13 +166,13 @@ def list_config_changes(stored: Mapping[str, str], now: Mapping[str, str], *, ot
 
 
 def list_path_changes(stored: Mapping[str, str], now: Mapping[str, str], *, other: str = "stored") -> list[str]:
-    """Returns dispatchers' choices that differ, e.g. 'path: ck here, asm stored'; none where one side does not know."""
+    """Returns code paths of libraries that differ, e.g. 'path: ck here, asm stored'; both sides must know them."""
     known = [key for key in sorted(stored.keys() & now.keys()) if key.rpartition(".")[2] == PATH]
     return list_config_changes({key: stored[key] for key in known}, {key: now[key] for key in known}, other=other)
 
 
 def advise_on_changes(changes: Sequence[str]) -> str:
-    """Returns what to do about such changes where an autotuner's choice is among them; else ''."""
+    """Returns advice where one of the `changes` (of `list_config_changes`) is an autotuner's choice; else ''."""
     return ADVICE if any(change.startswith(AUTOTUNED) for change in changes) else ""
 
 
@@ -181,7 +184,8 @@ def _compared_keys(stored: Mapping[str, str], now: Mapping[str, str]) -> set[str
 
 
 def _describe_difference(key: str, ours: str, theirs: str, other: str) -> str:
-    """Returns the parts of an autotuner's choice that differ, or both values unchanged."""
+    """Returns the parameters of an autotuner's choice that differ; for another setting, or a choice with other
+    parameters, both whole values."""
     here, there = _parse_choice(ours), _parse_choice(theirs)
     if key.startswith(AUTOTUNED) and here and here.keys() == there.keys():
         return "; ".join(
@@ -191,13 +195,15 @@ def _describe_difference(key: str, ours: str, theirs: str, other: str) -> str:
 
 
 def _parse_choice(text: str) -> dict[str, str]:
-    """Returns 'BLOCK_M: 64, num_warps: 4' as a dict; empty where the text has another form."""
+    """Returns {'BLOCK_M': '64', ...} of an autotuner's choice, 'BLOCK_M: 64, ...'; {} if the text has another form."""
     pairs = [part.partition(": ") for part in text.split(", ")]
     return {name: value for name, _, value in pairs} if all(colon for _, colon, _ in pairs) else {}
 
 
 def find_creep(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: float | None = None) -> Note | None:
-    """Returns a finding where a case is slower than its entry's anchor by more than `policy.creep_percent`; else None.
+    """Returns a note where a case is slower than its entry's anchor by more than `policy.creep_percent`; else None.
+
+    The anchor is the case's time before slowdowns that were accepted by recording them.
 
     `ratio` is that of the deciding look: against the entry itself or, interleaved, against the base revision that the
     entry stands for; the latter does not contain a shift of the machine since the recording. `limit` is the ratio

@@ -39,7 +39,7 @@ __all__ = ["Decision", "first_look", "limits_between", "second_look"]
 def first_look(
     base: Measurement, new: Measurement, noise: NoiseEstimate | None, policy: Policy, cases: int
 ) -> Decision:
-    """Compares fresh processes with stored ones.
+    """Compares a few fresh processes (`new`) with the stored ones (`base`); says if a second look is needed.
 
     SAME and FASTER are final here. With `needs_second_look`, the verdict SLOWER or UNDECIDED is provisional. `cases` is
     the number of cases that this run gates. Without a noise estimate the verdict is UNDECIDED.
@@ -71,7 +71,7 @@ def second_look(
     canary: CanaryShift | None = None,
     bound: str = "",
 ) -> Decision:
-    """Decides what the first look could not, by the second look's processes alone.
+    """Decides a case that the first look left open, by comparing the processes of `second` alone with `base`.
 
     `toolchain_changes` are the named fields of the fingerprint that differ: slower is then ENVIRONMENT, because a
     comparison with a stored baseline cannot separate the code from the toolchain. So is a slowdown that `canary`, the
@@ -106,7 +106,7 @@ def _settle_verdict(
     canary: CanaryShift | None,
     bound: str,
 ) -> tuple[Verdict, str]:
-    """Returns the second look's verdict, and the end of its summary."""
+    """Returns the second look's verdict (SLOWER, ENVIRONMENT, UNDECIDED or SAME) and the text that ends its summary."""
     if look.is_beyond_limit and toolchain_changes:
         return Verdict.ENVIRONMENT, f", but the toolchain changed: {'; '.join(toolchain_changes)}"
     if look.is_beyond_limit and canary is not None and canary.can_explain(look.ratio, look.limit, bound):
@@ -120,7 +120,8 @@ def _settle_verdict(
 
 
 def limits_between(base: Measurement, new: Measurement, noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
-    """Compares two measurements; returns the limits by user and noise, cards included. Raises as its parts do."""
+    """Compares two measurements, and returns the ratio that the user allows and the ratio beyond which noise is
+    excluded. The noise includes the spread between cards. Raises ValueError as `compare_processes` does."""
     noise = widen_for_cards(noise, base.processes, new.processes)
     noise = with_degrees_between(widen_to_own_spread(new.processes, noise), base.processes, new.processes)
     z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)
@@ -156,7 +157,8 @@ def _list_bounds(look: Limits, policy: Policy, base: Measurement, new: Measureme
 
 
 def _describe_cards(look: Limits, base: Measurement, new: Measurement) -> list[str]:
-    """Returns a note on the spread between cards and on which measured, where several are stored."""
+    """Returns one CARDS note: the noise between cards, and whether the new processes ran on cards of the baseline.
+    Empty where the noise has no part for cards."""
     if not look.noise.card_sd:
         return []
     stored, ours = _cards_of(base), _cards_of(new)
@@ -184,7 +186,8 @@ def _format_comparison(look: Limits) -> str:
 
 
 def _what_would_decide(look: Limits, base: Measurement, new: Measurement) -> str:
-    """Returns how many fresh processes would bring the noise threshold below the measured slowdown."""
+    """Returns advice on how to decide a slowdown within noise: how many fresh (and stored) processes are needed,
+    another card, or a search for the source of the noise."""
     stored = len(base.processes)
     of_cards = look.comparison.card_error
     aim = Aim(look.ratio, look.tolerated, look.z, look.noise.degrees_of_freedom)

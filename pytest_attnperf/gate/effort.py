@@ -57,12 +57,13 @@ class Aim:
     degrees_of_freedom: int | None
 
     def is_decided(self, error: float, beside: float = 0.0) -> bool:
-        """Returns whether a ratio of this standard error is SLOWER; `beside` as in `slower_beyond`."""
+        """Returns whether the aimed ratio would be SLOWER if it had the standard error `error`. `beside` is the error
+        that more pairs do not reduce, as in `slower_beyond`."""
         return self.ratio > slower_beyond(self.tolerated, error, self.z, self.degrees_of_freedom, beside)
 
 
 def processes_needed(aim: Aim, *, relative_sd: float, stored: int, card_error: float = 0.0) -> ProcessCounts | None:
-    """Returns the fewest processes that decide: fresh ones only, or else equally many on both sides.
+    """Returns the fewest processes that make the ratio SLOWER: fresh ones only, or else equally many stored and fresh.
 
     relative_sd   of one process
     stored        number of processes of the baseline
@@ -81,10 +82,10 @@ def processes_needed(aim: Aim, *, relative_sd: float, stored: int, card_error: f
 
 
 def pairs_needed(aim: Aim, *, relative_sd: float, taken: int, asymmetry: float) -> int | None:
-    """Returns the fewest pairs, more than were `taken`, that decide; None beyond PAIRS_MAX.
+    """Returns the fewest pairs, more than `taken`, that make the ratio SLOWER; None if PAIRS_MAX do not.
 
     relative_sd   of one pair's ratio
-    asymmetry     what pairs cannot average out, as a fraction
+    asymmetry     bias between two sides that more pairs do not reduce, as a fraction
     """
     for count in range(taken + 1, PAIRS_MAX + 1):
         if aim.is_decided(standard_error_of_pairs(relative_sd, count), asymmetry):
@@ -93,7 +94,8 @@ def pairs_needed(aim: Aim, *, relative_sd: float, taken: int, asymmetry: float) 
 
 
 def unit_cost(case: CaseResult) -> UnitCost:
-    """Returns the seconds of one process and of one pair of this case, from its own total.
+    """Returns the wall seconds of one more process and one more pair of this case, from its own total; None where the
+    case ran nothing or has no total.
 
     All processes of a case are assumed to cost the same; a pair costs two of them and its turns. The start of workers
     is shared between the cases of a run and counted where it happened, so a case alone may take some seconds more.

@@ -38,7 +38,7 @@ copy by 0.03 to 0.08 % in every run: more than the scatter of its pairs allows."
 
 
 def with_asymmetry(comparison: Comparison) -> Comparison:
-    """Adds to interval and noise threshold what pairs cannot average out."""
+    """Widens interval and noise threshold by ASYMMETRY, the bias between two sides that more pairs do not reduce."""
     low, high = comparison.interval95
     return replace(
         comparison,
@@ -57,12 +57,12 @@ def interleaved_look(
     base_label: str = "base",
     bound: str = "",
 ) -> Decision:
-    """Decides a case by its pairs alone.
+    """Decides a case by its pairs (base and candidate process measured in turns) alone.
 
     `noise` comes from `stats.pairs.pair_noise`; without it the verdict is UNDECIDED. `cases` is the number of cases
     that this run gates, which share the suite's false-alarm rate. `first_ratio` is new / stored of the first look, None
-    where there was none. `base_label` names the base side, `bound` is 'compute', 'memory' or ''. Raises as
-    `compare_pairs` does.
+    where there was none. `base_label` names the base side, `bound` is 'compute', 'memory' or ''. Raises
+    ValueError without pairs, TypeError for others than pairs.
     """
     against = f"against {base_label}, interleaved in {_format_pairs(len(pairs))}"
     if noise is None:
@@ -100,7 +100,7 @@ def _pair_limits(pairs: Sequence[PairSummary], noise: NoiseEstimate, policy: Pol
 
 
 def _decide_verdict(look: Limits, pairs: Sequence[PairSummary]) -> tuple[Verdict, str]:
-    """Returns the verdict, and the end of its summary."""
+    """Returns the verdict of a look by pairs (SLOWER, UNDECIDED, FASTER or SAME) and the end of its summary."""
     if look.is_beyond_limit:
         return Verdict.SLOWER, f", beyond the {format_percent(look.limit - 1)} threshold"
     if look.is_beyond_tolerance:
@@ -121,7 +121,8 @@ def _describe_first_look(look: Limits, first_ratio: float | None) -> list[str]:
 
 
 def _what_would_decide(look: Limits, pairs: Sequence[PairSummary]) -> str:
-    """Returns how many pairs would bring the noise threshold below the measured slowdown, and what they cost."""
+    """Returns advice: how many pairs would bring the noise threshold below the measured slowdown, and what they cost;
+    or that even PAIRS_MAX would not."""
     taken = len(pairs)
     aim = Aim(look.ratio, look.tolerated, look.z, look.noise.degrees_of_freedom)
     count = pairs_needed(aim, relative_sd=look.noise.relative_sd, taken=taken, asymmetry=ASYMMETRY)
@@ -131,7 +132,7 @@ def _what_would_decide(look: Limits, pairs: Sequence[PairSummary]) -> str:
 
 
 def _format_cost(pairs: Sequence[PairSummary], count: int) -> str:
-    """Returns the wall time of that many pairs' turns; '' where it is too short or not known."""
+    """Returns e.g. ' (about 12 s of turns)', the wall time of `count` pairs like these; '' below 0.5 s."""
     each = statistics.median(pair.seconds for pair in pairs)
     return f" (about {each * count:.0f} s of turns)" if each * count >= 0.5 else ""
 

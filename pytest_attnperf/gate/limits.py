@@ -73,28 +73,31 @@ class Limits:
 
     @property
     def is_beyond_tolerance(self) -> bool:
-        """Whether the case is slower by more than the user allows."""
+        """Whether the ratio exceeds `tolerated`, the slowdown that the user allows."""
         return self.ratio > self.tolerated
 
     @property
     def is_beyond_limit(self) -> bool:
-        """Whether the case is slower by more than both the user and noise allow."""
+        """Whether the ratio exceeds `limit`, beyond which neither the user's threshold nor noise allows it."""
         return self.ratio > self.limit
 
     @property
     def is_faster(self) -> bool:
-        """Whether the case is faster by more than a SLOWER one is slower: below 1 / `limit`."""
+        """Whether the case is certainly faster: its ratio is below 1 / `limit`."""
         return self.ratio < 1 / self.limit
 
     @property
     def describe_same(self) -> str:
-        """Text that says how close a case is that is SAME."""
+        """Text for a case that is SAME: 'within 2 %', or that it is faster by too little to be certain."""
         if 1 - self.ratio > self.tolerated - 1:
             return f"faster, but by less than the {format_percent(self.limit - 1)} needed to be certain"
         return f"within {format_percent(self.tolerated - 1)}"
 
     def detectable_slowdown(self, limit: float) -> float:
-        """Returns the slowdown whose ratio exceeds `limit` in all but MISSED of looks: (1 + d) e^(-z s) = limit."""
+        """Returns the slowdown d, a fraction, whose ratio exceeds `limit` in 99 % of looks: (1 + d) e^(-z s) = limit.
+
+        z is the normal quantile of MISSED (1 %), s the standard error of this comparison.
+        """
         return limit * compute_factor(upper_quantile(MISSED) * self.comparison.standard_error) - 1
 
     def make_decision(
@@ -106,7 +109,8 @@ class Limits:
         detects_beyond: float | None = None,
         needs_second_look: bool = False,
     ) -> Decision:
-        """Returns the decision; its last reason is the slowdown detected beyond `detects_beyond` (`limit` if None)."""
+        """Returns the decision of this comparison. Its last reason states the slowdown that the look would have
+        detected beyond the ratio `detects_beyond` (None: beyond `limit`)."""
         detection_limit = self.detectable_slowdown(self.limit if detects_beyond is None else detects_beyond)
         return Decision(
             verdict=verdict,
@@ -129,7 +133,8 @@ class Limits:
         )
 
     def threshold_reason(self, policy: Policy) -> Note:
-        """Returns the reason for the limit: every bound with its figure, to show which one decides."""
+        """Returns a LIMIT note that lists the parts of the limit in percent: the policy's threshold and floor, the
+        interval and the noise."""
         interval = self.ratio / self.comparison.interval95[0] - 1
         return Note(
             NoteKind.LIMIT,
@@ -141,14 +146,14 @@ class Limits:
 
     @property
     def reason_undecided(self) -> str:
-        """Text that says why a slowdown above the allowed one is not SLOWER."""
+        """Text that says why a slowdown beyond the tolerated one is UNDECIDED: it is within noise."""
         return (
             f": more than the {format_percent(self.tolerated - 1)} allowed, but less than the "
             f"{format_percent(self.limit - 1)} needed to be certain"
         )
 
     def tighter_than_noise(self) -> list[str]:
-        """Returns a note where the user's threshold is below what noise lets this look detect."""
+        """Returns a LIMIT note in a list if the user's threshold is below the noise threshold; else an empty list."""
         noise = self.comparison.noise_threshold
         if 1 + noise <= self.tolerated:
             return []
@@ -159,24 +164,25 @@ class Limits:
         return [Note(NoteKind.LIMIT, said)]
 
     def format_ratio(self, decimals: int = 1) -> str:
-        """Returns the ratio with its interval: '+5.0 % (+4.5 % to +5.5 %)'."""
+        """Returns the change with its 95 % interval: '+5.0 % (+4.5 % to +5.5 %)'."""
         low, high = (format_signed(end - 1, decimals) for end in self.comparison.interval95)
         return f"{format_signed(self.ratio - 1, decimals)} ({low} to {high})"
 
     def format_times(self) -> str:
-        """Returns both times: '105 us against 100 us'."""
+        """Returns the new and the base time: '105 us against 100 us'."""
         return f"{format_microseconds(self.new_us)} us against {format_microseconds(self.base_us)} us"
 
 
 def tolerated_ratio(policy: Policy, base_us: float) -> float:
-    """Returns the ratio up to which a case is SAME, whatever the noise."""
+    """Returns the ratio new / base up to which a case is SAME, whatever the noise: the larger of the policy's threshold
+    and its floor in microseconds."""
     return 1 + max(policy.threshold_percent / 100, policy.floor_us / base_us)
 
 
 def describe_cycles(
     ratio: float, base_mhz: Sequence[float | None], new_mhz: Sequence[float | None], bound: str
 ) -> list[str]:
-    """Returns a note on the change in cycles of a compute-bound case whose clocks are all known; else nothing.
+    """Returns one note on the change in cycles of a compute-bound case whose clocks are all known; else an empty list.
 
     Cycles explain and decide nothing: a kernel that draws more power lowers its own clock, and still takes longer.
     """
@@ -191,15 +197,15 @@ def describe_cycles(
 
 
 def format_microseconds(value: float) -> str:
-    """Returns four significant digits, without an exponent."""
+    """Returns a time without unit or exponent: four digits ('18.84'), from 1000 on a whole number ('104312')."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def format_percent(fraction: float) -> str:
-    """Returns a percentage with two significant digits: 1.3 %."""
+    """Returns a fraction as a percentage: two significant digits below 10 % ('1.3 %'), else whole percent ('25 %')."""
     return f"{100 * fraction:.2g} %" if fraction < 0.1 else f"{100 * fraction:.0f} %"
 
 
 def format_signed(fraction: float, decimals: int = 1) -> str:
-    """Returns a percentage with its sign: +1.3 %."""
+    """Returns a fraction as a percentage with its sign: '+1.3 %' for 0.013."""
     return f"{100 * fraction:+.{decimals}f} %"

@@ -54,33 +54,36 @@ class Ran:
 
 
 def can_be_explained(decision: Decision, toolchain_changes: Iterable[str]) -> bool:
-    """Returns whether a slower look has its entry's toolchain: another one may pass other values to kernels."""
+    """Returns whether a look may become MOVED, DRIFT or STALE: it is SLOWER, UNDECIDED or ENVIRONMENT, it compared
+    times, and no toolchain differs. Another toolchain may pass other values to kernels."""
     return decision.verdict in IN_QUESTION and decision.threshold is not None and not list(toolchain_changes)
 
 
 def has_same_sources(entry: Entry, ran: Sequence[Ran]) -> bool:
-    """Returns whether all of these are known to have run the sources that the entry was recorded with."""
+    """Returns whether every process in `ran` is known to have run the sources that the entry was recorded with."""
     return bool(entry.source_id) and all(one.source_id == entry.source_id for one in ran)
 
 
 def is_moved(entry: Entry, ran: Sequence[Ran]) -> bool:
-    """Returns whether all of these ran what the entry ran, so that only the machine can make their times differ."""
+    """Returns whether all processes in `ran` had the entry's sources, machine code and configuration, so that only the
+    machine can make their times differ."""
     return has_same_sources(entry, ran) and _has_same_launches(entry, ran) and not list_changes(entry, ran)
 
 
 def list_changes(entry: Entry, ran: Sequence[Ran]) -> list[str]:
-    """Returns, as text, which configuration of any of these differs from the entry's."""
+    """Returns settings of processes in `ran` that differ from the entry's: 'BLOCK_M: 64 here, 128 stored'."""
     return list(dict.fromkeys(change for one in ran for change in list_config_changes(entry.config, one.config)))
 
 
 def choices_apart(entry: Entry, ran: Sequence[Ran]) -> tuple[str, ...]:
-    """Returns autotuners' choices that differ from the stored ones; empty where other configuration differs, too."""
+    """Returns the autotuners' choices of `ran` that differ from the entry's; empty if none does, or if another setting
+    differs, too."""
     found = list_changes(entry, ran)
     return tuple(found) if all(change.startswith(AUTOTUNED) for change in found) else ()
 
 
 def is_stale(stored: str, ran: Sequence[Ran], base: str) -> bool:
-    """Returns whether all of these ran the base revision's sources, and the entry was recorded with others.
+    """Returns whether all processes in `ran` had the base revision's sources, but the entry was recorded with others.
 
     The change under test then did not cause a slowdown, however large.
 
@@ -91,7 +94,7 @@ def is_stale(stored: str, ran: Sequence[Ran], base: str) -> bool:
 
 
 def find_missing_evidence(entry: Entry, ran: Sequence[Ran]) -> Note | None:
-    """Returns the only missing evidence for MOVED or DRIFT as a note; None where other evidence decides."""
+    """Returns a SOURCES note if only differing or unknown sources or machine code prevent MOVED or DRIFT; else None."""
     choices, differ = choices_apart(entry, ran), list_changes(entry, ran)
     if not has_same_sources(entry, ran) and (choices or (not differ and _has_same_launches(entry, ran))):
         return Note(NoteKind.SOURCES, _about_sources(entry, ran, tuned=bool(choices)))
@@ -102,19 +105,20 @@ def find_missing_evidence(entry: Entry, ran: Sequence[Ran]) -> Note | None:
 
 
 def as_moved(decision: Decision) -> Decision:
-    """Returns the look as MOVED."""
+    """Returns the decision as MOVED; its summary says that code, configuration and sources are the stored ones."""
     said = f"{decision.measured}, with the machine code, configuration and sources of its baseline: {MACHINE}"
     return replace(decision, verdict=Verdict.MOVED, summary=said)
 
 
 def as_moved_and_tuned(decision: Decision, pinned: Decision, choices: Sequence[str]) -> Decision:
-    """Returns the look as MOVED where an autotuner chose differently, too: `pinned` ran the stored choice."""
+    """Returns the look's decision as MOVED though an autotuner chose differently: `pinned`, the look with the stored
+    choice, is slow, too."""
     said = f"{decision.measured}, where an autotuner chose differently: {'; '.join(choices)}; {MACHINE}"
     return with_reason(replace(decision, verdict=Verdict.MOVED, summary=said), note_still_slow(pinned))
 
 
 def as_drift(decision: Decision, pinned: Decision, pinned_us: float, choices: Sequence[str]) -> Decision:
-    """Returns the look as DRIFT.
+    """Returns the look's decision with the verdict DRIFT: an autotuner's other choice explains the slowdown.
 
     decision    by the processes that chose by themselves
     pinned      by those that were given the stored choice, which took `pinned_us` microseconds per call
@@ -127,7 +131,7 @@ def as_drift(decision: Decision, pinned: Decision, pinned_us: float, choices: Se
 
 
 def as_stale(decision: Decision, entry: Entry, base: str, command: str) -> Decision:
-    """Returns the look as STALE.
+    """Returns the look's decision as STALE: the entry was recorded with other sources than the base revision.
 
     base      the base revision's commit
     command   records the entry again
@@ -140,18 +144,18 @@ def as_stale(decision: Decision, entry: Entry, base: str, command: str) -> Decis
 
 
 def note_still_slow(pinned: Decision) -> Note:
-    """Returns the note that the autotuner's choice does not explain the slowdown."""
+    """Returns a PINNED note: the case is slow with the autotuner's stored choice, too, which thus explains nothing."""
     return Note(NoteKind.PINNED, f"with the autotuner's stored choice it is slower, too: {pinned.measured}")
 
 
 def note_not_pinned(why: str) -> Note:
-    """Returns the note that it is not known whether the autotuner's choice explains the slowdown."""
+    """Returns a PINNED note: the autotuner's stored choice could not be timed (`why`), so its effect is unknown."""
     said = f"an autotuner chose differently, and its stored choice could not be timed: {why}"
     return Note(NoteKind.PINNED, said, why)
 
 
 def with_reason(decision: Decision, reason: Note | None) -> Decision:
-    """Returns the look with one more reason, in front of the others."""
+    """Returns the decision with `reason` in front of its other reasons; unchanged for None."""
     return decision if reason is None else replace(decision, reasons=(reason, *decision.reasons))
 
 

@@ -81,15 +81,15 @@ class Policy:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Policy:
-        """Returns the policy of a record, ignoring unknown fields. Raises UsageError if it is invalid."""
+        """Returns the policy of a `to_record` dict, ignoring unknown fields. Raises UsageError if a value is
+        invalid."""
         known = {part.name for part in fields(cls)}
         return cls(**{name: value for name, value in record.items() if name in known})
 
     def to_record(self) -> dict[str, Any]:
-        """Returns builtin types as stored with an entry and a result, with `fail_on` sorted so that records compare
-        equal.
+        """Returns the policy's fields by name, as builtin types; `fail_on` is sorted so that records compare equal.
 
-        Tier and quarantine are included only where they are set, so that a policy without them keeps the id it had
+        Tier and quarantine are left out where they are not set, so that a policy without them keeps the id it had
         before these fields existed.
         """
         optional = {name: getattr(self, name) for name in ("tier", "quarantine", "quarantine_until")}
@@ -122,7 +122,7 @@ class Policy:
         return [*found, *self._quarantined_since(str(stored.get("quarantine_until", "")))]
 
     def _quarantined_since(self, stored_until: str) -> list[str]:
-        """Says that a quarantine began or was extended; dates in this form compare as text."""
+        """Returns a line if a quarantine began or was extended since the stored date ('' for none); else []."""
         if self.quarantine_until <= stored_until:
             return []
         if stored_until:
@@ -131,7 +131,7 @@ class Policy:
 
 
 def require_tier(value: object, what: str, tiers: Sequence[str] = TIERS) -> str:
-    """Returns the tier as text, '' for none. Raises UsageError naming `what`, the value and the known tiers."""
+    """Returns the tier as text, '' for None. Raises UsageError naming `what`, the value and the known tiers."""
     if value not in (None, "", *tiers):
         raise UsageError(f"{what} is {value!r}; known tiers: {', '.join(tiers)}")
     return str(value or "")

@@ -54,7 +54,10 @@ class Recount:
 
 
 def recount_figures(case: CaseResult, cases: int) -> Recount:
-    """Recomputes the figures of a case. `cases` is how many shared the run's false-alarm rate, at least 1."""
+    """Recomputes the figures of a case from its samples, and lists those that its file states differently.
+
+    `cases` is the number of cases that share the run's false-alarm rate, at least 1.
+    """
     try:
         policy = Policy.from_record(case.policy)
         ratio, base_us = _compute_ratio(case), _base_us(case)
@@ -75,7 +78,7 @@ def recount_figures(case: CaseResult, cases: int) -> Recount:
 
 
 def deciding_processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
-    """Returns the processes of the last look, which decided; for a case that pairs decided, of its first look."""
+    """Returns the processes of the second look, else of the first (also in a case that pairs decided)."""
     return case.second or case.first
 
 
@@ -89,7 +92,8 @@ def _compute_ratio(case: CaseResult) -> float | None:
 
 
 def _base_us(case: CaseResult) -> float | None:
-    """Returns the median of the stored processes, or of the pairs' base side. Older files have only the median."""
+    """Returns the base time in microseconds: the median of the pairs' base side or of the stored processes, else the
+    file's stated one."""
     if case.pairs:
         return statistics.median(pair.base_us for pair in case.pairs)
     return statistics.median(case.stored_us) if case.stored_us else case.baseline_us
@@ -124,7 +128,7 @@ def _find_quantile(case: CaseResult, tolerated: float | None, policy: Policy, ca
 def _figure_problems(
     case: CaseResult, ratio: float | None, base_us: float | None, tolerated: float | None
 ) -> Iterator[str]:
-    """Yields contradictions of the centres and the ratio."""
+    """Yields a problem where the stated time, base time, ratio or limit is not what the samples and the policy give."""
     new = [pair.new_us for pair in case.pairs] or _deciding_medians(case)
     if new and case.median_us is not None and not _is_same(case.median_us, statistics.median(new)):
         yield (
@@ -150,7 +154,7 @@ def _figure_problems(
 
 
 def _limit_problems(case: CaseResult, policy: Policy, cases: int, z: float | None) -> Iterator[str]:
-    """Yields a problem unless this rate gives the limit's quantile for some number of cases up to `cases`."""
+    """Yields a problem if the quantile `z` is not what the policy's false-alarm rate gives for 1 to `cases` cases."""
     if z is None or case.verdict not in BY_TIME:
         return
     rate, degrees = policy.suite_false_alarm_rate, case.degrees_of_freedom
@@ -163,7 +167,7 @@ def _limit_problems(case: CaseResult, policy: Policy, cases: int, z: float | Non
 
 
 def _interval_problems(case: CaseResult, ratio: float | None) -> Iterator[str]:
-    """Yields contradictions of interval and detection limit, which follow from ratio and standard error."""
+    """Yields a problem if the stated interval or detection limit does not follow from ratio and standard error."""
     error, seen = case.standard_error, case.ratio if ratio is None else ratio
     if error is None or seen is None:
         return
@@ -191,7 +195,7 @@ def _tolerated_least(case: CaseResult) -> float:
 
 
 def _verdict_problems(case: CaseResult, ratio: float | None, tolerated: float | None) -> Iterator[str]:
-    """Yields a problem where the samples do not allow the verdict."""
+    """Yields a problem if the samples do not allow the stated verdict; nothing for a verdict that is not by time."""
     if case.verdict not in BY_TIME:
         return
     if ratio is None or tolerated is None:

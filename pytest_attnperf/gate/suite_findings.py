@@ -55,13 +55,15 @@ class SuiteFinding:
 
 
 def suite_findings(records: Sequence[LookRecord]) -> tuple[SuiteFinding, ...]:
-    """Returns all findings over the looks of a run; empty when there are none."""
+    """Returns what the looks of a run show together: a shift of the whole suite, and cases that are slow beyond chance.
+    Empty if neither is found."""
     found = (find_suite_shift(records), find_together_slower(records))
     return tuple(finding for finding in found if finding is not None)
 
 
 def find_together_slower(records: Sequence[LookRecord], rate: float = FALSE_DISCOVERY_RATE) -> SuiteFinding | None:
-    """Finds cases within their own limits whose second or interleaved looks, taken together, are slower beyond chance.
+    """Returns a finding on cases within their limits whose second or interleaved looks, taken together, are slower than
+    chance allows; None if there are none.
 
     Benjamini and Hochberg (J. R. Stat. Soc. B 57, 1995) over the one-sided chances of all cases of the run. A case
     without a second look counts with a chance of 1: the first look selected the cases that had one, and leaving out the
@@ -84,10 +86,9 @@ def find_together_slower(records: Sequence[LookRecord], rate: float = FALSE_DISC
 
 
 def select_discoveries(chances: dict[str, float], rate: float) -> list[str]:
-    """Returns names whose chance is among the k smallest, for the largest k whose k-th chance is at most rate x k /
-    all.
+    """Returns the names of the k smallest chances (p-values): k is the largest number whose k-th is <= rate x k / all.
 
-    Smallest first; equal ones in the given order.
+    Smallest first; equal chances stay in the given order.
     """
     ordered = sorted(chances, key=lambda name: chances[name])
     passing = [rank for rank, name in enumerate(ordered, start=1) if chances[name] <= rate * rank / len(ordered)]
@@ -95,9 +96,9 @@ def select_discoveries(chances: dict[str, float], rate: float) -> list[str]:
 
 
 def find_suite_shift(records: Sequence[LookRecord]) -> SuiteFinding | None:
-    """Finds out, by a sign test, whether nearly all first looks lie on one side of their stored baselines.
+    """Returns a finding if a sign test shows that nearly all first looks lie on one side of their baselines; else None.
 
-    Cases of one run share its process, device and day, so a common shift points to these. Also reports faster: on a
+    Cases of one run share its process, device and day, so a common shift points to those. Also reports faster: on a
     machine that is faster than the baseline's, slowdowns are hidden.
     """
     first = [record for record in records if record.which == "first" and record.ratio != 1]
@@ -121,14 +122,14 @@ def _format_cases(cases: int) -> str:
 
 
 def list_run_findings(cases: Sequence[CaseResult]) -> list[str]:
-    """Returns one line per finding over all looks of a run; they change no verdict and no exit status."""
+    """Returns the text of each suite finding of a run, one line each; these change no verdict and no exit status."""
     return [finding.text for finding in suite_findings(list(look_records(cases)))]
 
 
 def look_records(cases: Iterable[CaseResult]) -> Iterator[LookRecord]:
-    """Yields every look that compared something: the first, where a stored time is known, and the one that decided.
+    """Yields a record per look that compared times: second or interleaved, and first where a time is stored.
 
-    None for an INCOMPARABLE case that has a ratio: it is the ratio of two paths of a library.
+    Skips INCOMPARABLE cases: a ratio of theirs is between two code paths of a library.
     """
     for case in cases:
         if case.ratio is None or not case.standard_error or case.verdict is Verdict.INCOMPARABLE:

@@ -57,7 +57,7 @@ class Due:
 def compare_with_tree(
     suite: str, stored: Mapping[str, StoredEntry], cases: Iterable[TreeCase], tier: str = NIGHTLY
 ) -> list[Due]:
-    """Returns what is due in one suite of one product, sorted by kind and case.
+    """Returns the stale, orphaned and missing entries of one suite on one product, sorted by state and case.
 
     stored   by `CaseKey.entry`
     cases    of that suite
@@ -86,14 +86,15 @@ def _due_of_entry(suite: str, entry: str, found: StoredEntry, case: TreeCase | N
 
 
 def _due_of_case(case: TreeCase) -> Due | None:
-    """Returns a timed case that has no entry and runs there. Skips gated functions: only a call knows."""
+    """Returns MISSING for a timed case that has no entry; None if it is not timed, cannot run on that device, or is a
+    gated function (only a call knows its definition)."""
     if not case.timed or case.unsupported or case.definition is None:
         return None
     return Due(UpkeepState.MISSING, case.key, ("no time is stored",), _record_command(case))
 
 
 def _list_identity_changes(found: StoredEntry, case: TreeCase) -> list[str]:
-    """Returns why a time measured now could not be compared with this entry, on whatever machine."""
+    """Returns why a time measured now could not be compared with this entry, even on the entry's own machine."""
     stored = found.fingerprint
     definition = found.entry.workload if case.definition is None else case.definition
     timer = found.entry.processes[0].timer if found.entry.processes else ""

@@ -61,7 +61,7 @@ class CaseKey:
 
     @property
     def entry(self) -> str:
-        """The key inside its suite's file: `backend/workload[/label]`."""
+        """The case's key inside the baseline file of its suite: `backend/workload[/label]`."""
         return "/".join(part for part in (self.backend, self.workload, self.label) if part)
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Tolerance:
                 raise ValueError(f"a tolerance multiplier of {multiplier} needs a source saying why it is not 2")
 
     def for_output(self, name: str) -> float:
-        """Returns the multiplier of one output."""
+        """Returns the multiplier of one output: its own in `outputs`, else `multiplier`."""
         return dict(self.outputs).get(name, self.multiplier)
 
 
@@ -122,11 +122,11 @@ class Fingerprint:
     named: dict[str, str]
 
     def list_mismatches(self, other: Fingerprint) -> list[str]:
-        """Returns fields that must match and differ, e.g. 'arch: sm_90 here, sm_80 stored'; empty when comparable."""
+        """Returns the `must_match` fields that differ, e.g. 'arch: sm_90 here, sm_80 stored'; empty when comparable."""
         return _list_differences(self.must_match, other.must_match)
 
     def list_changes(self, other: Fingerprint) -> list[str]:
-        """Returns named fields that differ, e.g. 'torch: 2.11.0 here, 2.10.0 stored'."""
+        """Returns the `named` fields that differ, e.g. 'torch: 2.11.0 here, 2.10.0 stored'; empty when none does."""
         return _list_differences(self.named, other.named)
 
 
@@ -176,7 +176,7 @@ class ErrorFigures:
     line_budget: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for figures that no comparison gives, as in edited files."""
+        """Raises ValueError for a negative error or budget, or a max_error of 0 with unequal values (edited file)."""
         if min(map(min, self.budgets)) < 0:
             raise ValueError(f"an error or a budget of {self.output[:100]!r} is negative; both are 0 or more")
         if self.max_error == 0 and self.worst_got != self.worst_expected:
@@ -187,7 +187,7 @@ class ErrorFigures:
 
     @property
     def budgets(self) -> tuple[tuple[float, float], ...]:
-        """(error, budget) of the worst element, of the whole and of the worst line."""
+        """(error, budget) pairs: of the worst element, of the whole output (RMS) and of the worst line."""
         whole, line = (self.rms_error, self.rms_budget), (self.line_error, self.line_budget)
         return (self.max_error, self.max_budget), whole, line
 
@@ -221,7 +221,7 @@ class CheckReport:
         return bool(self.figures) and not self.problems
 
     def merge_with(self, then: CheckReport) -> CheckReport:
-        """Returns both reports as one: right only if neither found a problem."""
+        """Returns both reports as one, seconds added up: right only if neither report found a problem."""
         both = sorted(self.parts.keys() | then.parts.keys())
         parts = {part: round(self.parts.get(part, 0.0) + then.parts.get(part, 0.0), SECONDS_DIGITS) for part in both}
         return CheckReport(
@@ -373,12 +373,12 @@ class Measurement:
 
     @property
     def medians_us(self) -> tuple[float, ...]:
-        """One median per process, microseconds per call."""
+        """The median of each process, in microseconds per call."""
         return tuple(process.median_us for process in self.processes)
 
     @property
     def timer(self) -> str:
-        """The timer of all processes, which must match in a comparison."""
+        """Name of the timer of all processes, which must be the same on both sides of a comparison."""
         return self.processes[0].timer
 
 

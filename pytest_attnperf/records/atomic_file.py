@@ -40,7 +40,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Removes temporary files of dead writers of `path`. Names identify dead processes of this machine only."""
+    """Deletes temporary files of dead writers of `path` on this machine, and any older than ABANDONED_AFTER_S."""
     start = f".{path.name}."
     with os.scandir(path.parent) as entries:
         left = [entry for entry in entries if entry.name.startswith(start) and entry.name.endswith(_SUFFIX)]
@@ -51,14 +51,15 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def _writer_is_dead(rest: str) -> bool:
-    """Returns whether the rest of a file's name is that of a process of this machine that no longer exists."""
+    """Returns whether `rest` ('MACHINE-PID...' of a file's name) is of this machine, and the process has ended."""
     machine, _, number = rest.partition(".")[0].partition("-")
     return machine == _machine_token() and number.isdecimal() and not Path("/proc", number).exists()
 
 
 @functools.lru_cache(maxsize=1)
 def _machine_token() -> str:
-    """Returns an id of this machine's boot and container, because process numbers are unique only there."""
+    """Returns 8 hex digits of this machine's boot and container, which make process ids unique; random without
+    /proc."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
     except OSError:  # without /proc no name matches, and only age counts
@@ -67,7 +68,7 @@ def _machine_token() -> str:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flushes the folder, so that the rename itself survives a crash."""
+    """Flushes the folder's entry list to disk, so that a rename in it survives a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

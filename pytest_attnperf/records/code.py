@@ -104,12 +104,12 @@ class KernelCode:
 
     @property
     def lds_bytes(self) -> int:
-        """LDS of one workgroup as launched, in bytes."""
+        """LDS (shared memory) of one workgroup as launched, in bytes: static and dynamic."""
         return self.lds_static_bytes + self.lds_dynamic_bytes
 
     @property
     def workgroup(self) -> int:
-        """Number of lanes of a workgroup: as launched where that is known, else the most it was compiled for."""
+        """Number of lanes of a workgroup: as launched if that is known, else the maximum it was compiled for."""
         return self.threads or self.max_threads
 
 

@@ -26,7 +26,8 @@ class KernelCounter:
     dispatches: int
 
     def was_read_of(self, launch: Launch) -> bool:
-        """Returns whether it belongs to such a launch: the same name, and as many work-items where both are known."""
+        """Returns whether the counter is of `launch`: the same kernel name and, if both are known, number of
+        work-items."""
         if launch.kind != "kernel" or plain_name(launch.name) != self.kernel:
             return False
         items = count_work_items(launch)
@@ -58,7 +59,7 @@ HIT_AND_MISS = (("TCC_HIT_sum", "TCC_MISS_sum"), ("GL2C_HIT_sum", "GL2C_MISS_sum
 
 
 def make_readings(counters: Iterable[KernelCounter]) -> tuple[KernelReadings, ...]:
-    """Returns the readings of every kernel and grid, in the order of first mention, also without known figures."""
+    """Returns one reading per kernel and grid size, in the order of first mention, even without known figures."""
     found: dict[tuple[str, int | None], dict[str, KernelCounter]] = {}
     for counter in counters:
         found.setdefault((counter.kernel, counter.grid_items), {})[counter.counter] = counter
@@ -91,7 +92,7 @@ def _percent_to_fraction(value: float | None) -> float | None:
 
 
 def filter_by_launches(counters: Iterable[KernelCounter], launches: Iterable[Launch]) -> list[KernelCounter]:
-    """Returns the counters that belong to one of these launches."""
+    """Returns the counters whose kernel and grid one of these launches has."""
     every = tuple(launches)
     return [counter for counter in counters if any(counter.was_read_of(launch) for launch in every)]
 
@@ -104,7 +105,8 @@ def plain_name(kernel: str) -> str:
 
 
 def without_parameters(name: str) -> str:
-    """Returns a name up to its last parenthesis outside of other brackets; keeps '(anonymous namespace)'."""
+    """Returns a kernel's name without its parameter list: 'flash<(T)2>(float*)' -> 'flash<(T)2>'; '(anonymous
+    namespace)' stays."""
     depth, cut = 0, 0
     for position, letter in enumerate(name):
         if letter in _OPEN:
@@ -117,7 +119,7 @@ def without_parameters(name: str) -> str:
 
 
 def count_work_items(launch: Launch) -> int | None:
-    """Returns the threads of a whole launch; None where its grid or block is not known."""
+    """Returns the number of threads of a whole launch, grid x block; None if either is not known."""
     if not launch.grid or not launch.block:
         return None
     count = 1

@@ -9,7 +9,7 @@ NAME_SHOWN = 12
 
 
 def short_name(device_id: str) -> str:
-    """Returns 'GPU-1a2b3c4d' for 'GPU-1a2b3c4d-5e6f-...'."""
+    """Returns the first characters of a device id, as tables show it: 'GPU-1a2b3c4d' for 'GPU-1a2b3c4d-5e6f-...'."""
     return device_id[:NAME_SHOWN]
 
 
@@ -70,7 +70,7 @@ class Together:
 
     @property
     def scaling(self) -> float:
-        """Calls per second of all cards at once, relative to the median card alone; at best the number of cards."""
+        """Throughput of all cards at once / that of the median card alone; at best the number of cards."""
         alone = sorted(1 / gpu.alone_us for gpu in self.gpus)
         middle = (alone[(len(alone) - 1) // 2] + alone[len(alone) // 2]) / 2
         return sum(1 / gpu.together_us for gpu in self.gpus) / middle

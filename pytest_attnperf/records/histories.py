@@ -54,7 +54,7 @@ class ChangePoint:
 
     @property
     def ratio(self) -> float:
-        """After / before."""
+        """Time after the change / time before it; above 1 is slower."""
         return self.after_us / self.before_us
 
 

@@ -13,19 +13,21 @@ from pytest_attnperf.errors import UsageError
 
 
 def import_listed_module(module: str, listing: str, text: str) -> ModuleType:
-    """Imports a module that the file `listing` names in a line with `text`. Raises UsageError where there is none."""
+    """Imports and returns the module that `listing`, a file, names in a line with `text`. Raises UsageError naming that
+    line if it does not exist."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if not module.startswith(str(error.name)):
             raise  # it imports something that is missing
         raise UsageError(
-            f"{find_place(listing, text)} names {text}: there is no {module.replace('.', '/')}.py"
+            f"{find_place(listing, text)} names {text}, but there is no {module.replace('.', '/')}.py; correct one"
         ) from None
 
 
 def import_listed_function(module: str, name: str, listing: str, text: str) -> Callable[..., Any]:
-    """Returns a function of that module. Raises UsageError where it has none of this name."""
+    """Returns function `name` of `module`, which the file `listing` names in a line with `text`. Raises UsageError
+    naming both files if it does not exist."""
     found = import_listed_module(module, listing, text)
     if not hasattr(found, name):
         raise UsageError(f"{found.__file__}:1: has no {name}(), which {find_place(listing, text)} names")
@@ -34,13 +36,13 @@ def import_listed_function(module: str, name: str, listing: str, text: str) -> C
 
 
 def find_place(path: str, text: str) -> str:
-    """Returns e.g. 'kernels/__init__.py:20', the first line of a file with this text; line 1 where none has it."""
+    """Returns 'FILE:LINE' of the first line in file `path` that contains `text`, line 1 if none does."""
     lines = enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1)
     return f"{path}:{next((number for number, line in lines if text in line), 1)}"
 
 
 def find_class_place(kind: type) -> str:
-    """Returns e.g. 'perf/conftest.py:12', where a class begins; its module where no source is known."""
+    """Returns 'FILE:LINE' where a class begins, e.g. 'perf/conftest.py:12'; its module's name if no source is known."""
     try:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
     except (OSError, TypeError):

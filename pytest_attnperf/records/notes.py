@@ -88,14 +88,14 @@ class Note(str):
     about: str
 
     def __new__(cls, kind: NoteKind, text: str, about: str = "") -> Note:
-        """Makes the note, which cannot be changed afterwards."""
+        """Makes a note with this kind, text and `about`; none of them can be changed afterwards."""
         note = super().__new__(cls, text)
         note.__dict__.update(kind=kind, about=str(about))
         return note
 
     @property
     def text(self) -> str:
-        """The sentence alone."""
+        """The note's sentence as a plain `str`, without its kind."""
         return str(self)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -106,15 +106,15 @@ class Note(str):
 
 
 def kind_of(text: str) -> NoteKind:
-    """Returns the kind of a note; PLAIN for plain text."""
+    """Returns the kind of a `Note`; NoteKind.PLAIN for a plain `str`."""
     return text.kind if isinstance(text, Note) else NoteKind.PLAIN
 
 
 def reword_note(note: str, text: str) -> str:
-    """Returns the note with another text."""
+    """Returns `text` as a note of the same kind and `about`; unchanged if `note` is a plain `str`."""
     return Note(note.kind, text, note.about) if isinstance(note, Note) else text
 
 
 def filter_notes(texts: Iterable[str], *kinds: NoteKind) -> list[Note]:
-    """Returns the notes of these kinds, in their order."""
+    """Returns the notes among `texts` that have one of `kinds`, in their order; leaves out plain strings."""
     return [text for text in texts if isinstance(text, Note) and text.kind in kinds]

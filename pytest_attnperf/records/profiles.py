@@ -47,12 +47,12 @@ class KernelShape:
 
     @property
     def threads(self) -> int | None:
-        """Number of threads of a workgroup."""
+        """Number of threads of a workgroup; None if its size is not known."""
         return None if self.workgroup is None else self.workgroup[0] * self.workgroup[1] * self.workgroup[2]
 
     @property
     def grid(self) -> Size3 | None:
-        """Workgroups in x, y, z, partial ones counted as whole; None where sizes are not known."""
+        """Number of workgroups in x, y, z, partial ones counted as whole; None if sizes are not known or 0."""
         if self.workgroup is None or self.grid_items is None or 0 in self.workgroup:
             return None
         x, y, z = (-(-items // size) for items, size in zip(self.grid_items, self.workgroup, strict=True))
@@ -64,7 +64,7 @@ class KernelShape:
         return None if self.grid is None else self.grid[0] * self.grid[1] * self.grid[2]
 
     def as_launch(self, calls: float) -> Launch:
-        """Returns it as a launch that happens `calls` times per call."""
+        """Returns this kernel and size as a `Launch` that happens `calls` times per call of the case."""
         block = self.workgroup or () if self.grid is not None else ()
         return Launch(self.name, self.kind, self.grid or (), block, self.lds_bytes or 0, calls)
 
@@ -84,12 +84,12 @@ class Spread:
 
     @property
     def mean_ns(self) -> float | None:
-        """Mean duration; None without calls."""
+        """Mean duration of a dispatch in nanoseconds; None without calls."""
         return self.total_ns / self.calls if self.calls else None
 
     @property
     def cv(self) -> float | None:
-        """Standard deviation (n-1) / mean; None where either is not known."""
+        """Coefficient of variation: standard deviation (n-1) / mean; None where either is not known."""
         mean = self.mean_ns
         return self.stddev_ns / mean if self.stddev_ns is not None and mean else None
 
@@ -333,7 +333,7 @@ class PeakRatio:
 
     @property
     def ratio(self) -> float:
-        """The other device's figure / the own one."""
+        """The figure of the other device / that of this device."""
         return self.other / self.own
 
 
@@ -353,7 +353,7 @@ class ProfileComparison:
 
     @property
     def speedup(self) -> float | None:
-        """Time before / time after; None without time after."""
+        """GPU time before / GPU time after: above 1 is faster; None without time after."""
         return self.before_ns / self.after_ns if self.after_ns else None
 
 
@@ -394,5 +394,5 @@ class CaseProfile:
 
     @property
     def total_ns(self) -> int:
-        """Sum of all durations."""
+        """Sum of the durations of all kernels over all profiled calls, in nanoseconds."""
         return sum(sum(kernel.durations_ns) for kernel in self.kernels)

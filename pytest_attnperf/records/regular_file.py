@@ -23,7 +23,7 @@ KINDS = {
 
 
 def read_regular(path: Path, most_bytes: int, error: type[AttnperfError] = UsageError, advice: str = "") -> bytes:
-    """Returns the content of a file of at most `most_bytes`, up to its size when it was opened.
+    """Returns the content of a regular file of at most `most_bytes` bytes; ignores what is appended while it is read.
 
     Raises `error`, whose text ends in `advice`, for a larger file; else as `open_regular`. OSError where it is
     unreadable.
@@ -36,13 +36,13 @@ def read_regular(path: Path, most_bytes: int, error: type[AttnperfError] = Usage
 
 
 def open_regular(path: Path, error: type[AttnperfError] = UsageError) -> BinaryIO:
-    """Opens the file for reading. Raises as `require_regular`."""
+    """Opens a regular file for reading bytes. Raises `error` for anything else, and OSError if it cannot be read."""
     require_regular(path, error)  # first, because opening a pipe waits for a writer
     return path.open("rb")
 
 
 def require_regular(path: Path, error: type[AttnperfError] = UsageError) -> None:
-    """Raises `error` for a pipe, a device, a socket and a folder; OSError where there is no file, or no access."""
+    """Raises `error` for a folder, pipe, socket or device; OSError if there is no file, or no access. Opens nothing."""
     kind = stat.S_IFMT(path.stat().st_mode)
     if kind != stat.S_IFREG:
         raise error(f"{path} is {KINDS.get(kind, 'something else')}; give a regular file")

@@ -31,7 +31,7 @@ class StageTime:
 
     @property
     def launch_count(self) -> float | None:
-        """Number of kernels, copies and memory sets that one run launches; on a CPU, operators."""
+        """Number of kernels, copies and memory sets (on a CPU: operators) that one run launches; None if not known."""
         return launch_count(self.launches)
 
 
@@ -58,20 +58,20 @@ class Breakdown:
 
     @property
     def sum_us(self) -> float | None:
-        """Sum of all stages; None without stages."""
+        """Sum of the medians of all stages, in microseconds; None without stages."""
         return sum(stage.median_us for stage in self.stages) if self.stages else None
 
     @property
     def share(self) -> float | None:
-        """Sum of all stages as a share of the whole call: 1 where nothing is lost or gained between them."""
+        """Sum of stages / time of the whole call: 1 if nothing is lost or gained between them; None without stages."""
         return None if self.sum_us is None or self.call_us <= 0 else self.sum_us / self.call_us
 
     @property
     def launch_count(self) -> float | None:
-        """Number of kernels, copies and memory sets that one call launches; on a CPU, operators."""
+        """Number of kernels, copies and memory sets (on a CPU: operators) that one call launches; None if not known."""
         return launch_count(self.launches)
 
 
 def launch_count(launches: Sequence[Launch] | None) -> float | None:
-    """Returns the number of launches; None where they are not known."""
+    """Returns how many launches a call makes: the sum of `Launch.calls`; None where launches are not known."""
     return None if launches is None else sum(launch.calls for launch in launches)

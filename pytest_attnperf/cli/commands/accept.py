@@ -47,7 +47,7 @@ exit status: 0 stored (or shown by --dry-run), 2 the command, the results or the
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf accept` to its parser."""
     parser.add_argument("cases", nargs="+", metavar="CASE", help="key, node id, or a part that only one case has")
     parser.add_argument(
         "--from", dest="results", type=Path, required=True, metavar="FILE", help="results.json of a run"
@@ -62,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Stores the cases and prints them. Raises UsageError, ResultsFileError and BaselineError before writing."""
+    """Stores the cases' new times (or policy) in their baselines, and prints them; --dry-run only prints. Returns 0.
+    Raises UsageError, ResultsFileError or BaselineError before anything is written."""
     from pytest_attnperf.baselines.acceptance import AUTHOR_MAX, REASON_MAX, require_text
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.session.accept.accepting import Request
@@ -82,7 +83,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def choose_case(results: RunResult, name: str) -> CaseResult:
-    """Returns the case that `name` means. Raises UsageError if no case or several cases match."""
+    """Returns the case whose key or node id is `name`, or else the only one that contains it. Raises UsageError if none
+    or several do."""
     if not name.strip():
         raise UsageError("a CASE is empty; give a key, a node id, or a part that only one case has")
     exact = [case for case in results.cases if name in (str(case.key), case.key.entry, case.nodeid)]
@@ -103,7 +105,7 @@ def choose_case(results: RunResult, name: str) -> CaseResult:
 
 
 def git_name(run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> str:
-    """Returns git's user.name. Raises UsageError if it is not set."""
+    """Returns git's user.name, the default author. Raises UsageError if it is not set. Tests replace `run`."""
     command = ["git", "config", "user.name"]
     try:
         answer = run(command, capture_output=True, text=True, errors="replace", timeout=GIT_SECONDS, check=False)
@@ -139,7 +141,8 @@ def write_all(
     *,
     dry_run: bool,
 ) -> list[Path]:
-    """Writes one file per suite and returns the paths. Raises BaselineError before writing if one would be invalid."""
+    """Writes the accepted entries, one baseline file per suite, and returns the files' paths. Writes nothing with
+    `dry_run`. Raises BaselineError, before writing, if one file would be invalid."""
     from pytest_attnperf.baselines.writing import check_replacements, replace_entries
 
     device = results.device

@@ -54,7 +54,7 @@ class Product:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf baselines` to its parser."""
     parser.add_argument("action", choices=("check",), help="compare, and print what is due")
     parser.add_argument("--on", default="", metavar="ARCH/PRODUCT", help="compare this product only (default: all)")
     parser.add_argument(
@@ -69,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compares the entries and prints what is due. Raises UsageError and BaselineError."""
+    """Compares stored entries with the tree's cases, prints what is due, and removes entries by option. Returns 1 if
+    anything is due, else 0. Raises UsageError and BaselineError."""
     from pytest_attnperf.plugin.own_pytest import collect_cases
 
     removed = [state for state in REMOVABLE if getattr(options, f"remove_{state}")]
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list_products(root: Path, on: str) -> list[Product]:
-    """Returns the products that have entries. Raises UsageError if there are none, or not the one of --on."""
+    """Returns the products with entries under `root`, or only `on` (ARCH/PRODUCT). Raises UsageError without any."""
     found = [Product(path.parent.name, path.name) for path in sorted(root.glob("*/*")) if any(path.glob("*.json"))]
     chosen = [one for one in found if on in ("", f"{one.arch}/{one.name}")]
     if chosen:
@@ -96,7 +97,7 @@ def _list_products(root: Path, on: str) -> list[Product]:
 
 
 def _print_all_due(options: argparse.Namespace, products: Sequence[Product], cases: Cases) -> int:
-    """Prints what is due for each product. Returns 1 if anything is due, else 0."""
+    """Compares and prints each product's outdated, orphaned and missing entries. Returns 1 if there are any, else 0."""
     due = 0
     for product in products:
         stored, found = _compare_entries(options, product, cases)
@@ -106,7 +107,8 @@ def _print_all_due(options: argparse.Namespace, products: Sequence[Product], cas
 
 
 def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases) -> tuple[int, list[Due]]:
-    """Returns the number of compared entries, and what is due. Removes what the options name."""
+    """Returns the number of entries of a product, and those that are due. Removes the orphaned or stale ones that a
+    --remove option names."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.baselines.writing import remove_entries
     from pytest_attnperf.gate.upkeep import compare_with_tree

@@ -67,7 +67,7 @@ Execute = Callable[[Sequence[str], Path], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf bisect` to its parser."""
     defaults = BisectSettings()
     parser.add_argument("good", metavar="GOOD", help="a revision that is fast, an ancestor of BAD")
     parser.add_argument("bad", metavar="BAD", help="a revision that is slow")
@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _keep_pytest_options(parser: argparse.ArgumentParser) -> None:
-    """Puts the words after `--` into `pytest_options`.
+    """Makes the parser put the words after `--` into `pytest_options`.
 
     A positional argument cannot: argparse leaves it empty as soon as an option stands between it and NODEID.
     """
@@ -134,7 +134,8 @@ class PytestPairs:
     _runs: int = 0
 
     def __call__(self, revision: str, pairs: int) -> Sequence[PairSummary]:
-        """Returns fresh pairs of a revision. Raises CannotMeasureError without pairs, UsageError for several cases."""
+        """Measures `pairs` fresh pairs of `good` and `revision` by a pytest, and returns them. Raises
+        CannotMeasureError if that leaves no pairs, UsageError if several cases match."""
         self._runs += 1
         from pytest_attnperf.reports.files import json_results
 
@@ -148,7 +149,8 @@ class PytestPairs:
         return case.pairs
 
     def build_command(self, revision: str, pairs: int, results: Path) -> list[str]:
-        """Returns the pytest command. The user's options come first, so that they cannot override ours."""
+        """Returns the pytest command that measures a revision and writes `results`. The user's options come first, so
+        that ours override them."""
         return [
             *(sys.executable, "-m", "pytest", self.nodeid, *self.options),
             "--attnperf",
@@ -171,7 +173,8 @@ class PytestPairs:
 
 
 def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> int:
-    """Searches and prints the result. Raises UsageError and BisectError. Tests replace `execute_pytest`."""
+    """Searches the slow commit, and prints each step and the result. Returns 0 if one commit is the culprit, 1 if not,
+    or INTERRUPTED. Raises UsageError and BisectError. Tests replace `execute_pytest`."""
     settings = _parse_settings(options)
     found = read_history(options.good, options.bad, Path.cwd())
     commits = {commit.sha: commit for commit in found.commits}
@@ -196,7 +199,8 @@ def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> i
 
 
 def execute(command: Sequence[str], log: Path) -> int:
-    """Runs a command with its output in `log`. If interrupted, gives it time to end its workers and release its GPU."""
+    """Runs a command with its output in the file `log`, and returns its exit status. If interrupted, it gives the
+    command time to end its workers and release its GPU."""
     with (
         log.open("wb") as output,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT) as process,
@@ -209,7 +213,7 @@ def execute(command: Sequence[str], log: Path) -> int:
 
 
 def _end_process(process: subprocess.Popen[bytes]) -> None:
-    """Waits for a process that Ctrl-C has reached too. One that does not end is terminated, then killed."""
+    """Waits CLOSING_LIMIT_S for a process that Ctrl-C has reached too; terminates it, waits again, and kills it."""
     try:
         process.wait(CLOSING_LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -239,7 +243,7 @@ def _describe_no_results(status: int, log: Path) -> str:
 
 
 def _describe_no_ratio(case: CaseResult) -> str:
-    """Returns the verdict in one line, then the end of its reasons."""
+    """Returns why a case has no pairs: verdict and summary in one line, then the last lines of its reasons."""
     reasons = "\n".join(reason for reason in case.reasons if reason != case.summary)
     return "\n".join((f"{case.verdict.value}: {one_line(case.summary)}", *safe_lines(reasons, LOG_LINES))).rstrip()
 

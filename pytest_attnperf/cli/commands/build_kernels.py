@@ -48,7 +48,7 @@ class BuildOutcome:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf build-kernels` to its parser."""
     parser.add_argument("--arch", default="gfx942", metavar="ARCH,...", help="targets, or 'all' (default: gfx942)")
     parser.add_argument("--kernel", action="append", metavar="NAME", help="compile this kernel only; may be repeated")
     parser.add_argument(
@@ -58,14 +58,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Builds and writes the objects. Raises UsageError for unknown names, ToolMissingError if there is no compiler."""
+    """Builds the project's HIP kernels and writes their objects. Returns 1 if one failed, else 0. Raises UsageError for
+    unknown names, ToolMissingError without a compiler."""
     from pytest_attnperf.plugin.own_pytest import visit_project
 
     return visit_project(lambda registered: build_all(registered, options), options.suite)
 
 
 def build_all(registered: Registered, options: argparse.Namespace) -> int:
-    """Builds the kernels that a project has registered, and returns the exit status."""
+    """Builds the chosen kernels of a project, and writes objects and manifests. Returns 1 if a kernel failed, else 0.
+    Raises UsageError if there is nothing to build."""
     from pytest_attnperf.plugin.worker_session import COMPILED_CACHE
 
     archs = _parse_archs(options.arch)
@@ -94,7 +96,7 @@ def _parse_archs(text: str) -> tuple[str, ...]:
 
 
 def _reason_nothing_to_build(registered: Registered, archs: Sequence[str], names: Sequence[str] | None) -> str:
-    """Returns why nothing can be built, and the kernels that can."""
+    """Returns an error text: why no chosen kernel can be built for `archs`, and which kernels have a HIP source."""
     chosen = [registered.kernels.get(name) for name in names] if names else list(registered.kernels)
     reasons = [f"{one.name}: {why}" for one in chosen for arch in archs for why in one.unsupported_reasons(arch)]
     kernels = (
@@ -111,7 +113,8 @@ def _reason_nothing_to_build(registered: Registered, archs: Sequence[str], names
 
 
 def _build_each(declared: Sequence[KernelBuild], cache: Path) -> list[BuildOutcome]:
-    """Runs all builds, one at a time per CPU core. Raises ToolMissingError if there is no compiler."""
+    """Builds all kernels, as many at once as there are CPU cores, and returns an outcome for each, in order. Raises
+    ToolMissingError without a compiler."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         return list(pool.map(lambda one: _build_one(one, cache), declared))
 
@@ -126,7 +129,8 @@ def _build_one(declared: KernelBuild, cache: Path) -> BuildOutcome:
 
 
 def _write_objects(folder: Path, arch: str, made: Iterable[BuildOutcome], *, keeps_others: bool) -> None:
-    """Writes objects, then their manifest. `keeps_others` keeps its entries of kernels that were not built now."""
+    """Writes the objects of successful builds into `folder`, then its manifest, and prints a line per object.
+    `keeps_others` keeps manifest entries of kernels that were not built now."""
     entries = {}
     if keeps_others:
         entries = {(one.kernel, one.config): one for one in read_manifest(folder, arch)}
@@ -142,7 +146,7 @@ def _write_objects(folder: Path, arch: str, made: Iterable[BuildOutcome], *, kee
 
 
 def make_manifest_entry(declared: KernelBuild, built: Built) -> tuple[PrebuiltObject, bytes]:
-    """Returns the manifest's entry for a build, and the bytes of its object."""
+    """Returns the manifest's entry for a built kernel (hash, sources, launch, ...), and the bytes of its object."""
     source = declared.source
     assert isinstance(source, HipSource)
     data = object_bytes(built)

@@ -64,7 +64,7 @@ Measure = Callable[[int], "ProcessCeilings"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf calibrate-device` to its parser."""
     parser.add_argument(
         "--processes", type=int, default=PROCESSES, metavar="N", help="processes per median (default: %(default)s)"
     )
@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measures, prints and stores. Raises UsageError, GpuBusyError, WorkerError and BaselineError."""
+    """Measures ceilings in fresh processes, prints and stores them. Returns 1 if a figure is impossible, else 0.
+    Raises UsageError, GpuBusyError, WorkerError and BaselineError."""
     from pytest_attnperf.environment import device_state
     from pytest_attnperf.environment.cards import lease_gpu
     from pytest_attnperf.environment.gpus import visible_gpus_here
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def choose_kind(options: argparse.Namespace) -> str:
-    """Returns 'gpu' or 'cpu'. Raises UsageError for what cannot run, before anything is started."""
+    """Returns 'gpu' or 'cpu'. Raises UsageError or BaselineError for options that cannot work, before measuring."""
     from pytest_attnperf.environment.gpus import has_gpu, torch_build
 
     if options.processes < 1:
@@ -115,7 +116,7 @@ def choose_kind(options: argparse.Namespace) -> str:
 
         refuse_root(options.out)
     if torch_build() is None:
-        raise UsageError("torch is not installed for this Python, and its products and copies are what is timed here")
+        raise UsageError("torch is not installed for this Python; install it: its products and copies are measured")
     found, why = has_gpu(os.environ)
     if options.device == "gpu" and not found:
         raise UsageError(f"--device gpu: {why}; use --device cpu to try the command, or another torch")
@@ -134,7 +135,7 @@ class CeilingProcesses:
     began: float = field(default_factory=time.monotonic)
 
     def measure(self, number: int) -> ProcessCeilings:
-        """Runs one process and returns its figures. Raises WorkerError with its last output if it fails or is stuck."""
+        """Runs process `number` (from 1) and returns its figures. Raises WorkerError if it fails, or is stuck."""
         import msgspec
 
         from pytest_attnperf.measure.ceilings import ProcessCeilings
@@ -152,7 +153,7 @@ class CeilingProcesses:
         return msgspec.json.decode(path.read_bytes(), type=ProcessCeilings)
 
     def _run_process(self, command: Sequence[str], number: int) -> tuple[int | None, str]:
-        """Returns the exit status, None if the process was stuck, and the last lines that it printed."""
+        """Runs a command, printing progress. Returns its status, None if killed at the time limit, and last lines."""
         from pytest_attnperf.measure.ceilings import PROGRESS
 
         tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -191,7 +192,7 @@ class CeilingProcesses:
         return (None if stuck.is_set() else code), "\n".join(tail)
 
     def _build_environment(self, number: int) -> dict[str, str]:
-        """Returns a worker's environment: one GPU, this harness first; on a CPU one thread, as in all runs on a CPU."""
+        """Returns the variables of process `number`: one visible GPU, this harness first; on a CPU one thread."""
         from pytest_attnperf.records import Role
         from pytest_attnperf.workers.launch import LaunchPlan
 
@@ -209,14 +210,14 @@ class CeilingProcesses:
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
-    """Kills a process and all it started; does nothing if they have ended."""
+    """Kills a process and all that it started (SIGKILL to its group); does nothing if they have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argparse.Namespace) -> int:
-    """Prints the medians without impossible figures, stores them unless --dry-run, and returns the exit status. Raises
-    BaselineError if they cannot be stored. That is after the print, because measuring again takes minutes."""
+    """Prints the medians without impossible figures, then stores them unless --dry-run (measuring again takes minutes).
+    Returns 1 if a figure was impossible, else 0. Raises BaselineError if they cannot be stored."""
     from pytest_attnperf.baselines.ceilings_store import CeilingsStore, compute_median_ceilings, drop_figures
     from pytest_attnperf.environment.device_specs import spec_for
 
@@ -239,7 +240,7 @@ def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argp
 
 
 def _read_against(path: Path) -> StoredCeilings:
-    """Reads stored ceilings from any path. Raises BaselineError."""
+    """Reads the ceilings of --against, from any path. Raises BaselineError if the file is invalid."""
     from pytest_attnperf.baselines.ceilings_store import decode_ceilings
     from pytest_attnperf.baselines.store import read_content
 
@@ -247,7 +248,7 @@ def _read_against(path: Path) -> StoredCeilings:
 
 
 def find_peak(name: str, spec: DeviceSpec | None) -> float | None:
-    """Returns the data sheet's peak of a figure at the maximum clock, None if there is none or it is not reliable."""
+    """Returns a figure's peak by the data sheet (FLOP/s or B/s); None if unknown, unreliable, or cache or launch."""
     from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, READ
     from pytest_attnperf.roofline.floors import UNRELIABLE
 
@@ -257,7 +258,7 @@ def find_peak(name: str, spec: DeviceSpec | None) -> float | None:
 
 
 def find_impossible(stored: StoredCeilings, spec: DeviceSpec | None) -> dict[str, str]:
-    """Returns the figures for which a process measured more than the data sheet's peak allows, each with the reason."""
+    """Returns figure -> reason for each figure that a process measured above the data sheet's peak plus a margin."""
     from pytest_attnperf.roofline.floors import MARGIN
 
     refused = {}
@@ -281,7 +282,7 @@ def render_ceilings(
     refused: Mapping[str, str],
     against: StoredCeilings | None = None,
 ) -> str:
-    """Returns the table of figures, with the lines above it and the notes below it."""
+    """Returns the printed report: a table with a row per figure, lines above, notes below; `against` adds changes."""
     from pytest_attnperf.baselines.ceilings_store import figures_of, shape_of
     from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 
@@ -348,7 +349,7 @@ def _list_notes(stored: StoredCeilings, refused: Mapping[str, str]) -> tuple[str
 
 
 def _format_peak_share(name: str, value: float, spec: DeviceSpec | None) -> str:
-    """Returns the share of the peak; '-' for f32 if the data sheet's rate is that of TF32 or XF32."""
+    """Returns value / peak in percent; '-' without a peak, and for f32 where the peak is that of TF32 or XF32."""
     from pytest_attnperf.reports.text.figures import format_share
 
     peak = find_peak(name, spec)
@@ -383,7 +384,7 @@ def as_json(
     refused: Mapping[str, str],
     against: StoredCeilings | None = None,
 ) -> dict[str, Any]:
-    """Returns the stored figures, the device, the peaks they are compared with, what was refused, and `--against`."""
+    """Returns the --json object: stored figures, device, peaks compared with, refused figures, and --against."""
     from pytest_attnperf.baselines.ceilings_store import figures_of
     from pytest_attnperf.baselines.schema import to_plain
 

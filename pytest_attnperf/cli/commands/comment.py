@@ -59,7 +59,7 @@ class CommentReport:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf comment` to its parser."""
     parser.add_argument("--results", nargs="+", type=Path, default=[], metavar="FILE", help="judged results")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the comment's text (default: from --results)")
     parser.add_argument(
@@ -107,7 +107,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Sets the status first: it blocks, so it must not depend on a comment. Raises UsageError."""
+    """Sets the commit status, then writes the pull request's comment. Returns 1 if GitHub fails, else 0. Raises
+    UsageError for invalid options. The status comes first: it blocks, so it must not depend on a comment."""
     from pytest_attnperf.tools.ci.github import GitHubError, make_client
     from pytest_attnperf.tools.ci.outcome import Conclusion, choose_mode
 
@@ -129,7 +130,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _publish(github: GitHub, options: argparse.Namespace, report: CommentReport, conclusion: Conclusion) -> None:
-    """Writes the status and the comment. Raises GitHubError."""
+    """Sets the status with --status, then writes or updates the comment, and prints what was done. Writes nothing if
+    the base branch changed, and no comment in mode shadow or on an outdated or closed pull request. Raises
+    GitHubError."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.tools.ci import comments, pulls
     from pytest_attnperf.tools.ci.outcome import GateMode
@@ -178,14 +181,14 @@ def _publish(github: GitHub, options: argparse.Namespace, report: CommentReport,
 
 
 def _format_status_name(name: str, pull: Pull | None) -> str:
-    """Returns the status's name. It names a branch other than the default one, whose baselines may differ."""
+    """Returns the commit status's name, with the base branch unless it is the default one: its baselines may differ."""
     if pull is None or pull.base_ref == pull.default_ref:
         return STATUS_CONTEXT.format(name=name)
     return OTHER_CONTEXT.format(name=name, branch=pull.base_ref)
 
 
 def _reason_not_to_write(pull: Pull | None, options: argparse.Namespace) -> str:
-    """Returns why nothing may be written on the pull request, '' if it may."""
+    """Returns why no comment may be written: the pull request is absent, closed, or has a newer commit; else ''."""
     sha: str = options.head_sha
     if pull is None:
         return f"no open pull request has {sha[:12]} as its newest commit: it is closed, or has a newer commit"
@@ -206,7 +209,8 @@ def _make_stamp(options: argparse.Namespace, report: CommentReport, pull: Pull |
 
 
 def _read_report(options: argparse.Namespace) -> CommentReport:
-    """Reads the report. Its outcome is the worse of the files' and --verdict. Raises as reading does, or UsageError."""
+    """Reads --results and --markdown into the comment's text, counts and outcome. The outcome is --verdict, or FAILED
+    if that is passed and the results fail. Raises UsageError, and as reading does."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.reports.run import overview
     from pytest_attnperf.tools.ci.outcome import EXPLAINED, GateOutcome
@@ -235,7 +239,7 @@ def _read_report(options: argparse.Namespace) -> CommentReport:
 
 
 def _describe_strictness(joined: Joined) -> str:
-    """Returns why results fail although no case does, because the report below says that they passed."""
+    """Returns a sentence on why a strict gate fails although no case failed: unresolved verdicts and findings."""
     from pytest_attnperf.reports.run.overview import UNRESOLVED, format_verdict_counts, is_unresolved
 
     open_ones = [shown.case.verdict for shown in joined.cases if is_unresolved(shown.case)]
@@ -254,7 +258,7 @@ def _read_joined(paths: list[Path]) -> Joined:
 
 
 def _render_body(options: argparse.Namespace, report: CommentReport, conclusion: Conclusion, stamp: Stamp) -> str:
-    """Returns the whole comment: marker, stamp, the gate's outcome, a link to the log, and the report."""
+    """Returns the comment, cut to GitHub's limit: marker, stamp, the gate's outcome, a link to the log, the report."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.tools.ci.comments import cut_body
 
@@ -266,7 +270,7 @@ def _render_body(options: argparse.Namespace, report: CommentReport, conclusion:
 
 
 def _require_sound(options: argparse.Namespace) -> None:
-    """Raises UsageError for options that are invalid or would send the comment to a wrong place."""
+    """Raises UsageError for options that are invalid, or would send the comment to a wrong pull request."""
     from pytest_attnperf.reports.files.markdown import format_marker
     from pytest_attnperf.reports.text.figures import one_line
     from pytest_attnperf.tools.ci.github import parse_full_sha, parse_repository

@@ -47,7 +47,7 @@ be compared, 2 the command or a file is invalid
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf compare` to its parser."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="two; any number with --by gpu")
     parser.add_argument(
         "--by",
@@ -65,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the comparison. Raises UsageError, ResultsFileError and BaselineError."""
+    """Prints the comparison as text or JSON. Returns 1 if a case exceeds --fail-above, else 0. Raises UsageError,
+    ResultsFileError and BaselineError."""
     _refuse_contradictions(options)
     if options.by == "gpu":
         return _compare_cards(options)
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
-    """Raises UsageError for options that contradict each other."""
+    """Raises UsageError for a wrong number of files, options that exclude each other, and invalid numbers."""
     count = len(options.results)
     if options.by != "gpu" and count != 2:
         raise UsageError(f"compare takes two results, got {count}; --by gpu takes one or more")
@@ -108,7 +109,7 @@ def _choose_status(found: SideBySide, percent: float | None) -> int:
 
 
 def _list_lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
-    """Returns the table of cases or groups, cut to --limit, and the number of lines left out."""
+    """Returns the table of cases, or groups with --by, cut to --limit, and the number left out; [] without cases."""
     from pytest_attnperf.reports.run.compared import ComparedRow, case_table, group_table
 
     width, ink = count_columns(WIDTH, WIDTH_LEAST), choose_ink(options.color)
@@ -143,7 +144,8 @@ def _sort_cases(cases: Sequence[ComparedCase], sort: str) -> list[ComparedCase]:
 
 
 def _sort_groups(cases: Sequence[ComparedCase], by: str, sort: str) -> list[GroupRow]:
-    """Returns a row per backend or suite, sorted. `time` sorts by the sum of their cases' times."""
+    """Returns a row per backend or suite (`by`), sorted by `sort`: 'name', 'time' (sum of the first side's times),
+    'worst' or 'best' change."""
     from pytest_attnperf.reports.run.compared import GroupRow
     from pytest_attnperf.session.side_by_side import mean_ratio
 
@@ -169,7 +171,7 @@ def _sort_groups(cases: Sequence[ComparedCase], by: str, sort: str) -> list[Grou
 
 
 def _list_notes(found: SideBySide, sides: tuple[Joined, Joined]) -> list[str]:
-    """Returns the lines below the table: counts, cases on one side only, both origins, and the caveat."""
+    """Returns the lines below the table: counts, cases on one side only, origins, and that this is no gate."""
     from pytest_attnperf.reports.run.compared import list_case_lines, list_reason_lines
     from pytest_attnperf.reports.text.figures import format_change, one_line
     from pytest_attnperf.reports.text.text_width import wrap_text
@@ -219,7 +221,7 @@ def _build_values(found: SideBySide) -> dict[str, object]:
 
 
 def _compare_cards(options: argparse.Namespace) -> int:
-    """Prints the GPUs of all files, per product: times of two products cannot be compared. Returns exit status 0."""
+    """Prints how GPUs in the files differ, a table per product (two cannot be compared), or JSON. Returns 0."""
     from pytest_attnperf.plugin.report_inputs import read_runs
     from pytest_attnperf.reports.run.compared import card_table
     from pytest_attnperf.reports.run.overview import format_device

@@ -41,15 +41,14 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds SHELL, and hidden options for the completion script, to the parser of `attnperf completion`."""
     parser.add_argument("shell", nargs="?", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
     parser.add_argument("--cases", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the completion script of a shell or, with --cases, the case keys that the script offers.
-
+    """Prints the completion script of a shell or, with --cases, the case keys that the script offers. Returns 0.
     Raises UsageError if no shell is given, or shtab is not installed."""
     if options.cases:
         sys.stdout.writelines(f"{key}\n" for key in case_keys(options.results))
@@ -101,7 +100,7 @@ _attnperf_cases() {{
 
 
 def list_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yields every argument of every command."""
+    """Yields every argument and option of the parser and, recursively, of its commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
@@ -110,7 +109,8 @@ def list_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def find_completion(action: argparse.Action) -> str | None:
-    """Returns 'file', 'folder' or 'case', by the declaration of an argument; None if there is nothing to complete."""
+    """Returns what a shell offers for an argument: 'file', 'folder' or 'case', by its metavar and type; None if
+    nothing, or if argparse knows the choices."""
     names = (action.metavar,) if isinstance(action.metavar, str) else action.metavar or ()
     words = set(re.findall(r"[A-Z]+", " ".join(names)))
     if action.choices is not None or action.nargs == 0:
@@ -123,7 +123,7 @@ def find_completion(action: argparse.Action) -> str | None:
 
 
 def case_keys(results: Path) -> list[str]:
-    """Returns the sorted keys of a results file; none if it cannot be read, because messages would disturb typing."""
+    """Returns the sorted case keys of a results file; [] if it is unreadable, because messages would disturb typing."""
     from pytest_attnperf.records.regular_file import read_regular
     from pytest_attnperf.reports.files.json_results import BYTES_MAX
 
@@ -138,6 +138,6 @@ def case_keys(results: Path) -> list[str]:
 
 
 def _format_key(parts: Any) -> str:
-    """Returns a key as records.CaseKey writes it, '' for something else."""
+    """Returns 'suite/backend/workload[/label]' of a key as JSON object; '' if it is not an object."""
     found = [parts.get(name) for name in ("suite", "backend", "workload", "label")] if isinstance(parts, dict) else []
     return "/".join(part for part in found if isinstance(part, str) and part)

@@ -54,7 +54,7 @@ class TimesSource:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf dispatch` to its parser."""
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="results, baselines, or a report")
     parser.add_argument("--incumbent", default="", metavar="BACKEND", help="use it for ties and what is unmeasured "
                         "(default: for each family the one that is fastest most often)")  # fmt: skip
@@ -74,7 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the table and writes the module. Raises UsageError, and what reading a file raises."""
+    """Prints which backend to use where and, with --out, writes a Python module that chooses it. Returns 0. Raises
+    UsageError, and what reading a file raises."""
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.tools.dispatch.function_source import render_module
 
@@ -117,7 +118,7 @@ def _render_table(table: DispatchTable, told: Sequence[str], options: argparse.N
 
 
 def _list_source_lines(sources: Sequence[TimesSource]) -> list[str]:
-    """Returns lines on the device, the dates, the files, their caveats, and the number of GPUs."""
+    """Returns lines on the device, dates, each source's files and caveats, and on several GPUs that measured."""
     lines = [sources[0].device]
     dates = sorted({timed.recorded[:10] for source in sources for timed in source.timed if timed.recorded})
     if dates:
@@ -132,7 +133,8 @@ def _list_source_lines(sources: Sequence[TimesSource]) -> list[str]:
 
 
 def _select_device(sources: Sequence[TimesSource], arch: str) -> list[TimesSource]:
-    """Returns the sources of one device. Raises UsageError if there are several and --arch chooses none of them."""
+    """Returns the sources of one device, chosen by `arch` (ARCH[/PRODUCT] or ''). Raises UsageError if several or none
+    remain, and for a published report beside other files."""
     if any(source.published for source in sources) and len(sources) > 1:
         raise UsageError("a published report was measured by another method than the other files: give it alone")
     by_device: dict[tuple[str, str], list[TimesSource]] = {}
@@ -153,7 +155,8 @@ def _read_sources(options: argparse.Namespace) -> list[TimesSource]:
 
 
 def _read_path(path: Path, table: str) -> Iterable[TimesSource]:
-    """Yields the times of a file, or of every baseline file in a folder. Raises UsageError if the folder has none."""
+    """Yields the times of a file, or of every baseline file in a folder; `table` is for published reports. Raises
+    UsageError if the folder has no baseline file."""
     if not path.is_dir():
         yield _read_source(path, table)
         return
@@ -174,7 +177,7 @@ def _find_kind(path: Path) -> str:
     try:
         fields: Any = msgspec.json.decode(_read_content(path))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: is not readable as JSON ({error})") from error
+        raise UsageError(f"{path}: is not readable as JSON ({error}); name another file") from error
     if not isinstance(fields, dict):
         return ""
     kinds = {
@@ -203,13 +206,13 @@ def _read_source(path: Path, table: str) -> TimesSource:
     if kind == "baselines":
         return _read_baselines_source(path)
     raise UsageError(
-        f"{path} is neither results of pytest --attnperf, nor stored baselines, nor a published report: it lacks "
-        "their fields"
+        f"{path} has the fields of neither results of pytest --attnperf, nor stored baselines, nor a published report; "
+        "name a file of one of these kinds"
     )
 
 
 def _read_results_source(path: Path) -> TimesSource:
-    """Reads the times of a run. Raises UsageError if it has no device, or ran on a CPU or an interpreter."""
+    """Reads the times of a results file. Raises UsageError if it names no device, or ran on a CPU or an interpreter."""
     from pytest_attnperf.reports.files import json_results
     from pytest_attnperf.tools.dispatch.points import split_timed_cases
 
@@ -253,7 +256,8 @@ def _read_baselines_source(path: Path) -> TimesSource:
 
 
 def _read_published_source(path: Path, table: str) -> TimesSource:
-    """Reads a report: the table named, or for each workload the last table that has it. Raises UsageError."""
+    """Reads the times of a published report: of `table`, or for each workload of the last table that has it. Raises
+    UsageError if there is no such table."""
     from pytest_attnperf.tools.dispatch.points import BackendTime
 
     report = _decode_report(path)

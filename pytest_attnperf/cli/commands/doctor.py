@@ -64,7 +64,7 @@ NAME_WIDTH = 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf doctor` to its parser."""
     parser.add_argument("--quick", action="store_true", help="skip the noise of three cases, which takes a minute")
     parser.add_argument("--json", metavar="FILE", default="", help="write the findings as JSON; - prints them alone")
     parser.add_argument("--bundle", type=Path, metavar="FILE.zip", help="pack the report for a bug report")
@@ -73,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the probes, prints and writes. Raises UsageError for an invalid file name, OSError if writing fails."""
+    """Examines the machine, prints the report, and writes files by option. Returns the exit status, 2 if interrupted.
+    Raises UsageError for an invalid file name, OSError if writing fails."""
     try:
         return _run_doctor(options)
     except KeyboardInterrupt:
@@ -108,7 +109,7 @@ def _refuse_folder(path: Path) -> None:
 
 
 def _write_report_files(report: DoctorReport, here: Surroundings, options: argparse.Namespace) -> None:
-    """Writes the files that options ask for, and names each on standard error."""
+    """Writes the files of --json and --bundle, and names each on standard error; --json - prints to standard output."""
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.tools.doctor.bundle import write_bundle
 
@@ -134,7 +135,8 @@ def _write_report_files(report: DoctorReport, here: Surroundings, options: argpa
 
 
 def surroundings_here() -> Surroundings:
-    """Returns this process's surroundings; the current folder is the project. Reads device nodes, uses no device."""
+    """Returns what the probes examine: this machine, environment and Python; the current folder as the project. Reads
+    device nodes, but uses no device."""
     system, environ = System(), dict(os.environ)
     return Surroundings(
         system=system,
@@ -171,7 +173,8 @@ def find_vendor(system: System) -> str:
 
 
 def report_lines(report: DoctorReport, *, width: int, ink: Ink, verbose: bool = False) -> list[str]:
-    """Returns the whole report. Without `verbose`, an OK finding has one line, and details are left out."""
+    """Returns the printed report, a section per title, then unchecked points, counts and the next step. `verbose` adds
+    details and the meaning of OK findings."""
     name_width = min(NAME_WIDTH, max((len(each.name) for each in report.findings), default=0))
     lines: list[str] = []
     for title, findings in group_findings(report):
@@ -185,7 +188,8 @@ def report_lines(report: DoctorReport, *, width: int, ink: Ink, verbose: bool = 
 
 
 def group_findings(report: DoctorReport) -> list[tuple[str, list[DoctorFinding]]]:
-    """Returns (title, findings) in the order of the probes; within a title the worst come first."""
+    """Returns (title, findings) pairs in the order of the probes; the worst findings of a title come first. Leaves out
+    titles without any."""
     groups: dict[str, list[DoctorFinding]] = {}
     for each in report.examined:
         groups.setdefault(each.title, []).extend(each.findings)
@@ -210,7 +214,8 @@ def format_summary_line(report: DoctorReport) -> str:
 
 
 def next_step(report: DoctorReport) -> Sequence[str]:
-    """Returns what to do next: fix the first problem, get cases, or start the run that this machine can do."""
+    """Returns one line on what to do next, in a tuple: fix the first problem, create cases, or start the pytest run
+    that this machine can do."""
     problem = next((each for each in report.findings if each.status is Status.PROBLEM), None)
     if problem is not None:
         return (f"{problem.name}: {problem.fix or problem.meaning}",)
@@ -224,7 +229,8 @@ def next_step(report: DoctorReport) -> Sequence[str]:
 
 
 def _find_suites_folder(found: DoctorFinding | None) -> str:
-    """Returns the folder with most test files of cases, as an argument; suites/ if it has any; '' if none has."""
+    """Returns ' FOLDER', the argument for pytest: suites/ if it has cases, else the folder with most test files of
+    cases; '' if there are none."""
     tops = Counter(file.partition("/")[0] for file in found.details) if found is not None else Counter()
     if not tops:
         return ""

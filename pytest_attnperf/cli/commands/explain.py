@@ -52,7 +52,7 @@ matches no case or several
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf explain` to its parser."""
     parser.add_argument(
         "what", nargs="?", default="", metavar="WHAT", help="node id, key, or a part; default: the worst"
     )
@@ -65,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the explanation. Raises UsageError for no match or several, ResultsFileError for an unreadable file."""
+    """Prints why a case has its verdict. Returns 1 if the case fails, else 0. Raises UsageError if no case or several
+    match, ResultsFileError for an unreadable file."""
     from pytest_attnperf.records.code import CodeResult
     from pytest_attnperf.reports.files.one_case import find_single_result, read_index
     from pytest_attnperf.reports.text.figures import printable_json
@@ -89,7 +90,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def recount_case(case: CaseResult, found: RunResult, source: Path, cases: int, baselines: Path | None) -> Told:
-    """Returns a case with the figures recomputed from its samples. `cases` share the run's false-alarm rate."""
+    """Returns the case with figures recomputed from its samples, contradictions, and its stored entry. `cases` is the
+    number of cases that share the run's false-alarm rate."""
     from pytest_attnperf.gate.recount import recount_figures
     from pytest_attnperf.reports.explain.facts import Facts, Told
 
@@ -109,7 +111,7 @@ def recount_case(case: CaseResult, found: RunResult, source: Path, cases: int, b
 
 
 def _list_contradictions(case: CaseResult, device: DeviceInfo | None) -> list[str]:
-    """Returns where the samples and checks of the file contradict the verdict."""
+    """Returns where samples and checks contradict the stated verdict, in words; empty where they do not."""
     from pytest_attnperf.gate.recount import BY_TIME, IMPOSSIBLE
     from pytest_attnperf.session.consistent import find_contradictions, list_proof_gaps
 
@@ -123,7 +125,8 @@ def _list_contradictions(case: CaseResult, device: DeviceInfo | None) -> list[st
 
 
 def _add_options(told: Told, again: Recount) -> Facts:
-    """Returns the facts with ways to decide an UNDECIDED case."""
+    """Returns the facts with the ways to decide an UNDECIDED case (more processes or pairs, their cost and commands);
+    unchanged for another verdict."""
     from pytest_attnperf.gate.effort import unit_cost
     from pytest_attnperf.records import Verdict
     from pytest_attnperf.records.notes import NoteKind, filter_notes
@@ -145,7 +148,8 @@ def _add_options(told: Told, again: Recount) -> Facts:
 
 
 def _plain_options(told: Told, cost: UnitCost) -> list[DecisionOption]:
-    """Returns ways to decide a case whose needed number of processes cannot be computed yet."""
+    """Returns ways to decide a case whose needed number of processes cannot be computed yet: both looks alone or a new
+    baseline, and pairs."""
     from pytest_attnperf.records.notes import NoteKind, filter_notes
     from pytest_attnperf.reports.explain import steps
     from pytest_attnperf.reports.explain.facts import DecisionOption
@@ -167,7 +171,7 @@ def _plain_options(told: Told, cost: UnitCost) -> list[DecisionOption]:
 
 
 def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[DecisionOption], str]:
-    """Returns the pairs that would decide a case that pairs left open, or why no number of pairs would."""
+    """Returns ([option with enough pairs], '') for a case that pairs left open, or ([], why no number does)."""
     from pytest_attnperf.gate.effort import PAIRS_MAX, pairs_needed
     from pytest_attnperf.gate.interleaved import ASYMMETRY
     from pytest_attnperf.reports.explain import steps
@@ -193,7 +197,8 @@ def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Decisi
 
 
 def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[DecisionOption], str]:
-    """Returns ways to decide a case that fresh processes left open against stored ones: more processes, or pairs."""
+    """Returns options for a case that fresh processes left open: more processes, and pairs; and why no number of
+    processes decides it, else ''."""
     from pytest_attnperf.gate.effort import PROCESSES_MAX, pairs_needed, processes_needed
     from pytest_attnperf.gate.interleaved import ASYMMETRY
     from pytest_attnperf.reports.explain import steps
@@ -232,7 +237,7 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[De
 
 
 def _choose_aim(told: Told, again: Recount) -> Aim:
-    """Returns the slowdown that is still open."""
+    """Returns the undecided slowdown as an `Aim`. Its ratio, tolerated ratio and noise quantile must be known."""
     from pytest_attnperf.gate.effort import Aim
 
     assert again.ratio is not None
@@ -246,7 +251,8 @@ def _estimate_seconds(each_s: float | None, units: int, first_s: float | None = 
 
 
 def _find_stored(case: CaseResult, found: RunResult, again: Recount, folder: Path | None) -> Stored | None:
-    """Returns the baseline entry that the case was compared with, if the folder still has it; None without a folder.
+    """Returns what the baselines in `folder` now say of the case: its entry compared, or why there is none. None
+    without a folder or stored times.
 
     Raises UsageError if --baselines names no folder.
     """
@@ -276,7 +282,7 @@ def _find_stored(case: CaseResult, found: RunResult, again: Recount, folder: Pat
 
 
 def _compare_stored(case: CaseResult, found: RunResult, again: Recount, entry: object, store: object) -> Stored:
-    """Returns how the case differs from the entry, in words."""
+    """Returns, in words, how a case differs from its stored entry: launches, configuration, toolchain, canary."""
     from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
     from pytest_attnperf.correctness.what_ran import list_differences
     from pytest_attnperf.gate.canary import compare_canaries

@@ -59,7 +59,7 @@ exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the b
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf gate` to its parser."""
     parser.add_argument("--results", type=Path, nargs="+", required=True, metavar="FILE", help="results of pytest runs")
     parser.add_argument("--base", default="", metavar="REV|DIR", help="tree with the baselines (default: this tree)")
     parser.add_argument(
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_demands(parser: argparse.ArgumentParser) -> None:
-    """Declares what the results must cover, because the results themselves cannot be trusted with that."""
+    """Adds --commit, --device and --arch: what results must cover, because they cannot be trusted with that."""
     parser.add_argument("--commit", nargs="+", default=[], metavar="SHA", help="full ids of the allowed commits; "
                         "results of another commit fail")  # fmt: skip
     parser.add_argument("--device", nargs="+", default=[], metavar="DEVICE", help="devices that must have been "
@@ -98,7 +98,8 @@ def _add_demands(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judges, prints and writes. Raises UsageError, ResultsFileError and BaselineError."""
+    """Judges results against stored baselines, prints the outcome and writes files by option. Returns 1 if the gate
+    fails in mode block, else 0. Raises UsageError, ResultsFileError and BaselineError."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.reports.run.joined import join_runs
     from pytest_attnperf.session.rejudge.cases import rejudge_all
@@ -119,8 +120,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_results(paths: Sequence[Path], bytes_max: int) -> list[tuple[str, RunResult]]:
-    """Reads results files; returns each run with its file's name. Raises UsageError for a file that is not regular or
-    is too large, ResultsFileError for one that is not a results file."""
+    """Reads results files; returns (file name, run) pairs, several for a merged file. Raises UsageError for a file that
+    is not regular or exceeds `bytes_max`, ResultsFileError for another file."""
     from pytest_attnperf.reports.files import json_results
     from pytest_attnperf.reports.files.merged import decode_merged
 
@@ -133,7 +134,8 @@ def read_results(paths: Sequence[Path], bytes_max: int) -> list[tuple[str, RunRe
 
 
 def list_failures(joined: Joined, *, strict: bool) -> list[str]:
-    """Returns why the gate fails, in words; empty if it passes."""
+    """Returns why the gate fails, a sentence each; empty if it passes. `strict` also counts unresolved cases, findings
+    and files that gated nothing."""
     from pytest_attnperf.records.notes import NoteKind, filter_notes
     from pytest_attnperf.reports.run.overview import UNRESOLVED, format_result_counts, is_unresolved
 
@@ -160,7 +162,8 @@ def list_failures(joined: Joined, *, strict: bool) -> list[str]:
 
 
 def _choose_mode(option: str | None, variable: str) -> str:
-    """Returns the mode of the option, else of the variable. Raises UsageError if the variable's mode is unknown."""
+    """Returns 'block', 'warn' or 'shadow': of the option, else of the environment variable, else the default. Raises
+    UsageError if the variable's is unknown."""
     mode = option or variable.strip().lower() or MODES[0]
     if mode not in MODES:
         raise UsageError(f"{MODE_VARIABLE} is {variable!r}; known: {', '.join(MODES)}")
@@ -168,7 +171,7 @@ def _choose_mode(option: str | None, variable: str) -> str:
 
 
 def _parse_settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
-    """Returns the settings that the options give. Raises UsageError if they contradict each other."""
+    """Returns what the options demand of results and change in policies. Raises UsageError if they contradict."""
     from pytest_attnperf.session.rejudge.cases import RejudgeSettings
 
     words = None if options.fail_on is None else options.fail_on.split(",")
@@ -194,7 +197,8 @@ def _read_content(path: Path, bytes_max: int) -> bytes:
 
 
 def _render_text(joined: Joined, options: argparse.Namespace, mode: str, label: str, reasons: Sequence[str]) -> str:
-    """Returns the text for standard output."""
+    """Returns the text for standard output: in mode shadow one line, with --markdown - the Markdown summary, else
+    tables, failures and the gate's line."""
     from pytest_attnperf.reports.files.markdown import render_summary
     from pytest_attnperf.reports.run.overview import format_result_counts
     from pytest_attnperf.reports.run.run_text import run_text
@@ -218,7 +222,8 @@ def _render_text(joined: Joined, options: argparse.Namespace, mode: str, label: 
 
 
 def list_failing_lines(joined: Joined) -> list[str]:
-    """Returns why cases do not pass, worst first: all text of failing cases, a line for unresolved or excused ones."""
+    """Returns why cases do not pass, worst first, at most SHOWN of each kind: the whole text of failing cases, a line
+    for unresolved ones."""
     from pytest_attnperf.reports.run.overview import is_reported, sort_worst_first
     from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, failure_text
     from pytest_attnperf.reports.text.figures import one_line
@@ -237,7 +242,7 @@ def list_failing_lines(joined: Joined) -> list[str]:
 
 
 def _write_asked_files(joined: Joined, options: argparse.Namespace) -> list[str]:
-    """Writes the files that options ask for, and returns a line per file."""
+    """Writes the reports and judged results that options ask for, and returns 'written: FILE' for each."""
     from pytest_attnperf.reports.files import json_results
 
     asked = asked_forms(options)

@@ -48,7 +48,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf history` to its parser."""
     parser.add_argument(
         "case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id; default: all cases"
     )
@@ -76,7 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Does what the options ask for. Raises UsageError and HistoryError."""
+    """Shows a case or all cases of a history store, or imports, prunes or migrates it. Returns 1 only by
+    --fail-on-change. Raises UsageError and HistoryError."""
     from pytest_attnperf.tools.history.store import open_store
 
     _check_options(options)
@@ -106,7 +107,7 @@ def _parse_count(text: str) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Raises UsageError for options that do not go together."""
+    """Raises UsageError for options that need another one or exclude each other, e.g. --prune without a rule."""
     if options.prune and not (options.keep_days or options.keep_runs):
         raise UsageError("--prune needs --keep-days N, --keep-runs N, or both: nothing is deleted without a rule")
     if not options.prune and (options.keep_days or options.keep_runs or options.dry_run):
@@ -120,7 +121,7 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _parse_since(text: str) -> str:
-    """Returns '30d' as the time so many days ago, and any other text unchanged."""
+    """Returns the time N days ago (ISO 8601, UTC) for 'Nd' such as '30d', and any other text unchanged."""
     days = re.fullmatch(r"(\d{1,5})d", text)
     if days is None:
         return text
@@ -147,7 +148,7 @@ def _read_histories(store: HistoryStore, options: argparse.Namespace) -> list[Ca
     since = _parse_since(options.since)
     histories = store.load_history(options.case, arch=arch, product=product, since=since, limit=options.limit)
     if not histories:
-        raise UsageError(f"{options.case[:200]!r} has no run since {options.since}")
+        raise UsageError(f"{options.case[:200]!r} has no run since {options.since}; give an earlier --since")
     return histories
 
 
@@ -168,7 +169,8 @@ def _write_plot(options: argparse.Namespace, found: Sequence[CaseHistory]) -> No
 
 
 def _choose_status(found: Sequence[CaseHistory], newest_runs: int) -> int:
-    """Returns 1 if the newest change of a series is a slowdown within its last runs, else 0."""
+    """Returns 1, and prints the change to standard error, if the newest change of a series is a slowdown within its
+    last `newest_runs` runs; else, and for 0, returns 0."""
     from pytest_attnperf.tools.history.text import describe_change, describe_suspect
 
     status = 0
@@ -181,7 +183,8 @@ def _choose_status(found: Sequence[CaseHistory], newest_runs: int) -> int:
 
 
 def _show_cases(store: HistoryStore, options: argparse.Namespace) -> int:
-    """Prints the cases; if too many, only those with the newest runs, because each is searched for changes."""
+    """Prints a list of the cases, as text or JSON; only those with the newest runs if there are too many, because
+    searching each for changes takes time. Returns 0."""
     from pytest_attnperf.tools.history import text as report
 
     arch, _, product = options.arch.partition("/")
@@ -217,7 +220,8 @@ def _make_listed_case(store: HistoryStore, one: KnownCase, since: str) -> Listed
 
 
 def _import_runs(store: HistoryStore, paths: Sequence[Path]) -> int:
-    """Imports runs. Raises HistoryError for a file without runs; earlier files stay, and a repetition skips them."""
+    """Adds the runs of these files to the store, skips those it has, and prints a line per run. Returns 0. Raises
+    HistoryError for a file without runs; runs of earlier files stay stored."""
     from pytest_attnperf.reports.files import json_results
     from pytest_attnperf.reports.text.figures import one_line
     from pytest_attnperf.tools.history.importing import import_runs

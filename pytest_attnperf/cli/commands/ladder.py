@@ -65,7 +65,7 @@ LEFT = frozenset({"limit"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf ladder` to its parser."""
     parser.add_argument("results", type=Path, metavar="RESULTS", help="the results.json of a run that measured")
     parser.add_argument(
         "--workload", action="append", default=[], metavar="ID", help="show this one only; may be repeated"
@@ -84,7 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints or writes the ladder. Raises UsageError, and ResultsFileError for a file that cannot be read."""
+    """Prints the ladder (a table of a workload's backends), or with --write puts it into a file. Returns 0. Raises
+    UsageError, and ResultsFileError for an unreadable file."""
     from pytest_attnperf.reports.files import json_results
 
     results = json_results.read(options.results)
@@ -104,7 +105,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def insert_ladder(page: str, text: str, where: str) -> str:
-    """Returns the page with `text` between the markers. Raises UsageError unless there is one of each, in order."""
+    """Returns `page` with `text` between the markers BEGIN and END. Raises UsageError naming `where` unless each occurs
+    once, in this order."""
     for marker in (BEGIN, END):
         if page.count(marker) != 1:
             raise UsageError(
@@ -119,7 +121,7 @@ def insert_ladder(page: str, text: str, where: str) -> str:
 
 
 def find_occupancy(code: KernelCode) -> Occupancy | None:
-    """Returns a kernel's occupancy on an architecture of either vendor; None if it is not known."""
+    """Returns a kernel's occupancy, for an NVIDIA or AMD architecture; None if it is not known."""
     from pytest_attnperf.codeobject.nvidia_occupancy import nvidia_occupancy_of
     from pytest_attnperf.session.code_session import known_occupancy
 
@@ -149,7 +151,8 @@ def _build_tables(ladders: list[Ladder], options: argparse.Namespace) -> list[Ta
 
 
 def _read_counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCounter, ...]:
-    """Reads hardware counters. Raises UsageError if none of them belongs to a kernel of the ladder."""
+    """Reads rocprofv3's hardware counters from `path`; empty for None. Raises UsageError if none is of a kernel that
+    the ladder launched."""
     if path is None:
         return ()
 
@@ -163,7 +166,7 @@ def _read_counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCoun
 
 
 def _read_compiled(path: Path) -> tuple[CodeResult, ...]:
-    """Reads compiled kernels from results. Raises UsageError if that run compiled nothing."""
+    """Returns the compiled kernels in a results file. Raises UsageError if there are none."""
     from pytest_attnperf.reports.files import json_results
 
     results = json_results.read(path).code
@@ -176,7 +179,7 @@ def _read_compiled(path: Path) -> tuple[CodeResult, ...]:
 
 
 def header_lines(run: RunResult, ladders: Iterable[Ladder]) -> list[str]:
-    """Returns the lines that say where, when, with what software and at which commit the figures were measured."""
+    """Returns two lines: device and software versions; time, commit, plugin version and command of the run."""
     cases = [case for ladder in ladders for case in ladder.cases]
     prints = [found for found in (run.fingerprint, *(case.fingerprint for case in cases)) if found is not None]
     named = prints[0].named if prints else {}
@@ -190,7 +193,7 @@ def header_lines(run: RunResult, ladders: Iterable[Ladder]) -> list[str]:
 
 
 def ladder_tables(ladder: Ladder, occupancy_of: OccupancyOf, counters: Sequence[KernelCounter] = ()) -> list[Table]:
-    """Returns a table with a row per backend, or per kernel of a call with several; and a table of counters, if any."""
+    """Returns a table with a row per backend (per kernel, if a call launches several), and one of counters, if any."""
     rows = [row for case in ladder.cases for row in _build_rows(ladder, case, occupancy_of)]
     other = ladder.against_name.rpartition(".")[2] or "other"
     headers = [header.replace("other", one_line(other, 20)) for header in TIME_COLUMNS]
@@ -200,7 +203,7 @@ def ladder_tables(ladder: Ladder, occupancy_of: OccupancyOf, counters: Sequence[
 
 
 def describe_reference(base: str, against: str) -> str:
-    """Returns the line that names the backends that times are relative to."""
+    """Returns the legend line that explains times, and names the backends that speedups and speeds refer to."""
     return one_line(f"us: median time of a call; speedup: over {base}; %: speed relative to {against}", NOTE_LIMIT)
 
 
@@ -216,7 +219,7 @@ LEGEND = (
 
 
 def compiled_tables(results: Sequence[CodeResult], ladders: Sequence[Ladder], occupancy_of: OccupancyOf) -> list[Table]:
-    """Returns a table per architecture of the ladder's kernels that were compiled but not run."""
+    """Returns a table per architecture of compiled kernels that belong to the ladders, with a row per configuration."""
     wanted = [result for result in results if _is_of_ladder(result, ladders)]
     tables = []
     for arch in dict.fromkeys(result.key.label for result in wanted):
@@ -241,7 +244,7 @@ def _make_columns(headers: Sequence[str], *, begins: bool = False) -> tuple[Colu
 
 
 def _build_rows(ladder: Ladder, case: CaseResult, occupancy_of: OccupancyOf) -> Iterable[tuple[str, ...]]:
-    """Yields the backend's row. If a call launches several kernels, each kernel's code gets its own row below it."""
+    """Yields a backend's row. If a call launches several kernels, a row of each kernel's code follows."""
     name = one_line(case.key.backend, NAME_LIMIT)
     if not is_timed(case):
         word = verdict_text(case)
@@ -304,7 +307,7 @@ def _compiled_row(result: CodeResult, occupancy_of: OccupancyOf) -> tuple[str, .
 
 
 def _format_instruction_counts(code: KernelCode, kind: str) -> str:
-    """Returns e.g. '24/16': instructions whose class starts with `kind`, and those in loops; '-' if not counted."""
+    """Returns the instructions whose class starts with `kind`, and those in loops: '24/16'; '-' if not counted."""
     if not code.instructions:
         return ABSENT
     count = _sum_counts(code.instructions, kind)
@@ -316,7 +319,7 @@ def _sum_counts(counts: dict[str, int], kind: str) -> int:
 
 
 def _format_spills(code: KernelCode) -> str:
-    """Returns '0', '4 VGPRs' or '2 SGPRs'. NVIDIA's objects give local memory only, so there it is e.g. '96 B'."""
+    """Returns spilled registers: '0', '4 VGPRs', '2 SGPRs'; for NVIDIA, local memory such as '96 B' instead."""
     if code.vgpr_spills is None or code.sgpr_spills is None:
         return f"{code.scratch_bytes} B" if code.scratch_bytes else "0"
     kinds = (("VGPR", code.vgpr_spills), ("SGPR", code.sgpr_spills))
@@ -324,7 +327,7 @@ def _format_spills(code: KernelCode) -> str:
 
 
 def _list_notes(ladder: Ladder) -> Iterable[str]:
-    """Yields why a backend has no time, or cannot be compared with its baseline; once for all with the same reason."""
+    """Yields why backends have no time or are INCOMPARABLE, one note for all backends with the same reason."""
     said: dict[tuple[Verdict, str], list[str]] = {}
     for case in ladder.cases:
         if not is_timed(case) or case.verdict is Verdict.INCOMPARABLE:
@@ -334,7 +337,7 @@ def _list_notes(ladder: Ladder) -> Iterable[str]:
 
 
 def _counter_tables(ladder: Ladder, counters: Sequence[KernelCounter]) -> list[Table]:
-    """Returns a table of the hardware counters of kernels that the workload's timed cases launched."""
+    """Returns a table, in a list, of the counters whose kernels the ladder's timed cases launched; else []."""
     rows = [
         (
             one_line(f"{case.key.backend}: {counter.kernel}", NAME_LIMIT),

@@ -41,7 +41,7 @@ or nothing was gated; 2 the command or a file is invalid, or there is no page be
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf merge` to its parser."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results of pytest --attnperf")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write the merged results to FILE")
     add_forms(parser)
@@ -52,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Merges and writes the results, and prints a line per run. Raises UsageError and ResultsFileError."""
+    """Merges results, writes --out and reports, and prints a line per run. Returns 1 if they fail, 2 if the page could
+    not be made, else 0. Raises UsageError and ResultsFileError."""
     from pytest_attnperf.environment.provenance import is_ci
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.reports.files.merged import encode_merged, merge_runs
@@ -75,7 +76,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
-    """Reads the runs. Raises UsageError for baselines, an output that is also an input, and an invalid --expect."""
+    """Returns (source, run) of every run in the files. Raises UsageError for baselines, an output that is also an
+    input, and an invalid --expect."""
     from pytest_attnperf.plugin.report_inputs import read_named
     from pytest_attnperf.reports.run.overview import STORED
 
@@ -94,7 +96,7 @@ def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
 
 
 def _list_failure_reasons(merged: MergedRuns, options: argparse.Namespace, *, strict: bool) -> list[str]:
-    """Returns why the merged results fail; empty if they pass."""
+    """Returns why the merged results fail: missing or mixed shards, and failures of each run; empty if they pass."""
     from pytest_attnperf.reports.files.merged import list_failure_reasons
 
     reasons = _list_shard_problems(merged, options)
@@ -106,7 +108,7 @@ def _list_failure_reasons(merged: MergedRuns, options: argparse.Namespace, *, st
 
 
 def _list_shard_problems(merged: MergedRuns, options: argparse.Namespace) -> list[str]:
-    """Returns how the shards differ, unless that is allowed, and how many are missing."""
+    """Returns how shards (parts of a run) differ, unless --allow-commits, and how many of --expect are missing."""
     from pytest_attnperf.records.notes import Note, NoteKind
 
     found = [] if options.allow_commits else list(merged.mixed)
@@ -118,7 +120,7 @@ def _list_shard_problems(merged: MergedRuns, options: argparse.Namespace) -> lis
 
 
 def _list_fatal_kinds(options: argparse.Namespace) -> tuple[NoteKind, ...]:
-    """Returns the kinds of findings that fail a run even without --strict."""
+    """Returns the kinds of findings that fail a run even without --strict: missing or mixed shards, other commits."""
     from pytest_attnperf.records.notes import NoteKind
 
     mixed = () if options.allow_commits else (NoteKind.MIXED_SHARDS,)
@@ -126,7 +128,7 @@ def _list_fatal_kinds(options: argparse.Namespace) -> tuple[NoteKind, ...]:
 
 
 def _add_findings(one: RunResult, merged: MergedRuns, options: argparse.Namespace) -> RunResult:
-    """Returns the run with its shards' problems as findings; allowed differences become notes."""
+    """Returns the run with shard problems as findings; with --allow-commits, differences become notes."""
     from dataclasses import replace
 
     allowed = merged.mixed if options.allow_commits else ()
@@ -135,7 +137,7 @@ def _add_findings(one: RunResult, merged: MergedRuns, options: argparse.Namespac
 
 
 def _list_lines(merged: MergedRuns, options: argparse.Namespace, *, strict: bool) -> list[str]:
-    """Returns a line with the outcome of every run."""
+    """Returns a line per run: counts of its verdicts, then why it fails or 'passed'."""
     from pytest_attnperf.reports.files.merged import list_failure_reasons
     from pytest_attnperf.reports.run.run_text import format_run_line
 
@@ -148,7 +150,7 @@ def _list_lines(merged: MergedRuns, options: argparse.Namespace, *, strict: bool
 
 
 def _write_reports(joined: Joined, reasons: Sequence[str], options: argparse.Namespace) -> bool:
-    """Writes the reports that options ask for. Returns whether a page was asked for and could not be made."""
+    """Writes the reports that options ask for. Returns True if an HTML page was asked for and could not be made."""
     from dataclasses import replace
 
     from pytest_attnperf.reports.files.folder import HTML

@@ -62,7 +62,7 @@ class MergeSides:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf merge-baselines` to its parser."""
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="BASE OURS THEIRS [PATH], git's %%O %%A "
                         "%%B %%P; with --resolve and --rewrite: baseline files")  # fmt: skip
     parser.add_argument("--prefer", choices=PREFERENCES, default="", help="resolve conflicts: take one side, or the "
@@ -75,7 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Merges, rewrites or installs. Raises UsageError and BaselineError."""
+    """Merges, resolves or rewrites baseline files, or installs the merge driver. Returns 1 if conflicts are left, else
+    0. Raises UsageError and BaselineError."""
     if options.install:
         return _install(options.files)
     if options.rewrite:
@@ -103,7 +104,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _merge(sides: MergeSides, into: Path, prefer: str) -> int:
-    """Writes the merge to `into`. Returns 1 if conflicts are left. Merges files without entries line by line."""
+    """Merges three versions into the file `into`, entry by entry; files without entries line by line. `prefer` decides
+    conflicts. Prints those left, and returns 1 if there are any, else 0."""
     from pytest_attnperf.baselines.three_way import merge_three_way, render_merged
     from pytest_attnperf.records.atomic_file import write_atomically
 
@@ -127,7 +129,7 @@ def _merge(sides: MergeSides, into: Path, prefer: str) -> int:
 
 
 def _describe_conflicts(name: str, conflicts: Sequence[Conflict]) -> list[str]:
-    """Returns one line for each version of each conflicting entry, and how to resolve the conflicts."""
+    """Returns lines on each entry in conflict and its versions, then how to resolve them; [] without conflicts."""
     from pytest_attnperf.reports.text.figures import one_line
 
     lines = []
@@ -152,7 +154,8 @@ def _format_entry(entry: dict[str, Any] | None) -> str:
 
 
 def _parse_entries(data: bytes, source: str) -> dict[str, Any] | None:
-    """Returns a file of entries as plain JSON, None for other JSON. Raises BaselineError for an invalid file."""
+    """Returns a baseline file as plain JSON, checked; None for JSON without entries. Raises BaselineError naming
+    `source` if it is invalid."""
     import msgspec
 
     from pytest_attnperf.baselines import code_schema, schema
@@ -160,7 +163,7 @@ def _parse_entries(data: bytes, source: str) -> dict[str, Any] | None:
     try:
         plain = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BaselineError(f"{source}: is not readable as JSON ({error})") from error
+        raise BaselineError(f"{source}: is not readable as JSON ({error}); restore it") from error
     if not isinstance(plain, dict) or "entries" not in plain or "schema" not in plain:
         return None
     (schema.decode_baseline if "suite" in plain else code_schema.decode_code_file)(data, source)
@@ -174,7 +177,8 @@ def _open_levels(file: dict[str, Any]) -> int:
 
 
 def _merge_lines(sides: MergeSides, into: Path) -> int:
-    """Merges by lines, as git does without a driver. Ceilings and published figures have no entries to merge."""
+    """Merges three versions into `into` by lines, as git does without a driver. Returns 1 if conflicts are left. For
+    files without entries, such as ceilings."""
     from pytest_attnperf.records.atomic_file import write_atomically
 
     with tempfile.TemporaryDirectory(prefix="attnperf-merge-") as folder:
@@ -189,7 +193,8 @@ def _merge_lines(sides: MergeSides, into: Path) -> int:
 
 
 def _read_staged(path: Path) -> MergeSides:
-    """Returns the three versions that git's index holds of a conflicted file. Raises UsageError without a conflict."""
+    """Returns base, our and their version of a conflicted file from git's index. Raises UsageError without a
+    conflict."""
     folder = path.parent if path.parent.is_dir() else Path()
     versions = [_run_git("show", f":{stage}:./{path.name}", cwd=folder) for stage in STAGES]
     if any(version.returncode for version in versions[1:]):
@@ -199,7 +204,8 @@ def _read_staged(path: Path) -> MergeSides:
 
 
 def _rewrite(paths: Sequence[Path]) -> int:
-    """Rewrites files. Raises UsageError without a file, and BaselineError if one is invalid or would lose fields."""
+    """Rewrites files, and all .json files of folders, in this version's form, and prints those that changed. Returns 0.
+    Raises UsageError without a file, BaselineError for one that is invalid or would lose fields."""
     from pytest_attnperf.baselines.writing import rewrite_file
 
     if not paths:
@@ -212,7 +218,8 @@ def _rewrite(paths: Sequence[Path]) -> int:
 
 
 def _install(files: Sequence[Path]) -> int:
-    """Sets the driver in this clone's git config, because git takes no command from a repository's own files."""
+    """Sets the merge driver in this clone's git config, because git takes no command from a repository's own files.
+    Returns 0. Raises UsageError if a file is given or git fails."""
     if files:
         raise UsageError("--install sets up this clone and takes no file; drop the file")
     command = f"{shlex.quote(sys.executable)} -m pytest_attnperf.cli merge-baselines %O %A %B %P"
@@ -239,7 +246,7 @@ def _attributes_line() -> str:
 
 
 def _run_git(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Runs git and returns its result. Raises UsageError if git is missing or does not end in time."""
+    """Runs git in `cwd` and returns its status and output. Raises UsageError if it is missing or does not end."""
     try:
         return subprocess.run(["git", *arguments], capture_output=True, timeout=GIT_SECONDS, check=False, cwd=cwd)
     except (OSError, subprocess.TimeoutExpired) as error:

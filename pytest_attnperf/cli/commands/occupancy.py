@@ -88,7 +88,7 @@ class OccupancyPoint:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf occupancy` to its parser."""
     parser.add_argument(
         "what",
         nargs="?",
@@ -112,7 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the occupancy. Raises UsageError for missing or unused options, CodeObjectError for an invalid value."""
+    """Prints the occupancy of the kernels as text, table or JSON. Returns 0. Raises UsageError for missing or unused
+    options, CodeObjectError for invalid values."""
     if options.what is None:
         points = [point_by_numbers(options)]
     else:
@@ -134,7 +135,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _make_point(code: KernelCode) -> OccupancyPoint:
-    """Returns the point of a compiled kernel. Raises CodeObjectError if its occupancy cannot be computed."""
+    """Returns a compiled kernel with its computed occupancy. Raises CodeObjectError if that cannot be computed."""
     found = occupancy_of(code)
     if found is None:
         why = "has no known workgroup size; give --threads" if not code.workgroup else "is no AMD kernel"
@@ -143,7 +144,7 @@ def _make_point(code: KernelCode) -> OccupancyPoint:
 
 
 def render_overview(points: Sequence[OccupancyPoint]) -> str:
-    """Returns a table with a line per kernel, for two or more kernels."""
+    """Returns a table of several kernels, with a line for each: its resources and its occupancy."""
     rows = [OverviewRow(point.name, point.arch, *_list_demands(point), point.occupancy) for point in points]
     return render_overview_table(rows)
 
@@ -154,7 +155,8 @@ def _list_demands(point: OccupancyPoint) -> tuple[int, int, int, int, int]:
 
 
 def point_by_numbers(options: argparse.Namespace) -> OccupancyPoint:
-    """Returns the kernel that the options describe. Raises UsageError and CodeObjectError."""
+    """Returns the kernel that --arch, --vgprs, --lds, --threads ... describe, with its occupancy. Raises UsageError for
+    missing options, CodeObjectError for invalid values."""
     needed = {"--arch": options.arch, "--vgprs": options.vgprs, "--lds": options.lds, "--threads": options.threads}
     missing = [name for name, value in needed.items() if value is None]
     if missing:
@@ -197,14 +199,14 @@ def _render_plot(point: OccupancyPoint, resource: str, unit: str, value: int, in
 
 
 def _vgprs_shown(point: OccupancyPoint) -> int:
-    """Returns the kernel's VGPRs in the plot: its own number, or the number reserved for it if that is larger."""
+    """Returns the VGPRs at which the plot marks the kernel: its own number, or a larger one reserved for it."""
     limits = limits_of(point.arch)
     own, given = compute_allocation(limits, point.asked.unreserved), compute_allocation(limits, point.asked)
     return point.asked.vgprs if given.vgprs == own.vgprs else min(given.vgprs, limits.addressable_vgprs)
 
 
 def use_rows(point: OccupancyPoint) -> list[UseRow]:
-    """Returns what a workgroup asks for, and what it gets in the hardware's granules."""
+    """Returns a row per resource: what the kernel asks for, and what it gets in the hardware's allocation units."""
     limits, asked = limits_of(point.arch), point.asked
     block, given = block_of(limits, asked), compute_allocation(limits, asked)
     together = " with the AGPRs" if limits.agpr_rule is AgprRule.UNIFIED and asked.agprs else ""
@@ -225,7 +227,7 @@ def use_rows(point: OccupancyPoint) -> list[UseRow]:
 
 
 def limit_rows(point: OccupancyPoint) -> list[LimitRow]:
-    """Returns a row per resource: how much there is, what the kernel takes, and how many waves that allows."""
+    """Returns a row per resource: how much the hardware has, what the kernel takes, and how many waves that allows."""
     limits, found = limits_of(point.arch), point.occupancy
     block, given = block_of(limits, point.asked), compute_allocation(limits, point.asked)
     rows = {
@@ -273,7 +275,7 @@ def _format_slot_limit(limits: ArchLimits, block: ComputeBlock) -> tuple[str, st
 
 
 def raise_lines(point: OccupancyPoint) -> list[str]:
-    """Returns what one more wave per SIMD needs, and one more whole workgroup if that needs something else."""
+    """Returns what one more wave per SIMD needs, and, if different, one more workgroup; or that all slots are used."""
     found, free = point.occupancy, occupancy_with(point.arch, point.asked.unreserved)
     if free.waves_per_simd > found.waves_per_simd:
         given = compute_allocation(limits_of(point.arch), point.asked)
@@ -304,14 +306,15 @@ def _list_savings(goal: str, needed: Raise) -> list[str]:
 
 
 def load_kernels(options: argparse.Namespace) -> list[KernelCode]:
-    """Returns the kernels that the options name. Raises CodeObjectError and UsageError, which name what exists."""
+    """Returns the compiled kernels of a FILE, or compiles a KERNEL of the suite. Raises CodeObjectError and UsageError,
+    which name what exists."""
     path = Path(options.what)
     if path.is_file():
         if options.set:
             raise UsageError(f"--set with {path}: this file is already compiled; --set is for a KERNEL of a suite")
         return _read_file_kernels(path, options)
     if path.suffix in (".hsaco", ".co", ".o", ".cubin"):
-        raise UsageError(f"{path} does not exist")
+        raise UsageError(f"{path} does not exist; name a code object that does, or a registered kernel")
     return _compile_suite_kernels(options)
 
 
@@ -329,7 +332,8 @@ def _read_file_kernels(path: Path, options: argparse.Namespace) -> list[KernelCo
 
 
 def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
-    """Compiles kernels through the project's suite. The names of the results are the ids of its items."""
+    """Compiles the kernels that match `what` in a pytest session of the project, and returns them named KERNEL-CONFIG.
+    Raises UsageError without a suite, CodeObjectError if nothing was compiled."""
     from pytest_attnperf.reports.files import json_results
 
     if not Path(options.suite).exists():

@@ -45,7 +45,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf profile` to its parser."""
     parser.add_argument("path", type=Path, nargs="?", metavar="PATH", help="folder or file; not needed with --claims")
     parser.add_argument(
         "--against", type=Path, metavar="PATH", help="a second profile, taken after a change or elsewhere"
@@ -101,7 +101,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what the options ask for. Raises UsageError and ProfileError, which name the option or the file."""
+    """Prints where time goes in a profile: tables, JSON, a comparison or checked claims. Returns 1 if a claim is
+    contradicted, else 0. Raises UsageError and ProfileError, which name the option or the file."""
     _refuse_unused(options)
     if options.path is None:
         return _claims_alone(options)
@@ -125,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _with_counters(summary: ProfileSummary, options: argparse.Namespace) -> ProfileSummary:
-    """Returns the summary with the counters of another run. Raises UsageError if that run has none."""
+    """Returns the summary with the counters of --counters, another run, added. Raises UsageError if it has none."""
     if options.counters is None:
         return summary
     from pytest_attnperf.tools.profilers.reading import read_profile
@@ -149,7 +150,7 @@ def _print_profile(
 
 
 def _compute_bounds(options: argparse.Namespace, summary: ProfileSummary) -> tuple[KernelBound, ...]:
-    """Returns what binds the kernels whose workload the user names, on the device of the files or of --device."""
+    """Returns what binds the kernels named by --workload, on --device or the files' device; () without --workload."""
     if not options.workload:
         return ()
     from pytest_attnperf.tools.profilers.devices import choose_spec
@@ -160,7 +161,8 @@ def _compute_bounds(options: argparse.Namespace, summary: ProfileSummary) -> tup
 
 
 def _parse_work(text: str) -> KernelWork:
-    """Parses 'attn_fwd=prefill-b1-s512-h8-d64-f16'. Raises UsageError for another form, WorkloadError for a bad id."""
+    """Returns the kernel and workload of 'attn_fwd=prefill-b1-s512-h8-d64-f16'. Raises UsageError for another form,
+    WorkloadError for a bad id."""
     from pytest_attnperf.records import WorkloadFigures
     from pytest_attnperf.tools.profilers.kernel_bounds import KernelWork
     from pytest_attnperf.workloads.families import parse_workload
@@ -184,7 +186,7 @@ def _find_ceilings(spec: DeviceSpec | None) -> DeviceCeilings | None:
 
 
 def _refuse_unused(options: argparse.Namespace) -> None:
-    """Raises UsageError for options that would have no effect."""
+    """Raises UsageError for options that are invalid, or would have no effect on this PATH."""
     if options.path is None and options.claims is None:
         raise UsageError("attnperf profile needs a PATH, or --claims FILE; see attnperf profile --help")
     for name in ("claims", "workload", "counters"):
@@ -247,7 +249,7 @@ def _read_summary(path: Path, options: argparse.Namespace, device: str) -> Profi
 
 
 def _choose_peaks(text: str, name: str, agents: Sequence[Agent]) -> Peaks | None:
-    """Returns the peaks that the user gives, else those of the device's data sheet; None without either."""
+    """Returns the peaks in `text`, an option of the user, else those of the device's data sheet; None without both."""
     from pytest_attnperf.tools.profilers.devices import choose_spec
     from pytest_attnperf.tools.profilers.peak_ratios import Peaks, spec_peaks
 

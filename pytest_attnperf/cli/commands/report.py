@@ -40,7 +40,7 @@ for the page is missing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf report` to its parser."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results.json files, or baselines")
     add_forms(parser)
     parser.add_argument("--history", default="", metavar="URL|FILE", help="show each case's history in the page")
@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints or writes the reports. Raises UsageError, ResultsFileError, BaselineError and HistoryError."""
+    """Prints the reports, or writes them by option. Returns 1 if a test failed, 2 if the page could not be made, else
+    0. Raises UsageError, ResultsFileError, BaselineError and HistoryError."""
     from pytest_attnperf.plugin.report_inputs import read_runs
     from pytest_attnperf.reports.files.folder import HTML
 
@@ -77,7 +78,7 @@ def _render_text(joined: Joined, options: argparse.Namespace) -> str:
 
 
 def _write_asked_forms(joined: Joined, options: argparse.Namespace) -> bool:
-    """Writes the forms that options ask for. Returns whether there were any."""
+    """Writes the forms that options ask for, and names files on standard error. Returns False if none is asked for."""
     from pytest_attnperf.plugin.report_inputs import ceilings_of, histories_of
     from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
     from pytest_attnperf.reports.text.figures import one_line

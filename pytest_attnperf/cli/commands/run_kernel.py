@@ -37,7 +37,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf run-kernel` to its parser."""
     parser.add_argument("backend", help="name of a registered backend, e.g. hip.flash")
     parser.add_argument("--workload", required=True, metavar="LINE|ID", help="workload to run, e.g. s=512,d=64,h=8")
     parser.add_argument("--calls", type=int, default=20, metavar="N", help="calls in the range (default: 20)")
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the backend. Raises UsageError for unknown names and invalid numbers."""
+    """Runs one backend on one workload here. Returns the exit status. Raises UsageError for invalid options."""
     for name, least in (("calls", 1), ("warmup", 0)):
         if getattr(options, name) < least:
             raise UsageError(f"--{name} {getattr(options, name)} must be at least {least}")
@@ -62,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_case(registered: Registered, options: argparse.Namespace) -> int:
-    """Runs a backend of the project, and returns the exit status."""
+    """Runs the backend that the options name, on a GPU or else interpreted on the CPU. Returns the exit status. Prints
+    the reasons if the backend does not support the case."""
     from pytest_attnperf.plugin.selection import find_backend
     from pytest_attnperf.plugin.session_setup import device_kind
 
@@ -112,7 +113,8 @@ def _run_once(case: SingleRun, options: argparse.Namespace) -> int:
 
 
 def choose_workload(text: str, backend: Backend, families: Families) -> Workload:
-    """Returns the backend's workload for a line or an id. Raises UsageError if it matches none or several."""
+    """Returns the workload of `text`, an id or a line like 's=512,d=64,h=8' of a family of the backend. Raises
+    UsageError if it matches none or several."""
     named = text.partition("-")[0]
     known = {family.name for family in families}
     if named in known and "-" in text:
@@ -134,7 +136,7 @@ def choose_workload(text: str, backend: Backend, families: Families) -> Workload
 
 
 def _parse_family_line(text: str, family: Family) -> Workload | WorkloadError:
-    """Returns the workload of a line, or the error if the line is not valid for the family."""
+    """Returns the family's workload for a line of text, or, not raised, the error that says why it is invalid."""
     try:
         return family.parse_line(text)
     except WorkloadError as error:
@@ -142,7 +144,7 @@ def _parse_family_line(text: str, family: Family) -> Workload | WorkloadError:
 
 
 def launch_lines(launches: Iterable[Launch]) -> list[str]:
-    """Returns a line per launch: name, grid, block, shared memory; for other kinds of work the bytes."""
+    """Returns a line per launch: name, grid, block and shared memory of a kernel; the bytes of a copy or set."""
     lines = []
     for one in launches:
         if one.kind != "kernel":

@@ -72,7 +72,7 @@ class CpuTimes:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf stages` to its parser."""
     parser.add_argument("results", type=Path, metavar="RESULTS", help="the results.json of a run that measured")
     parser.add_argument("--cpu", type=Path, metavar="RESULTS", help=f"a run on a CPU with times of {CPU_BACKEND}")
     parser.add_argument(
@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the tables. Raises UsageError, and ResultsFileError for a file that cannot be read."""
+    """Prints tables of stages, as text or Markdown. Returns 0. Raises UsageError if there is nothing to show,
+    ResultsFileError for an unreadable file."""
     from pytest_attnperf.reports.files import json_results
 
     results, where = json_results.read(options.results), str(options.results)
@@ -109,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list_workloads(groups: Groups) -> list[str]:
-    """Returns the workloads of family block, each once. The CPU's backend implements only that family."""
+    """Returns the groups' workloads of family block, each once: the CPU's backend implements only that family."""
     found = dict.fromkeys(cases[0].key.workload for cases in groups.values())
     return [workload for workload in found if workload.startswith("block-")]
 
@@ -128,7 +129,8 @@ def _build_tables(groups: Groups, cpu: CpuTimes | None) -> list[Table]:
 
 
 def _cpu_times(path: Path, results: RunResult) -> CpuTimes:
-    """Reads times of a run on a CPU. Raises UsageError for another device, and if it has none of the workloads."""
+    """Returns the times of the CPU run in `path`. Raises UsageError if it ran on another device, or has none of the
+    workloads in `results`."""
 
     from pytest_attnperf.reports.files import json_results
 
@@ -195,12 +197,12 @@ class Library:
 
     @property
     def base_us(self) -> float | None:
-        """Time that others are compared with: of the whole, else the sum of the stages."""
+        """Microseconds that others are compared with: of the whole prefill, else all stages; None without both."""
         return self.sum_us if self.whole_us is None else self.whole_us
 
 
 def stage_ids(prefill: str) -> dict[str, str]:
-    """Returns the workload of each stage's family that this prefill consists of; empty if it has other parts."""
+    """Returns stage family -> workload id of the stages of a prefill workload; empty if its id has other parts."""
     match = _PREFILL.fullmatch(prefill)
     if match is None:
         return {}
@@ -215,9 +217,9 @@ def stage_ids(prefill: str) -> dict[str, str]:
 
 
 def staged_tables(cases: Iterable[CaseResult], workloads: Sequence[str] = ()) -> list[Table]:
-    """Returns a table per prefill workload that has a case of at least one stage.
+    """Returns a table per prefill workload with a case of a stage: times of libraries' stages and fused kernels.
 
-    workloads   show only these; empty shows all
+    workloads   ids to show; empty shows all
     """
     every = list(cases)
     prefills = dict.fromkeys(case.key.workload for case in every if _PREFILL.fullmatch(case.key.workload))
@@ -230,7 +232,7 @@ def staged_tables(cases: Iterable[CaseResult], workloads: Sequence[str] = ()) ->
 
 
 def _list_libraries(cases: Sequence[CaseResult], workload: str) -> list[Library]:
-    """Returns the libraries that have a case of a stage, timed or not."""
+    """Returns the libraries with a case of a stage of this prefill, with their times (None for a stage not timed)."""
     ids = stage_ids(workload)
     wanted = {*ids.values(), workload}
     own = [case for case in cases if case.key.workload in wanted and case.key.backend.endswith(STAGED)]
@@ -264,7 +266,7 @@ def _format_times(us: float | None, bases: Mapping[str, float]) -> list[str]:
 
 
 def _list_missing(workload: str, libraries: Sequence[Library], cases: Sequence[CaseResult]) -> list[str]:
-    """Returns notes on times that these results lack."""
+    """Returns notes on what a prefill's table lacks: untimed stages and backends, and no fused kernel."""
     ids = stage_ids(workload)
     notes = []
     for library in libraries:

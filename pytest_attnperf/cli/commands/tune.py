@@ -64,7 +64,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf tune` to its parser."""
     add = parser.add_argument
     add("backend", help="name of a registered backend, e.g. triton.flash")
     add("--family", default="", help="op family, if the backend has several")
@@ -103,7 +103,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tunes, prints and writes. Raises UsageError for an invalid command, and what `tune` raises."""
+    """Searches a backend's best configuration, prints the result and writes files. Returns the exit status. Raises
+    UsageError for invalid options, and what `tune` raises."""
     _check_options(options)
     from pytest_attnperf.plugin.tuning import collect_project
 
@@ -123,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Raises UsageError for invalid options, before anything is loaded."""
+    """Raises UsageError for numbers out of range and options that exclude each other, before anything is loaded."""
     for name, least in (("trials", 1), ("processes", 1), ("pairs", 3), ("jobs", 1)):
         value = getattr(options, name)
         if value is not None and value < least:
@@ -175,7 +176,7 @@ class Machine:
     ready: Ready
 
     def start_pools(self) -> TunePools:
-        """Returns a pool of workers for each GPU, and three more on the first GPU."""
+        """Returns worker pools: one per GPU for the search, three on the first: default, winner, warm-up."""
         from pytest_attnperf.tools.tuner.job import TunePools
         from pytest_attnperf.workers.pool import WorkerPool
 
@@ -237,7 +238,8 @@ def _make_job(
 
 
 def hash_sources(backend: object) -> str:
-    """Returns a hash of the sources in the folder of a backend's class: an edited kernel counts as another one."""
+    """Returns 16 hex digits, the hash of all sources in the folder of a backend's class: an edited kernel is
+    another."""
     folder = Path(inspect.getfile(type(backend))).parent
     files = [path for path in sorted(folder.rglob("*")) if path.suffix in SOURCES and path.is_file()]
     digest = hashlib.sha256()
@@ -249,7 +251,7 @@ def hash_sources(backend: object) -> str:
 def lease_machine(
     project: TuningProject, gpus: str, workloads: Sequence[Workload], stack: contextlib.ExitStack
 ) -> Machine:
-    """Leases the GPUs and asks a first process what they are. Closing the stack releases both.
+    """Leases GPUs (none on a CPU) and asks a first worker what they are. Closing `stack` releases and ends both.
 
     gpus   how many, or 'all' that are free
     """
@@ -270,7 +272,7 @@ def lease_machine(
 
 
 def lease_gpus(tokens: Sequence[str], wanted: str, folder: Path | None = None) -> list[Lease]:
-    """Leases as many GPUs as are wanted, or with 'all' every free one.
+    """Leases `wanted` of the GPUs `tokens`, or with 'all' every free one, and returns the leases.
 
     Raises GpuBusyError if none is free, UsageError if too few are free; then it keeps none.
     """
@@ -305,7 +307,7 @@ def _no_pools() -> TunePools:
 
 
 def _describe_source(ready: Ready | None) -> str:
-    """Returns the text in a tuned rule that says where its values come from."""
+    """Returns a tuned rule's text on where its values come from: device, versions, date; None: nothing timed."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     if ready is None:
         return f"attnperf tune --static, {today}: by code object, nothing was timed"
@@ -315,7 +317,7 @@ def _describe_source(ready: Ready | None) -> str:
 
 
 def parse_default(space: TuningSpace, text: str) -> Candidate | None:
-    """Returns the space's default with some values replaced, parsed as the stored types; None for an empty text.
+    """Returns the space's default candidate with the values 'K=V,...' of `text` replaced; None for an empty text.
 
     Raises UsageError for a name that the default does not have, and for a value of another type.
     """
@@ -330,19 +332,20 @@ def parse_default(space: TuningSpace, text: str) -> Candidate | None:
         raise UsageError(f"--default: {space.kernel} has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
     for name, value in given.items():
         if type(value) is not type(known[name]):
-            raise UsageError(f"--default: {name}={value!r} is of another type than the stored {known[name]!r}")
+            raise UsageError(f"--default: {name}={value!r} must be of the type of the stored {known[name]!r}")
     return Candidate({**known, **given})
 
 
 def _parse_values(texts: Sequence[str], option: str) -> dict[str, Value]:
-    """Parses 'K=V' texts by name: integers, True and False (in JSON's spelling too), and words. Raises UsageError."""
+    """Returns name -> value of 'K=V' texts: integers, booleans (True or true) and words. Raises UsageError naming
+    `option` for another form, or a name given twice."""
     found: dict[str, Value] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not (name and equals and value):
             raise UsageError(f"{option} {text!r}: expected NAME=VALUE, e.g. BLOCK_M=64")
         if name in found:
-            raise UsageError(f"{option} gives {name} twice")
+            raise UsageError(f"{option} gives {name} twice; give it once")
         found[name] = _parse_value(value)
     return found
 

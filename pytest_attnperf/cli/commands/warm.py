@@ -34,13 +34,13 @@ is invalid, or there is no case; 130 interrupted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Makes the parser of `attnperf warm` keep every word but --help in `pytest_arguments`."""
     parser.set_defaults(pytest_arguments=[])
     _give_all_to_pytest(parser)
 
 
 def _give_all_to_pytest(parser: argparse.ArgumentParser) -> None:
-    """Puts every word into `pytest_arguments` except a request for help.
+    """Makes the parser put every word except -h and --help into `pytest_arguments`.
 
     A positional argument cannot: argparse leaves it empty if an option comes first.
     """
@@ -56,14 +56,14 @@ def _give_all_to_pytest(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lets pytest warm the cases and returns the exit status of the command. pytest reports invalid arguments."""
+    """Runs pytest, which builds, compiles and tunes the cases and reports invalid arguments. Returns its status."""
     from pytest_attnperf.plugin.own_pytest import warm
 
     return warm(_with_path(options.pytest_arguments))
 
 
 def _with_path(words: Sequence[str]) -> list[str]:
-    """Returns the words; adds the default path if none of them is a path."""
+    """Returns the words for pytest; without a path among them, adds suites/ if it exists, else '.'."""
     alone = [word for before, word in zip(["", *words], words, strict=False) if before not in WITH_VALUE]
     named = any(not word.startswith("-") and os.path.exists(word.partition("::")[0]) for word in alone)
     return [*words] if named else [*words, SUITES if Path(SUITES).is_dir() else "."]

@@ -48,14 +48,14 @@ POLL_MS = 500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments and options of the command."""
+    """Adds the arguments and options of `attnperf worker` to its parser."""
     parser.add_argument(
         "--rootdir", type=Path, default=Path(), metavar="DIR", help="the tree to run (default: the current folder)"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves one worker. Returns pytest's exit status, 128 + N if signal N killed it.
+    """Serves one worker of a run on another machine. Returns pytest's exit status, 128 + N if signal N killed it.
 
     Raises UsageError if standard input does not begin with a start line, or no file that it names exists under DIR.
     """
@@ -82,8 +82,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _take_standard_fds() -> tuple[int, int]:
-    """Moves standard input and output to other descriptors and returns those. What a kernel prints then goes to
-    standard error, and its input is empty, so that it cannot corrupt the protocol."""
+    """Returns new descriptors of standard input and output, for the protocol. Afterwards standard output is standard
+    error and standard input is empty, so that what a kernel prints cannot corrupt the protocol."""
     read_fd, write_fd = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_FD) for fd in (0, 1))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -93,7 +93,8 @@ def _take_standard_fds() -> tuple[int, int]:
 
 
 def _first_line(fd: int) -> bytes:
-    """Reads the first line byte by byte, because what follows belongs to pytest, which has its own buffer."""
+    """Returns the first line of `fd`, read byte by byte, because the rest belongs to pytest. Raises UsageError if it is
+    incomplete or too long."""
     line = bytearray()
     while not line.endswith(b"\n"):
         byte = os.read(fd, 1)
@@ -109,7 +110,8 @@ def _first_line(fd: int) -> bytes:
 
 
 def _list_present(root: Path, files: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the files that this tree has. The controller reports cases of the others as missing on this side."""
+    """Returns those of `files` that exist under `root`, and names the others on standard error. Raises UsageError if
+    `root` is no folder or has none."""
     if not root.is_dir():
         raise UsageError(f"--rootdir={root} is no folder; name the tree that holds {files[0]}")
     present = tuple(file for file in files if (root / file).exists())
@@ -124,7 +126,7 @@ def _list_present(root: Path, files: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _serve(plan: LaunchPlan, name: str, read_fd: int, write_fd: int) -> int:
-    """Runs pytest until it or standard input ends. Returns its return code, negative for a signal."""
+    """Runs pytest until it or standard input ends, then kills its group. Returns its code, negative for a signal."""
     plan.link_harness()
     process = subprocess.Popen(
         plan.make_command(f"{read_fd},{write_fd}", name),
@@ -144,7 +146,7 @@ def _serve(plan: LaunchPlan, name: str, read_fd: int, write_fd: int) -> int:
 
 
 def _wait_for_end(process: subprocess.Popen[bytes], read_fd: int) -> None:
-    """Waits until pytest ends, or until shortly after the other end of standard input is closed.
+    """Waits until pytest ends, or until END_SECONDS after the other end of standard input is closed.
 
     It watches from outside, because a worker inside a kernel does not read. Through a container, this is the only way
     in which the controller can end it.
@@ -170,5 +172,6 @@ def _to_exit_status(code: int) -> int:
 
 
 def _end_on_signal(number: int, frame: object) -> NoReturn:
-    """Exits when this process is asked to end (`docker stop`), so that pytest and the scratch folder are cleaned up."""
+    """Exits with 128 + signal number when this process is asked to end (`docker stop`), so that pytest and the scratch
+    folder are cleaned up."""
     sys.exit(128 + number)

@@ -40,14 +40,15 @@ class _MatchedLine:
 
 
 def describe_settings_change(now: Mapping[str, str], stored: Mapping[str, str], where: str = "") -> str:
-    """Returns e.g. 'BLOCK_M 64 -> 128, BLOCK_N 32 -> 64 in configs/prefill.json'; '' where nothing differs."""
+    """Returns settings that differ, stored -> now: 'BLOCK_M 64 -> 128 in configs/prefill.json', with `where` as the
+    file; '' where nothing differs."""
     differing = [name for name in sorted(now.keys() | stored.keys()) if now.get(name) != stored.get(name)]
     changes = [f"{name} {stored.get(name, ABSENT)} -> {now.get(name, ABSENT)}" for name in differing]
     return ", ".join(changes) + (f" in {where}" if where and changes else "")
 
 
 def describe_line_changes(now: Iterable[SourceLine], stored: Iterable[SourceLine], concerns: Concerns) -> str:
-    """Returns source lines whose counts of these classes differ, largest change first; '' where none is known.
+    """Returns source lines whose counts of instruction classes in `concerns` differ, largest change first; else ''.
 
     'prefill.py:87 `k = tl.load(k_ptrs)`: global_load_16B 8 -> 0, global_load_2B 0 -> 64'
     """
@@ -67,7 +68,7 @@ def describe_line_changes(now: Iterable[SourceLine], stored: Iterable[SourceLine
 
 
 def describe_lines_holding(lines: Iterable[SourceLine], concerns: Concerns) -> str:
-    """Returns source lines that compiled to instructions of these classes, most first; '' where none is known.
+    """Returns source lines that compiled to instructions of classes in `concerns`, most instructions first; else ''.
 
     'prefill.py:87 `acc = tl.dot(p, v, acc)`: scratch_load 12, scratch_store 12'
     """
@@ -84,12 +85,14 @@ def describe_lines_holding(lines: Iterable[SourceLine], concerns: Concerns) -> s
 
 
 def list_count_changes(now: Mapping[str, int], stored: Mapping[str, int], concerns: Concerns) -> list[str]:
-    """Returns classes whose counts differ, the widest first: ['global_load_16B 8 -> 0', 'global_load_2B 0 -> 64']."""
+    """Returns instruction classes in `concerns` whose counts differ, stored -> now, in the order of reports:
+    ['global_load_16B 8 -> 0', 'global_load_2B 0 -> 64']."""
     return [f"{name} {before} -> {after}" for name, before, after in _list_differing(now, stored, concerns)]
 
 
 def format_change(before: str, after: str) -> str:
-    """Returns '3 -> 1 waves per SIMD' for '3 waves per SIMD' and '1 wave per SIMD'; both where the units differ."""
+    """Returns '3 -> 1 waves per SIMD' for '3 waves per SIMD' and '1 wave per SIMD'; where the units differ, both texts
+    with ' -> ' between them."""
     (number, _, unit), (other, _, unit_after) = before.partition(" "), after.partition(" ")
     if _make_singular(unit) != _make_singular(unit_after):
         return f"{before} -> {after}"
@@ -97,13 +100,13 @@ def format_change(before: str, after: str) -> str:
 
 
 def _make_singular(unit: str) -> str:
-    """Returns 'wave per SIMD' for 'waves per SIMD'."""
+    """Returns a unit with its first word in the singular: 'wave per SIMD' for 'waves per SIMD'."""
     word, space, rest = unit.partition(" ")
     return f"{word.removesuffix('s')}{space}{rest}"
 
 
 def instruction_kind(name: str) -> str:
-    """Returns 'global_load' for the class 'global_load_16B'; a class without a width is its own kind."""
+    """Returns an instruction class without its width: 'global_load' for 'global_load_16B'; unchanged without one."""
     return name.rpartition("_")[0] if width_bytes(name) is not None else name
 
 
@@ -113,7 +116,7 @@ def join_parts(*parts: str) -> str:
 
 
 def _match_lines(now: Iterable[SourceLine], stored: Iterable[SourceLine]) -> list[_MatchedLine]:
-    """Returns both sides' lines, matched by file and text, in order of address now; removed lines come last.
+    """Returns both sides' source lines, matched by file and text, in the order of `now`; removed lines come last.
 
     Lines without known text are kept apart by their numbers only where nothing is stored: stored lines have no numbers.
     """
@@ -137,21 +140,21 @@ def _add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
 def _list_differing(
     now: Mapping[str, int], stored: Mapping[str, int], concerns: Concerns
 ) -> list[tuple[str, int, int]]:
-    """Returns (class, stored, now) of the classes whose counts differ."""
+    """Returns (class, stored count, count now) of the instruction classes in `concerns` whose counts differ."""
     names = [name for name in _sort_classes(now.keys() | stored.keys()) if concerns(name)]
     counts = [(name, stored.get(name, 0), now.get(name, 0)) for name in names]
     return [(name, before, after) for name, before, after in counts if before != after]
 
 
 def _sort_classes(names: Iterable[str]) -> list[str]:
-    """Returns classes in the order of reports: within a kind the widest first; unknown ones last."""
+    """Returns instruction classes in the order of reports: by kind, the widest of a kind first, unknown kinds last."""
     return sorted(
         names, key=lambda name: (_ORDER.get(instruction_kind(name), len(_ORDER)), -(width_bytes(name) or 0), name)
     )
 
 
 def _format_place(line: _MatchedLine) -> str:
-    """Returns e.g. 'prefill.py:87 `k = tl.load(k_ptrs)`'; a line of the stored kernel only has no number.
+    """Returns e.g. 'prefill.py:87 `k = tl.load(k_ptrs)`'. A line that only the stored kernel has is without a number.
 
     Code without a single source line, mainly spill code, has neither number nor text.
     """

@@ -39,10 +39,11 @@ MOVING = (
 
 
 def find_regressions(pair: Compared, *, promised: bool) -> Iterator[Said]:
-    """Yields findings of what is worse than stored or launched differently, and notes of what could not be compared.
+    """Yields findings on what is worse than stored or launched differently, and notes on what was not compared.
 
-    For a kernel that another compiler made, only what no compiler may change. Spills, scratch and promised matrix
-    instructions (`promised`, by either side) have rules of their own and are not repeated.
+    For a kernel of another compiler, only what no compiler may change: promised matrix instructions and the launch
+    size. Leaves out spills, scratch and absent promised matrix instructions (`promised`, now or stored):
+    `find_broken_rules` reports them.
     """
     yield from _compare_promise(pair)
     if not pair.is_comparable:
@@ -61,7 +62,7 @@ def find_regressions(pair: Compared, *, promised: bool) -> Iterator[Said]:
 
 
 def list_improvements(pair: Compared) -> list[str]:
-    """Returns what is better than stored, where one compiler made both: 'occupancy 2 -> 3'."""
+    """Returns what is better than in the stored kernel: 'occupancy 2 -> 3'; empty for a kernel of another compiler."""
     if not pair.is_comparable:
         return []
     new, old = pair.new, pair.old
@@ -77,13 +78,13 @@ def list_improvements(pair: Compared) -> list[str]:
 
 
 def list_compiler_differences(pair: Compared) -> list[str]:
-    """Returns fields that differ and that another compiler may change: 'vgprs 200 -> 208'."""
+    """Returns resource fields that differ between the stored and the new kernel, stored first: 'vgprs 200 -> 208'."""
     old, new = (_compiler_fields(code) for code in (pair.old, pair.new))
     return [f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name]]
 
 
 def allocated_vgprs(code: KernelCode) -> int:
-    """Returns VGPRs per lane that a wave gets, AGPRs included: needed or reserved, rounded up to the granule."""
+    """Returns the VGPRs per lane that a wave gets, AGPRs included: those needed or reserved, rounded up."""
     limits = ARCHS.get(code.arch.partition(":")[0])
     if limits is not None:
         return compute_allocation(limits, resources_of(code)).vgprs
@@ -92,7 +93,7 @@ def allocated_vgprs(code: KernelCode) -> int:
 
 
 def vgpr_granule(code: KernelCode) -> int:
-    """Returns the multiple that a wave's VGPRs are rounded up to, for its architecture and wave size; 1 if unknown."""
+    """Returns the multiple to which a wave's VGPRs are rounded up, by architecture and wave size; 1 if unknown."""
     limits = ARCHS.get(code.arch.partition(":")[0])
     if limits is not None:
         return block_of(limits, resources_of(code)).vgpr_granule
@@ -245,9 +246,9 @@ def _is_in_lds(name: str) -> bool:
 
 
 def find_worse_instructions(pair: Compared, *, promised: bool) -> Iterator[Said]:
-    """Yields lost matrix instructions (unless promised: then a rule covers them) and loads that became narrower.
+    """Yields lost matrix instructions (not if `promised`: then a rule reports them) and loads that became narrower.
 
-    Nothing for a candidate that was not decoded, which a rule notes already.
+    Yields only a note if the stored kernel was not decoded, and nothing if the new one was not: a rule notes that.
     """
     if pair.old.undecoded or not pair.old.instructions:
         yield f"not compared: instructions (stored: {pair.old.undecoded or 'it was not disassembled'})"
@@ -272,7 +273,9 @@ def _compare_matrix(pair: Compared, promised: bool) -> Iterator[Said]:
 
 
 def _compare_widths(pair: Compared, kind: str, one: str, several: str) -> Iterator[Said]:
-    """Yields a finding where loads became narrower; it only warns inside loops and for LDS.
+    """Yields a finding if loads of one `kind` became narrower (bytes per lane); only warns inside loops and for LDS.
+
+    Where some widths are not known, it yields a note instead.
 
     Code may have moved out of the loop, and LDS widths follow from the tile's layout: another tile changes them in
     either direction.
@@ -304,7 +307,7 @@ def _compare_widths(pair: Compared, kind: str, one: str, several: str) -> Iterat
 
 
 def _count_by_width(counts: Mapping[str, int], kind: str) -> dict[int, int]:
-    """Returns the number of instructions of a kind, by the bytes they move per lane."""
+    """Returns bytes per lane -> number of instructions of a kind ('global_load'), without unknown widths."""
     sized = {width_bytes(name): count for name, count in counts.items() if instruction_kind(name) == kind and count}
     return {width: count for width, count in sized.items() if width is not None}
 
@@ -314,7 +317,8 @@ def _mean_width(counts: Mapping[int, int]) -> float:
 
 
 def _has_narrowed(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
-    """Returns whether the mean width fell, and instructions wider than the narrowest one now became fewer."""
+    """Returns whether the mean width (bytes per lane) fell, and some width above the narrowest one now has fewer
+    instructions. False if either side is empty."""
     if not before or not after or _mean_width(after) >= _mean_width(before):
         return False
     return any(after.get(width, 0) < count for width, count in before.items() if width > min(after))

@@ -58,7 +58,7 @@ class CodeDecision:
 
 
 def judge_code(now: CurrentKernel, stored: StoredKernel | None, policy: CodePolicy) -> CodeDecision:
-    """Judges a kernel by its rules and, where there is one, by comparison with the stored kernel of its case.
+    """Returns the decision on a kernel by its rules and, if one is stored, by comparison with the stored kernel.
 
     A promise of matrix instructions that the stored kernel made still holds: withdrawing it needs a new baseline.
     """
@@ -84,7 +84,7 @@ def judge_code(now: CurrentKernel, stored: StoredKernel | None, policy: CodePoli
 
 
 def judge_record(now: CurrentKernel, stored: StoredKernel | None, policy: CodePolicy, accepted: str) -> CodeDecision:
-    """Returns RECORDED if the kernel may become the baseline of its case, else the verdict that prevents it.
+    """Returns the decision RECORDED if the kernel may become its case's baseline, else the verdict that prevents it.
 
     Spills and scratch need a reason: `accepted`, or the stored one where there are no more of them than it was given
     for. No other broken rule is ever recorded. What is merely worse than stored is recorded with a warning.
@@ -111,7 +111,7 @@ def judge_record(now: CurrentKernel, stored: StoredKernel | None, policy: CodePo
 
 
 def _reason_to_store(now: CurrentKernel, stored: StoredKernel | None, reason: str) -> str:
-    """Returns the new reason, or the stored one, where there are spills or scratch; else ''."""
+    """Returns the reason for a kernel's spills or scratch: `reason`, else the stored one; '' for a kernel without."""
     code = now.code
     if not (code.vgpr_spills or code.sgpr_spills or code.scratch_bytes or code.dynamic_stack):
         return ""
@@ -119,7 +119,7 @@ def _reason_to_store(now: CurrentKernel, stored: StoredKernel | None, reason: st
 
 
 def _split_notes(said: Iterable[Said]) -> tuple[list[CodeFinding], list[str]]:
-    """Returns findings and notes separately."""
+    """Returns the findings and, apart from them, the plain texts (notes), each in their order."""
     all_said = list(said)
     return [one for one in all_said if not isinstance(one, str)], [one for one in all_said if isinstance(one, str)]
 
@@ -127,7 +127,8 @@ def _split_notes(said: Iterable[Said]) -> tuple[list[CodeFinding], list[str]]:
 def _make_decision(
     findings: Sequence[CodeFinding], broken: Sequence[CodeFinding], otherwise: Verdict, summary: str, notes: list[str]
 ) -> CodeDecision:
-    """Decides by the failing findings, including `broken` rules; where none fails, by `otherwise` and its summary."""
+    """Returns WORSE or SUSPICIOUS if a finding fails (SUSPICIOUS by the failing `broken` rules), else the verdict
+    `otherwise` with `summary`. Warnings are added to the summary."""
     failing = [finding for finding in findings if finding.fails]
     warning = [finding for finding in findings if not finding.fails]
     warned = f"; warning: {_join_findings(warning)}" if warning else ""
@@ -144,7 +145,7 @@ def _choose_failing_verdict(broken: Sequence[CodeFinding]) -> Verdict:
 
 
 def _format_summary(pair: Compared, gains: Sequence[str], findings: Sequence[CodeFinding]) -> str:
-    """Returns the summary of a kernel without failing findings; warnings are added after it."""
+    """Returns the summary of a kernel that nothing fails: unchanged or other machine code, and what became better."""
     if pair.same_machine_code and pair.same_launch:
         return "unchanged"
     if pair.same_machine_code:
@@ -169,7 +170,7 @@ def _describe_not_comparable(pair: Compared) -> str:
 
 
 def _join_findings(findings: Sequence[CodeFinding]) -> str:
-    """Returns e.g. 'occupancy: 3 -> 2 waves per SIMD; 96 -> 104 VGPRs'."""
+    """Returns the findings in one line: 'occupancy: 3 -> 2 waves per SIMD; 96 -> 104 VGPRs'."""
     return "; ".join(_format_finding(finding) for finding in findings)
 
 

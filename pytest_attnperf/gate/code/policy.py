@@ -54,7 +54,8 @@ class CodePolicy:
 
     @classmethod
     def from_text(cls, fail_on: str, growth_percent: str) -> CodePolicy:
-        """Returns the policy of two command-line words: 'occupancy,wider_loads' ('' for none, 'all') and '1'.
+        """Returns the policy of two option values: kinds that fail ('occupancy,wider_loads', '' or 'all') and allowed
+        growth in percent ('1').
 
         Raises UsageError naming the field, its value and what is allowed.
         """
@@ -68,11 +69,11 @@ class CodePolicy:
         return cls(frozenset(BY_POLICY if words == ["all"] else words), growth)
 
     def fails_on(self, kind: str) -> bool:
-        """Returns whether a finding of this kind fails the item; spills and scratch do unless they are accepted."""
+        """Returns whether a finding of this kind fails the test: the policy names it, or cannot switch it off."""
         return kind in self.fail_on or kind not in BY_POLICY
 
     def to_record(self) -> dict[str, Any]:
-        """Returns builtin types as stored with an entry, with `fail_on` sorted so that records compare equal."""
+        """Returns the policy's fields by name, as builtin types; `fail_on` is sorted so that records compare equal."""
         return {"fail_on": sorted(self.fail_on), "growth_percent": float(self.growth_percent)}
 
     def list_loosened(self, stored: Mapping[str, Any]) -> list[str]:

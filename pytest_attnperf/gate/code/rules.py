@@ -67,9 +67,9 @@ Said: TypeAlias = CodeFinding | str
 def find_broken_rules(
     now: CurrentKernel, stored: StoredKernel | None = None, *, promised: bool | None = None
 ) -> Iterator[Said]:
-    """Yields failing findings of one kernel, and notes of what was accepted or could not be checked.
+    """Yields a finding for each rule that a kernel breaks, and notes on what was accepted or could not be checked.
 
-    `promised` replaces the candidate's own promise of matrix instructions.
+    `promised` says whether matrix instructions are promised; None takes the kernel's own promise.
     """
     yield from _find_spills(now, stored)
     yield from _find_scratch(now, stored)
@@ -79,7 +79,7 @@ def find_broken_rules(
 
 
 def occupancy_or_note(code: KernelCode) -> Occupancy | str:
-    """Returns the kernel's occupancy, or a note saying why it is not known."""
+    """Returns the kernel's occupancy, or, as text, a note saying why it is not known."""
     try:
         found = occupancy_of(code)
     except CodeObjectError as error:
@@ -89,12 +89,12 @@ def occupancy_or_note(code: KernelCode) -> Occupancy | str:
 
 
 def format_count(count: int, word: str) -> str:
-    """Returns e.g. '1 VGPR' or '1,024 lanes'."""
+    """Returns a count with its word, in the plural unless 1: '1 VGPR', '1,024 lanes'."""
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def describe_settings(now: CurrentKernel, stored: StoredKernel | None) -> str:
-    """Returns the settings that differ from the stored ones; with nothing stored, the file that sets them."""
+    """Returns settings that differ from the stored ones; with nothing stored 'configured in FILE', or '' if unknown."""
     if stored is None:
         return f"configured in {now.where}" if now.where else ""
     return describe_settings_change(now.config, stored.config, now.where)
@@ -172,7 +172,7 @@ def _find_lds_excess(now: CurrentKernel, stored: StoredKernel | None) -> Iterato
 
 
 def _find_launch_limits(now: CurrentKernel, stored: StoredKernel | None) -> Iterator[Said]:
-    """Yields why no launch would succeed, apart from LDS; or a note that the occupancy is not known."""
+    """Yields findings on why no launch could succeed, LDS size excepted; or a note that the occupancy is not known."""
     code = now.code
     if code.threads > code.max_threads > 0:
         yield _make_finding(
@@ -199,7 +199,7 @@ def _find_launch_limits(now: CurrentKernel, stored: StoredKernel | None) -> Iter
 
 
 def _find_absent_instructions(now: CurrentKernel, stored: StoredKernel | None, promised: bool) -> Iterator[Said]:
-    """Yields findings for absent stores and promised matrix instructions; a note where some code was not decoded."""
+    """Yields findings if stores or `promised` matrix instructions are absent; only a note if code was not decoded."""
     code = now.code
     stores = any(count and is_store(name) for name, count in code.instructions.items())
     matrix = bool(code.instructions.get(MATRIX))
@@ -233,12 +233,12 @@ def _find_absent_instructions(now: CurrentKernel, stored: StoredKernel | None, p
 
 
 def is_matrix(name: str) -> bool:
-    """Returns whether this is the class of matrix instructions."""
+    """Returns whether `name` is the instruction class of matrix instructions."""
     return name == MATRIX
 
 
 def join_limiters(limiters: tuple[str, ...]) -> str:
-    """Returns e.g. 'VGPRs and LDS'; 'nothing' where nothing limits."""
+    """Returns the resources that limit occupancy in words: 'VGPRs and LDS'; 'nothing' for none."""
     return " and ".join(RESOURCE_WORDS.get(name, name) for name in limiters) or "nothing"
 
 
@@ -255,7 +255,8 @@ def _covers_scratch(stored: KernelCode, now: KernelCode) -> bool:
 
 
 def _name_other_compiler(now: CurrentKernel, stored: StoredKernel) -> str:
-    """Returns ' with COMPILER' where another compiler's spills were accepted: their counts are then not comparable."""
+    """Returns ' with COMPILER', the stored one, where it is not the current one (their spill counts are not
+    comparable); else ''."""
     return "" if stored.compiler == now.compiler else f" with {stored.compiler}"
 
 
@@ -279,34 +280,35 @@ class Compared:
 
     @property
     def new(self) -> KernelCode:
-        """The candidate's code."""
+        """The code of the kernel as compiled now."""
         return self.now.code
 
     @property
     def old(self) -> KernelCode:
-        """The stored code."""
+        """The code of the stored kernel."""
         return self.stored.code
 
     @property
     def same_machine_code(self) -> bool:
-        """Whether the ISA hashes are known and equal."""
+        """Whether the hashes of both kernels' instructions are known and equal."""
         return bool(self.new.isa_hash) and self.new.isa_hash == self.old.isa_hash
 
     @property
     def same_launch(self) -> bool:
-        """Whether workgroup size and dynamic LDS are equal. The grid is the caller's choice and does not count."""
+        """Whether workgroup size and dynamic LDS equal the stored ones. The grid, set by the caller, does not count."""
         same_size = self.new.workgroup == self.old.workgroup
         return same_size and self.new.lds_dynamic_bytes == self.old.lds_dynamic_bytes
 
     @property
     def is_comparable(self) -> bool:
-        """Whether differences come from the kernel and not from another compiler."""
+        """Whether differences come from the kernel: the machine code is equal, or one compiler made both."""
         return self.same_machine_code or self.now.compiler == self.stored.compiler
 
     def make_finding(
         self, kind: str, before: str, after: str, text: str, concerns: Concerns | None = None, *, warns: bool = False
     ) -> CodeFinding:
-        """Returns a finding that names changed settings, and source lines whose counts of these classes changed."""
+        """Returns a finding with the changed settings and, for instruction classes in `concerns`, the source lines that
+        changed. It fails by the policy of its `kind`; never with `warns`."""
         lines = describe_line_changes(self.new.lines, self.old.lines, concerns) if concerns else ""
         fails = self.policy.fails_on(kind) and not warns
         return CodeFinding(

@@ -181,7 +181,7 @@ BROKEN = (
 
 
 def explain_incorrect(told: Told) -> Words:
-    """Explains which output is wrong, by how much, and where."""
+    """Returns sentences and next steps for an INCORRECT case: which output is wrong, by how much, and where."""
     case = told.case
     worst = find_worst_figures(case)
     said = next((p for check in case.checks for p in check.problems), case.summary)
@@ -199,7 +199,7 @@ def explain_incorrect(told: Told) -> Words:
 
 
 def explain_suspicious(told: Told) -> Words:
-    """Explains which rule the time or the machine code breaks."""
+    """Returns sentences and next steps for a SUSPICIOUS case: which rule its time or its machine code breaks."""
     case = told.case
     cause = _find_cause(TOO_GOOD, case)
     sentences = [
@@ -213,7 +213,7 @@ def explain_suspicious(told: Told) -> Words:
 
 
 def explain_error(told: Told) -> Words:
-    """Explains what broke."""
+    """Returns sentences and next steps for an ERROR case: what broke before it could be judged."""
     case = told.case
     cause = _find_cause(BROKEN, case)
     sentences = [
@@ -227,7 +227,7 @@ def explain_error(told: Told) -> Words:
 
 
 def explain_unsupported(told: Told) -> Words:
-    """Explains why the backend cannot run the case, and whether it could before."""
+    """Returns sentences and next steps for an UNSUPPORTED case: why it cannot run here, and whether it could before."""
     case = told.case
     if case.skipped:
         return _explain_skipped(told)
@@ -253,7 +253,7 @@ def explain_unsupported(told: Told) -> Words:
 
 
 def _explain_skipped(told: Told) -> Words:
-    """Explains a case that a mark, a fixture or the test itself skipped."""
+    """Returns sentences and next steps for a case that a mark, a fixture or the test itself skipped."""
     case = told.case
     before = (
         "A baseline, or the base side, has a time for it. A skipped case does not pass, so the test fails."
@@ -265,7 +265,7 @@ def _explain_skipped(told: Told) -> Words:
 
 
 def explain_incomparable(told: Told) -> Words:
-    """Explains why the two sides cannot be compared."""
+    """Returns sentences and next steps for an INCOMPARABLE case: why its time cannot be compared."""
     case = told.case
     cause = find_comparison_cause(case)
     sentences = [
@@ -279,7 +279,7 @@ def explain_incomparable(told: Told) -> Words:
 
 
 def explain_no_baseline(told: Told) -> Words:
-    """Explains a case that has no stored time, or that the base side does not have."""
+    """Returns sentences and next steps for a case without a stored time, or that the base side does not have."""
     case = told.case
     timed = f" It took {format_us(case.median_us)} us per call." if case.median_us is not None else ""
     if case.new:
@@ -312,7 +312,7 @@ def explain_no_baseline(told: Told) -> Words:
 
 
 def find_comparison_cause(case: CaseResult) -> Cause:
-    """Returns the cause of an INCOMPARABLE case."""
+    """Returns why a case is INCOMPARABLE, by its reasons; else that the base side raised, or the machine."""
     found = _find_cause(NOT_COMPARABLE, case)
     return found or (RAISED_THERE if case.against and not case.pairs else MACHINE)
 
@@ -393,6 +393,6 @@ def _find_cause(causes: tuple[Cause, ...], case: CaseResult) -> Cause | None:
 
 
 def _format_clause(text: str, *, lower: bool = False) -> str:
-    """Returns a summary in a form that fits inside a sentence."""
+    """Returns a summary as part of a sentence: one line, no full stop, a capital first unless `lower`."""
     clean = one_line(text, TEXT_LIMIT).strip().rstrip(".") or "no details are known"
     return clean if lower else clean[:1].upper() + clean[1:]

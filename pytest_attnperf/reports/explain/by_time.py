@@ -14,7 +14,7 @@ NAME_LIMIT = 200
 
 
 def explain_same(told: Told) -> Words:
-    """Explains a change within the allowed limit."""
+    """Returns sentences and next steps for a SAME case: the change is within the allowed limit."""
     case = told.case
     sentences = [
         f"The result is right, and the call takes {_describe_change(told)}.",
@@ -28,7 +28,7 @@ def explain_same(told: Told) -> Words:
 
 
 def explain_faster(told: Told) -> Words:
-    """Explains a time that is faster than stored."""
+    """Returns sentences and next steps for a FASTER case: it is faster than stored, beyond threshold and noise."""
     case = told.case
     sentences = [
         f"The result is right, and the call takes {_describe_change(told)}.",
@@ -45,7 +45,7 @@ def explain_faster(told: Told) -> Words:
 
 
 def explain_slower(told: Told) -> Words:
-    """Explains a slowdown that pairs or two looks confirm."""
+    """Returns sentences and next steps for a SLOWER case: pairs or two looks confirm the slowdown."""
     case = told.case
     sentences = [f"The result is right, and the call takes {_describe_change(told)}."]
     sentences += _by_pairs(told) if case.pairs else _by_looks(told)
@@ -63,7 +63,7 @@ def explain_slower(told: Told) -> Words:
 
 
 def explain_undecided(told: Told) -> Words:
-    """Explains a change above the limit that is not certain, unknown noise, or a run that ended too early."""
+    """Returns sentences and next steps for an UNDECIDED case: within noise, unknown noise, or out of time."""
     case = told.case
     if filter_notes(case.reasons, NoteKind.BUDGET):
         return _explain_out_of_time(told)
@@ -87,7 +87,7 @@ def explain_undecided(told: Told) -> Words:
 
 
 def explain_environment(told: Told) -> Words:
-    """Explains a slowdown that comes with a change of the machine or the toolchain."""
+    """Returns sentences and next steps for an ENVIRONMENT case: the machine or the toolchain changed, too."""
     case = told.case
     sentences = [f"The result is right, and the call takes {_describe_change(told)}, which is more than noise."]
     moved = filter_notes(case.reasons, NoteKind.TOOLCHAIN)
@@ -111,7 +111,7 @@ def explain_environment(told: Told) -> Words:
 
 
 def explain_moved(told: Told) -> Words:
-    """Explains a slowdown with the baseline's code, configuration and sources."""
+    """Returns sentences and next steps for a MOVED case: slower with its baseline's code, configuration and sources."""
     case = told.case
     sentences = [
         f"The result is right, and the call takes {_describe_change(told)}.",
@@ -126,7 +126,7 @@ def explain_moved(told: Told) -> Words:
 
 
 def explain_drift(told: Told) -> Words:
-    """Explains a slowdown because an autotuner chose another configuration."""
+    """Returns sentences and next steps for a DRIFT case: slower because an autotuner chose another configuration."""
     case = told.case
     sentences = [f"The result is right, and the call takes {_describe_change(told)}."]
     for reason in filter_notes(case.reasons, NoteKind.PINNED):
@@ -143,7 +143,7 @@ def explain_drift(told: Told) -> Words:
 
 
 def explain_stale(told: Told) -> Words:
-    """Explains a time that is slower than an entry recorded with another kernel."""
+    """Returns sentences and next steps for a STALE case: its baseline entry was recorded with other sources."""
     case = told.case
     sentences = [
         "The result is right, and its time was not judged.",
@@ -156,7 +156,7 @@ def explain_stale(told: Told) -> Words:
 
 
 def explain_recorded(told: Told) -> Words:
-    """Explains a case that was measured and stored."""
+    """Returns sentences and next steps for a RECORDED case: it was measured and stored, and not judged."""
     case = told.case
     over = f", {format_change(case.ratio)} against what was stored before" if case.ratio else ", the first of its case"
     count = len(case.first)
@@ -172,7 +172,7 @@ def explain_recorded(told: Told) -> Words:
 
 
 def explain_right(told: Told) -> Words:
-    """Explains a case that was proven right and not gated."""
+    """Returns sentences and next steps for a RIGHT case: it was proven right and no time was compared."""
     case = told.case
     if case.unchanged:
         return Words(
@@ -197,13 +197,13 @@ def explain_right(told: Told) -> Words:
 
 
 def _format_sentence(reason: str) -> str:
-    """Returns a reason as a sentence."""
+    """Returns a reason in one line, with a capital at its beginning and a full stop at its end."""
     text = one_line(reason, NAME_LIMIT)
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def _describe_change(told: Told) -> str:
-    """Returns e.g. '6.1 % longer than stored: 26.1 us now, 24.6 us then'."""
+    """Returns '6.1 % longer than when its baseline was recorded: 26.1 us now, 24.6 us then', for 'takes ...'."""
     case = told.case
     there, then = ("on the base side", "there") if case.pairs else ("when its baseline was recorded", "then")
     if case.ratio is None or case.median_us is None or case.baseline_us is None:
@@ -260,7 +260,7 @@ def _by_pairs(told: Told) -> list[str]:
 
 
 def _between_sides(case: CaseResult) -> str:
-    """Returns what can cause a difference between two sides that ran interleaved."""
+    """Returns a sentence on what two sides that ran interleaved differ in: the toolchain, if it does, or the trees."""
     against = one_line(case.against, NAME_LIMIT)
     releases = filter_notes(case.notes, NoteKind.RELEASES)
     if releases:
@@ -280,7 +280,7 @@ def _format_alarm_share(told: Told) -> str:
 
 
 def _machine_code(case: CaseResult) -> list[str]:
-    """Returns what the launch identity says about the change."""
+    """Returns at most one sentence on whether the machine code or launches changed; [] if there is nothing to say."""
     if filter_notes(case.notes, NoteKind.UNCHANGED):
         return [
             "The machine code and its launches are the same as before, so the kernel's code is not what changed: look "

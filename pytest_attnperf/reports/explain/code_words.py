@@ -86,7 +86,7 @@ FIGURES: tuple[tuple[str, Callable[[KernelCode], object]], ...] = (
 
 
 def explain_code(result: CodeResult) -> Words:
-    """Returns sentences and next steps for one compiled kernel."""
+    """Returns sentences and next steps for the verdict on one compiled kernel."""
     sentences = list(MEANS.get(result.verdict, MEANS[Verdict.SAME]))
     sentences.insert(1, f"What was found: {one_line(result.summary, TEXT_LIMIT).rstrip('.')}.")
     if result.unchanged:
@@ -121,14 +121,14 @@ def code_inputs(result: CodeResult) -> list[tuple[str, str]]:
 
 
 def code_changes(result: CodeResult) -> list[str]:
-    """Returns the findings, failing ones first, then the notes."""
+    """Returns a line per finding on a compiled kernel, failing ones first and then warnings, followed by its notes."""
     findings = sorted(result.findings, key=lambda finding: not finding.fails)
     lines = [f"{'fails' if finding.fails else 'warning'}: {one_line(finding.text, TEXT_LIMIT)}" for finding in findings]
     return lines + [one_line(note, TEXT_LIMIT) for note in result.notes]
 
 
 def _format_occupancy_command(code: KernelCode) -> str:
-    """Returns the command that shows how many waves fit a SIMD, and what fewer registers would gain."""
+    """Returns the `attnperf occupancy` command that shows how many waves of this kernel fit, and why."""
     sizes = {"vgprs": code.vgprs, "agprs": code.agprs, "sgprs": code.sgprs, "lds": code.lds_bytes}
     asked = "".join(f" --{name} {value}" for name, value in sizes.items())
     return f"attnperf occupancy --arch {steps.quote_word(code.arch)}{asked} --threads {code.workgroup}"

@@ -32,7 +32,7 @@ def list_input_rows(told: Told) -> list[Row]:
 
 
 def _list_proof_rows(case: CaseResult) -> list[Row]:
-    """Returns the row on the proof: what was proven, and how close the error is to its budget."""
+    """Returns one row: whether outputs were right, and how close errors are to budgets; [] if none was compared."""
     shares = [compute_excess(figures) for check in case.checks for figures in check.figures]
     problems = sum(len(check.problems) for check in case.checks)
     if not shares and not problems:
@@ -132,7 +132,7 @@ def _list_result_rows(told: Told) -> list[Row]:
 
 
 def _name_limit_source(case: CaseResult, tolerated: float) -> str:
-    """Returns the end of the row on the limit of SLOWER: whether noise or the allowed change sets it."""
+    """Returns ': ...', the end of the row on the SLOWER limit: whether noise or the allowed change sets the limit."""
     assert case.threshold is not None
     widened = tolerated if case.interval is None or not case.ratio else tolerated * case.ratio / case.interval[0]
     if case.threshold > widened * (1 + 1e-3):
@@ -157,7 +157,7 @@ def _list_noise_rows(told: Told) -> list[Row]:
 
 
 def _list_machine_rows(case: CaseResult) -> list[Row]:
-    """Returns rows on the canary, the clocks and the floor."""
+    """Returns rows on the canaries (fixed kernels), the clocks and the floor (least possible time); only known ones."""
     rows = []
     for name, processes in sorted(case.canary.items()):
         if processes:
@@ -184,7 +184,7 @@ def _pair_clocks(case: CaseResult) -> tuple[list[float | None], list[float | Non
 
 
 def _format_spread(values: Sequence[float]) -> str:
-    """Returns e.g. '7 processes, median 24.6 us, sd 0.31 %'."""
+    """Returns 'N processes, median 24.6 us, sd 0.31 %' of times in microseconds; no sd for a single one."""
     count, centre = len(values), statistics.median(values)
     text = f"{count} process{'es' * (count != 1)}, median {format_us(centre)} us"
     mean = statistics.fmean(values)
@@ -202,5 +202,5 @@ def _format_percent(fraction: float) -> str:
 
 
 def _format_precise_change(ratio: float) -> str:
-    """Returns a signed percentage with two decimals, because pairs can resolve them."""
+    """Returns a ratio new / old as a signed percentage with two decimals ('+0.25 %'), because pairs resolve them."""
     return f"{100 * (ratio - 1):+.2f} %"

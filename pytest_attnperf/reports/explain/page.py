@@ -58,7 +58,7 @@ IN_TABLE = frozenset(
 
 
 def render_explanation(told: Told, *, width: int, ink: Ink = PLAIN) -> str:
-    """Returns a case in words and figures, in lines of at most `width` cells; commands are never wrapped."""
+    """Returns the explanation of a case, as text of at most `width` cells per line; commands are never wrapped."""
     case, words = told.case, explain_case(told)
     blocks = [_render_head(case, width, ink), _render_paragraph(words, width), _render_steps(words.steps, width, ink)]
     if told.facts.contradicted:
@@ -76,7 +76,7 @@ def render_explanation(told: Told, *, width: int, ink: Ink = PLAIN) -> str:
 
 
 def explain_case(told: Told) -> Words:
-    """Returns the explanation of a case in plain words."""
+    """Returns sentences and next steps on a case's verdict, preceded by its file's contradictions and quarantine."""
     said = BY_VERDICT[told.case.verdict](told)
     contradicted = told.facts.contradicted
     before = [f"This file contradicts itself, so believe none of it: {text}." for text in contradicted[:1]]
@@ -99,7 +99,7 @@ def _describe_quarantine(told: Told) -> list[str]:
 
 
 def render_code_explanation(result: CodeResult, run: RunResult, source: str, *, width: int, ink: Ink = PLAIN) -> str:
-    """Returns a compiled kernel in words and figures."""
+    """Returns the explanation of a compiled kernel, as text of at most `width` cells per line."""
     words = explain_code(result)
     blocks = [
         _render_head(result, width, ink),
@@ -116,7 +116,7 @@ def render_code_explanation(result: CodeResult, run: RunResult, source: str, *, 
 
 
 def build_case_values(told: Told) -> dict[str, Any]:
-    """Returns the explanation as plain builtins for programs: figures are numbers, texts are as in the file."""
+    """Returns the explanation of a case for programs (--json): a dict of builtins; figures are numbers."""
     case, facts, words = told.case, told.facts, explain_case(told)
     return {
         **_build_result_values(case, words),
@@ -152,7 +152,7 @@ def build_case_values(told: Told) -> dict[str, Any]:
 
 
 def build_code_values(result: CodeResult) -> dict[str, Any]:
-    """Returns the explanation of a compiled kernel as plain builtins."""
+    """Returns the explanation of a compiled kernel for programs (--json): a dict of builtins."""
     rows = _plain_rows(code_inputs(result))
     return {**_build_result_values(result, explain_code(result)), "inputs": rows, "changes": code_changes(result)}
 
@@ -186,7 +186,7 @@ def _render_paragraph(words: Words, width: int) -> str:
 
 
 def _render_steps(steps: Sequence[NextStep], width: int, ink: Ink) -> str:
-    """Returns the next steps. Each command is on its own line, unwrapped, so that it can be copied."""
+    """Returns a section of next steps. Each command is on its own line, unwrapped, so that it can be copied."""
     lines = [ink.bold("What to do next")]
     for step in steps:
         lines += [f"{MARGIN}{line}" for line in wrap_text(step.why, width - len(MARGIN), "")] if step.why else []
@@ -213,7 +213,7 @@ def _format_option_seconds(option: DecisionOption) -> str:
 
 
 def _render_table(title: str, rows: Sequence[Row], width: int, ink: Ink) -> str:
-    """Returns names in one column and wrapped values beside them; a row without a name continues the one above."""
+    """Returns names in a column, wrapped values beside them; '' without rows. A row without a name adds to the last."""
     if not rows:
         return ""
     lines = [ink.bold(title)]
@@ -233,14 +233,14 @@ def _render_section(title: str, texts: Sequence[str], width: int, ink: Ink) -> s
 
 
 def _render_closing(run: RunResult, facts: Facts, width: int) -> str:
-    """Returns the line that names the file and the run of all figures."""
+    """Returns the last lines, which name the results file, and the mode, time, commit and command of its run."""
     commit = f", commit {run.commit}" if run.commit else ""
     text = f"from {facts.source}: {run.mode} run of {run.started}{commit}, {run.command}"
     return "\n".join(wrap_text(one_line(text, TEXT_LIMIT), width))
 
 
 def _change_lines(told: Told) -> list[str]:
-    """Returns all changes that the run or the baseline's folder reports, then what the case ran."""
+    """Returns what changed since the baseline, by the run's notes and the stored entry, then what the case ran."""
     case, stored = told.case, told.facts.stored
     lines = [one_line(text, CHANGE_LIMIT) for text in _list_reasons(case)]
     lines += [one_line(note, CHANGE_LIMIT) for note in case.notes]
@@ -254,7 +254,7 @@ def _change_lines(told: Told) -> list[str]:
 
 
 def _device_lines(run: RunResult, case: CaseResult) -> list[str]:
-    """Returns the state of the device before and after the run, and other processes on it."""
+    """Returns lines on the device: name, ids, throttling, other processes, and readings that changed during the run."""
     lines = [one_line(f"{run.device.name or run.device.product} ({format_device(run)})")] if run.device else []
     ids = dict.fromkeys(process.device_id for process in (*case.first, *case.second) if process.device_id)
     lines += [f"on {one_line(', '.join(ids), CHANGE_LIMIT)}"] if ids else []
@@ -275,7 +275,7 @@ def _device_lines(run: RunResult, case: CaseResult) -> list[str]:
 
 
 def _list_reasons(case: CaseResult) -> list[str]:
-    """Returns the reasons that are neither in the table nor the summary."""
+    """Returns the lines of the case's reasons that neither its summary nor the table of inputs shows."""
     return [
         line
         for reason in case.reasons

@@ -24,12 +24,12 @@ _NOT_A_COMMIT = frozenset({"", "unknown"})
 
 
 def quote_word(text: str) -> str:
-    """Returns one word of a shell command, without control characters for the terminal."""
+    """Returns the text quoted as one word for a shell, without control characters and cut."""
     return shlex.quote(one_line(text, TEXT_LIMIT))
 
 
 def suggest_repeat(case: CaseResult | CodeResult) -> NextStep:
-    """Suggests the run's own command for this case."""
+    """Returns the step 'measure it again', with the case's own stored command, or one made from its node id."""
     return NextStep(
         "measure it again as it was:",
         format_repeat_command(case.reproduce, case.nodeid) or format_pytest_command(case.nodeid),
@@ -37,12 +37,12 @@ def suggest_repeat(case: CaseResult | CodeResult) -> NextStep:
 
 
 def format_pytest_command(nodeid: str, *options: str) -> str:
-    """Returns the pytest command for this case alone."""
+    """Returns `pytest --attnperf OPTIONS NODEID`, the command that measures this case alone."""
     return " ".join(["pytest --attnperf", *options, quote_word(nodeid)])
 
 
 def choose_base(told: Told) -> str:
-    """Returns a revision to compare the case with: the base side's, else the baseline's commit, else origin/main."""
+    """Returns the revision to compare a case with: the base side's, else its baseline's commit, else origin/main."""
     against = told.case.against or told.run.against
     label = against.partition(" ")[0]
     if label and _REVISION.fullmatch(label):
@@ -51,19 +51,19 @@ def choose_base(told: Told) -> str:
 
 
 def parse_commit(text: str) -> str:
-    """Returns a commit without the mark of a changed tree; '' if git would not accept it."""
+    """Returns a commit without '+dirty' or the like; '' if it is unknown or git would not accept it."""
     commit = text.partition("+")[0]
     return "" if commit in _NOT_A_COMMIT or not _REVISION.fullmatch(commit) else commit
 
 
 def format_pairs_command(told: Told, pairs: int = PAIRS) -> str:
-    """Returns the command for pairs of this case alone. They need no stored baseline that can be compared."""
+    """Returns the command that measures `pairs` pairs of the case against `choose_base`, without a stored baseline."""
     number = [] if pairs == PAIRS else [f"--attnperf-pairs={pairs}"]
     return format_pytest_command(told.case.nodeid, f"--attnperf-against={quote_word(choose_base(told))}", *number)
 
 
 def suggest_side_by_side(told: Told) -> NextStep:
-    """Suggests pairs with the base revision, which exclude machine, driver and day as causes."""
+    """Returns the step 'measure pairs with the base revision', which excludes machine, driver and day as causes."""
     return NextStep(
         "side by side with the base revision, which excludes machine, driver and day as causes:",
         format_pairs_command(told),
@@ -71,7 +71,7 @@ def suggest_side_by_side(told: Told) -> NextStep:
 
 
 def suggest_bisect(told: Told) -> NextStep:
-    """Suggests a search for the first slow commit."""
+    """Returns the step 'search the first slow commit' by attnperf bisect; GOOD and HEAD stand for unknown commits."""
     good = parse_commit(told.case.stored_commit) or "GOOD"
     bad = parse_commit(told.run.commit) or "HEAD"
     return NextStep(
@@ -81,7 +81,7 @@ def suggest_bisect(told: Told) -> NextStep:
 
 
 def suggest_accept(told: Told) -> tuple[NextStep, ...]:
-    """Suggests accepting an intended slowdown; first a look of enough processes, if there is none."""
+    """Returns steps to accept an intended slowdown: a look of ENOUGH processes, unless done, and the command."""
     case, key = told.case, quote_word(str(told.case.key))
     take = f'attnperf accept {key} --from {quote_word(told.facts.source)} --reason "..."'
     if max(len(case.second), len(case.pairs)) >= ENOUGH:
@@ -94,22 +94,22 @@ def suggest_accept(told: Told) -> tuple[NextStep, ...]:
 
 
 def suggest_recording(nodeid: str, why: str) -> NextStep:
-    """Suggests measuring and storing the case."""
+    """Returns the step to measure the case and store it as its baseline, with the reason `why`."""
     return NextStep(why, f"pytest --update-baselines {quote_word(nodeid)}")
 
 
 def suggest_doctor() -> NextStep:
-    """Suggests checking the machine."""
+    """Returns the step to check the machine by `attnperf doctor`."""
     return NextStep("check the machine:", "attnperf doctor")
 
 
 def suggest_history(key: CaseKey) -> NextStep:
-    """Suggests looking at earlier runs."""
+    """Returns the step to look at earlier runs of the case by `attnperf history`."""
     return NextStep("look at earlier runs, if there is a history:", f"attnperf history {quote_word(str(key))}")
 
 
 def suggest_quarantine() -> NextStep:
-    """Suggests a quarantine with an issue and a date, for a known problem that is not fixed today."""
+    """Returns the step to quarantine a known problem, with the link of an issue and a date, in the test's marker."""
     return NextStep(
         "if it is known and will be fixed later, name the issue and a date in the test's marker:",
         '@pytest.mark.attnperf(..., quarantine="https://...", until="YYYY-MM-DD")',

@@ -82,7 +82,8 @@ class _ValueTable:
         self._numbers: dict[bytes, int] = {}
 
     def add_value(self, value: Json, stored: Callable[[], Json] | None = None) -> int:
-        """Returns the number of a value. A new value is kept as `stored` returns it, by default as itself."""
+        """Returns the number of a value in this table, adding it if it is new. `stored` makes the form to keep;
+        default: itself."""
         key = msgspec.json.encode(value)
         if key not in self._numbers:
             kept = stored() if stored else value
@@ -92,7 +93,7 @@ class _ValueTable:
 
 
 def compact_values(values: Json) -> Json:
-    """Returns a run from `msgspec.to_builtins` in the compact form. Changes the cases of `values` in place."""
+    """Returns a run's builtins (`msgspec.to_builtins`) in the compact form. Changes the cases in `values` in place."""
     tables = {name: _ValueTable() for name in ("files", "sources", "reproduce", "compared", *VALUES)}
     for kind, record in RECORDS.items():
         for case in values[kind]:
@@ -103,7 +104,7 @@ def compact_values(values: Json) -> Json:
 
 
 def _replace_by_numbers(case: dict[str, Json], kind: str, tables: dict[str, _ValueTable]) -> None:
-    """Replaces shared values by their numbers, in place."""
+    """Replaces a case's shared values by their numbers in `tables`, in place; adds new values to `tables`."""
     for name, table in ONE[kind].items():
         if case.get(name) is not None:
             case[name] = tables[table].add_value(case[name])
@@ -124,14 +125,14 @@ def _replace_by_numbers(case: dict[str, Json], kind: str, tables: dict[str, _Val
 
 
 def _build_row(figures: dict[str, Json], compared: _ValueTable) -> list[Json]:
-    """Returns the values of a row by column. Values left out at the end have their defaults."""
+    """Returns one comparison's figures as a list, in the order of COLUMNS; leaves out defaults at its end."""
     last = max(number for number, name in enumerate(COLUMNS) if name in figures)
     first = compared.add_value([figures[name] for name in COMPARED])
     return [first, *(figures.get(name, _DEFAULT_CELLS.get(name)) for name in COLUMNS[1 : last + 1])]
 
 
 def _leave_out_defaults(value: dict[str, Json], record: type) -> None:
-    """Removes fields that have their defaults from a record and from the records in it, in place."""
+    """Removes the fields of `value`, the builtins of a `record`, that have their defaults, in place and recursively."""
     for name, default, inner, mapped in _list_fields(record):
         held = value.get(name)
         if held == default and type(held) is type(default):
@@ -182,7 +183,7 @@ class CompactFormError(ValueError):
 
 
 def expand_values(values: Json) -> Json:
-    """Returns what `compact_values` made with shared values back in place. Cases share them; defaults stay out.
+    """Returns the run's builtins with the shared values back in place of numbers; defaults stay left out.
 
     Raises CompactFormError. Other invalid parts are left to the reader of the whole run, which names them.
     """
@@ -216,7 +217,8 @@ class _Tables:
         }
 
     def put_back(self, case: dict[str, Json], kind: str, where: str) -> None:
-        """Replaces all numbers in a case or a compiled kernel by the values that they refer to."""
+        """Replaces, in place, all numbers in a case or kernel by the values they refer to. Raises CompactFormError
+        naming `where`."""
         for name, table in (("sources", "sources"), *ONE[kind].items()):
             if case.get(name) is not None:
                 case[name] = self._read_entry(table, case[name], f"{where}.{name}")
@@ -247,7 +249,7 @@ class _Tables:
         return {**figures, **dict(zip(COMPARED, compared, strict=True))}
 
     def _restore_files(self, numbers: Json, where: str) -> dict[str, str]:
-        """Returns a set of files as path -> hash."""
+        """Returns path -> hash of the files that `numbers` refer to. Raises CompactFormError for a duplicate path."""
         found: dict[str, str] = {}
         files = self._tables["files"]
         for place, number in enumerate(_require_list(numbers, where)):
@@ -288,7 +290,7 @@ def _check_text_count(entry: Json, counts: tuple[int, ...], where: str) -> None:
 
 
 def _require_number(number: Json, table: list[Json], where: str, name: str) -> int:
-    """Returns the number of a table's entry. `where` and `name` are for errors: the place, and the table's name."""
+    """Returns `number` if it is an index of `table`; else raises CompactFormError with `where` and the table's name."""
     if not isinstance(number, int) or isinstance(number, bool):
         raise CompactFormError(f"{where} must be the number of an entry of $.shared.{name}")
     if not 0 <= number < len(table):

@@ -20,7 +20,7 @@ Ceilings = Mapping[str, Sequence[Ceiling]]
 def write_reports(
     folder: Path, joined: Joined, *, histories: Sequence[CaseHistory] = (), ceilings: Ceilings | None = None
 ) -> list[str]:
-    """Creates `folder`, writes every report into it, and returns lines for the terminal.
+    """Writes all reports and results of the runs into `folder`, creating it; returns lines on what was written.
 
     The page needs libraries of an extra. Without them the other files are written, an older page is removed because it
     would not match them, and a line gives the reason. Several runs are written as results-1.json, results-2.json and so
@@ -45,7 +45,7 @@ def write_reports(
 def write_html(
     path: Path, joined: Joined, *, histories: Sequence[CaseHistory] = (), ceilings: Ceilings | None = None
 ) -> None:
-    """Writes the page. Raises HtmlReportError if a library that it needs is missing."""
+    """Writes the HTML page to `path`. Raises HtmlReportError if a library that the page needs is missing."""
     from pytest_attnperf.reports.html.page import render_page
 
     text = render_page(joined, histories=histories, ceilings=ceilings or {})

@@ -26,7 +26,7 @@ class Form:
     render: Callable[[Joined], str | bytes]
 
     def encode_runs(self, joined: Joined) -> bytes:
-        """Returns the whole file as bytes; replaces what UTF-8 cannot encode."""
+        """Returns the report of these runs in this form, as bytes of a file; '?' replaces what UTF-8 lacks."""
         made = self.render(joined)
         return made if isinstance(made, bytes) else made.encode("utf-8", "replace")
 

@@ -84,7 +84,7 @@ class JournalContent:
 
     @property
     def reusable_results(self) -> dict[CaseKey, JournalEntry]:
-        """All results that a run may use when it resumes this one."""
+        """Results by case key that a run may reuse when it resumes this one; its own before those carried over."""
         return {**self.carried, **self.cases}
 
 
@@ -96,24 +96,25 @@ class _JournalLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def header_line(header: JournalHeader) -> bytes:
-    """Returns the first line."""
+    """Returns the first line of a journal, as JSON with a line break."""
     return msgspec.json.encode(header) + b"\n"
 
 
 def case_line(kept: JournalEntry, *, carried: bool = False) -> bytes:
-    """Returns a case's line; `carried` if an earlier run judged it. Raises ResultsFileError for NaN or infinity."""
+    """Returns the journal's line for a case (`carried`: of an earlier run). Raises ResultsFileError for NaN or
+    infinity."""
     beside = msgspec.json.encode(kept.beside)
     kind = b"carried" if carried else b"case"
     return b'{"%b": %b, "beside": %b}\n' % (kind, _encode_results(cases=(kept.result,)), beside)
 
 
 def code_line(result: CodeResult) -> bytes:
-    """Returns the line of a compiled kernel. Raises as `case_line` does."""
+    """Returns the journal's line for a compiled kernel. Raises ResultsFileError for NaN or infinity."""
     return b'{"code": %b}\n' % _encode_results(code=(result,))
 
 
 def read_content(path: Path) -> JournalContent:
-    """Reads a whole journal. Raises JournalError, which names the line, and OSError."""
+    """Reads a whole journal, without an incomplete last line. Raises JournalError naming the line, and OSError."""
     data = read_regular(path, json_results.BYTES_MAX, JournalError)
     lines = data.split(b"\n")[:-1]  # a kill left the text after the last line break incomplete
     if not lines or not data.startswith(MARK):
@@ -125,7 +126,7 @@ def read_content(path: Path) -> JournalContent:
 
 
 def read_journal(path: Path) -> RunResult:
-    """Returns the results so far as a run with `complete` False. Raises as `read_content` does."""
+    """Returns a journal's own results as a run with `complete` False. Raises JournalError and OSError."""
     content = read_content(path)
     header, cases = content.header, tuple(kept.result for kept in content.cases.values())
     code = tuple(content.code.values())
@@ -152,7 +153,7 @@ def read_journal(path: Path) -> RunResult:
 
 
 def _encode_results(cases: Sequence[CaseResult] = (), code: Sequence[CodeResult] = ()) -> bytes:
-    """Returns a results document of one result in one line. Its line breaks are only between fields, so they can go."""
+    """Returns a results document, with only these cases and kernels, as one line of JSON."""
     run = RunResult(RESULTS_SCHEMA, "", "", "", "", "", None, None, cases=tuple(cases), code=tuple(code))
     return json_results.encode(run).replace(b"\n", b"")
 

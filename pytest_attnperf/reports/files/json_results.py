@@ -74,8 +74,7 @@ class _Head(msgspec.Struct):
 
 
 def encode(run: RunResult) -> bytes:
-    """Returns JSON with a line per field of a case and sorted keys. Raises ResultsFileError, naming what cannot be
-    stored.
+    """Returns a run as JSON, a line per field of a case. Raises ResultsFileError naming a field that cannot be stored.
 
     A lone surrogate, which UTF-8 cannot encode (it may come from a path in another encoding), is written as its escape.
     """
@@ -100,14 +99,15 @@ def _encode_values(values: Json) -> bytes:
 
 
 def read(path: Path) -> RunResult:
-    """Reads one run. Raises UsageError for a file that is not regular or too large, OSError, and as `decode` does."""
+    """Reads a results file of one run. Raises UsageError if it is not regular or too large, OSError,
+    ResultsFileError."""
     return decode(read_regular(path, BYTES_MAX), str(path))
 
 
 def decode(data: bytes, where: str) -> RunResult:
-    """Reads what `encode` wrote, in this schema or an earlier one. `where` names the file in errors.
+    """Returns the run that `encode` wrote, in this schema or an earlier one. `where` names the file in errors.
 
-    Raises ResultsFileError.
+    Raises ResultsFileError for other content, several runs, or a later schema.
     """
     try:
         found = _refuse_other_schema(data, where)
@@ -132,7 +132,7 @@ def _decode_values(data: bytes, schema_found: int) -> RunResult:
 
 
 def give_kinds(values: Json, schema_found: int) -> None:
-    """Converts the notes in a run's builtins to Notes, in place: by their kinds, or by the texts of old files."""
+    """Turns notes in a run's builtins into `Note`s, in place: by stored kinds, or in old files by their texts."""
     if schema_found >= KINDS_SINCE:
         change_notes(values, from_value)
     else:
@@ -140,12 +140,12 @@ def give_kinds(values: Json, schema_found: int) -> None:
 
 
 def write(path: Path, run: RunResult) -> None:
-    """Writes atomically: at any moment either the old or the new file is there, complete. Creates folders."""
+    """Writes the run to `path` as JSON, atomically (readers see the old or the new file, complete). Creates folders."""
     write_atomically(path, encode(run))
 
 
 def build_schema() -> dict[str, Json]:
-    """Returns the JSON Schema of a results file (2020-12)."""
+    """Returns the JSON Schema (2020-12) of results.json, made from the records and their docstrings."""
     described = msgspec.json.schema(RunResult)
     for definition in described["$defs"].values():
         definition["description"] = inspect.cleandoc(definition.get("description", ""))
@@ -165,12 +165,12 @@ def build_schema() -> dict[str, Json]:
 
 
 def schema_text() -> str:
-    """Returns the schema as the text of docs/results.schema.json."""
+    """Returns the schema of results.json as indented JSON: the content of docs/results.schema.json."""
     return msgspec.json.format(msgspec.json.encode(build_schema(), order="deterministic"), indent=2).decode() + "\n"
 
 
 def _encode_lines(value: Json, levels: int, margin: str = "") -> bytes:
-    """Returns the JSON of `value`. Items of the first `levels` levels have own lines; deeper ones share a line."""
+    """Returns `value` as JSON. Items of its first `levels` levels have a line each; deeper ones share a line."""
     if not levels or not value or not isinstance(value, (dict, list, tuple)):
         return msgspec.json.encode(value)
     inner = f"{margin} "
@@ -187,7 +187,7 @@ def _encode_lines(value: Json, levels: int, margin: str = "") -> bytes:
 
 
 def _escape_surrogates(value: Json) -> Json:
-    """Returns the value with every lone surrogate replaced by its escape."""
+    """Returns the value with each lone surrogate in its texts and keys replaced by an escape ('\\udc80')."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
@@ -196,7 +196,7 @@ def _escape_surrogates(value: Json) -> Json:
 
 
 def _refuse_other_schema(data: bytes, where: str) -> int:
-    """Returns the schema of the file. Raises ResultsFileError for an unknown one, and for a file of merged runs."""
+    """Returns the file's schema number. Raises ResultsFileError for none, a later one, and a file of merged runs."""
     try:
         head = msgspec.json.decode(data, type=_Head)
     except msgspec.ValidationError:  # not an object
@@ -219,7 +219,7 @@ def _refuse_other_schema(data: bytes, where: str) -> int:
 
 
 def _replace_error_figures(values: Json, change: Callable[[Json], Json]) -> None:
-    """Applies `change` to the float fields of every ErrorFigures in place. msgspec later names invalid parts."""
+    """Applies `change` to all float fields of ErrorFigures in a run's builtins, in place. Skips malformed parts."""
     for case in _list_items(values, "cases"):
         for check in _list_items(case, "checks"):
             for figures in _list_items(check, "figures"):
@@ -258,7 +258,7 @@ def _refuse_not_finite(value: Json, path: str) -> None:
 
 
 def _is_finite(values: Sequence[Json]) -> bool:
-    """Returns whether these are numbers with a finite sum: then each is finite. Most of a file are lists of times."""
+    """Returns whether all values are finite numbers, because their sum is: fast for a file's long lists of times."""
     try:
         return math.isfinite(sum(values))
     except (TypeError, OverflowError):
@@ -266,13 +266,13 @@ def _is_finite(values: Sequence[Json]) -> bool:
 
 
 def _refuse_not_finite_literals(data: bytes, where: str) -> None:
-    """Raises ResultsFileError for a field with the literal NaN or Infinity, which is not JSON but other writers use."""
+    """Raises ResultsFileError naming a field with the literal NaN or Infinity, which some write but JSON lacks."""
     with contextlib.suppress(ValueError, RecursionError):
         _refuse_not_finite(json.loads(data), f"{where}: $")
 
 
 def describe_compact(definitions: dict[str, Json]) -> None:
-    """Changes the definitions of a run, a case, a kernel and a comparison to the compact form, in place."""
+    """Changes a schema's `definitions` of run, case, kernel and comparison to the compact form, in place."""
     cases = {kind: definitions[record.__name__]["properties"] for kind, record in RECORDS.items()}
     shared = {
         "columns": _TEXTS,

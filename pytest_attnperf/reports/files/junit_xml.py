@@ -40,7 +40,7 @@ class _Test:
 
 
 def render_junit(joined: Joined) -> bytes:
-    """Returns a testsuite per device and suite, a testcase per case and kernel; the same runs give the same bytes.
+    """Returns JUnit XML: a testsuite per device and suite, a testcase per case and kernel; deterministic.
 
     A case that fails its test is a failure with the text that the terminal shows. An unsupported case is skipped. Every
     other case passes; only the properties say that it is undecided, as in pytest's own file. A stored baseline is
@@ -104,7 +104,7 @@ def _add_suite(root: Element, name: str, runs: Sequence[RunResult], tests: Seque
 
 
 def _list_count_properties(tests: Sequence[_Test]) -> list[Property]:
-    """Returns the numbers of quarantined and unchanged tests, if any: JUnit has no such counts."""
+    """Returns ('quarantined' or 'unchanged' property, count) of tests that have it: JUnit has no such counts."""
     names = [name for test in tests for name, _ in test.properties]
     return [(name, names.count(name)) for name in OWN_COUNTS if name in names]
 
@@ -129,7 +129,7 @@ def _add_properties(parent: Element, found: Iterable[Property]) -> None:
 
 
 def _set_counts(element: Element, tests: Sequence[Element]) -> None:
-    """Sets the counts of a testsuite, or of all. Errors are always 0, because every problem here fails a test."""
+    """Sets the counts and the time of a testsuite, or of the root. Errors are 0, because every problem fails a test."""
     element.set("tests", str(len(tests)))
     element.set("failures", str(sum(test.find("failure") is not None for test in tests)))
     element.set("errors", "0")
@@ -138,7 +138,7 @@ def _set_counts(element: Element, tests: Sequence[Element]) -> None:
 
 
 def _split_nodeid(nodeid: str) -> tuple[str, str]:
-    """Returns (classname, name) as pytest: 'a/test_b.py::TestC::test_d[e]' -> 'a.test_b.TestC', 'test_d[e]'."""
+    """Returns (classname, name) as pytest does: 'a/test_b.py::TestC::test_d[e]' -> ('a.test_b.TestC', 'test_d[e]')."""
     path, bracket, parameters = xml_text(nodeid, NAME_LIMIT).partition("[")
     file, *names = path.split("::")
     first = file.replace("/", ".").removesuffix(".py")
@@ -157,7 +157,7 @@ def _find_start_time(runs: Sequence[RunResult]) -> str:
 
 
 def xml_text(text: str, limit: int) -> str:
-    """Returns text that XML 1.0 can hold, cut to `limit`; control characters as pytest writes them: '#x1B'."""
+    """Returns text cut to `limit` characters; those that XML 1.0 cannot hold become '#x1B', as pytest writes them."""
     shown = text if len(text) <= limit else f"{text[: limit - 3]}..."
     return _NOT_XML.sub(lambda found: f"#x{ord(found.group()):02X}", shown)
 
@@ -166,7 +166,7 @@ Property = tuple[str, str | float | int]
 
 
 def list_properties(case: CaseResult) -> list[Property]:
-    """Returns the known, unrounded figures: ('attnperf.verdict', 'SLOWER'), ('attnperf.median_us', 106.1), ..."""
+    """Returns (name, value) of a case's known figures, unrounded, for JUnit: ('attnperf.median_us', 106.1), ..."""
     low, high = case.interval or (None, None)
     figures = case.figures
     values: dict[str, str | float | int | None] = {

@@ -47,7 +47,7 @@ _LINK = re.compile(r"https?://[^\s<>()\[\]\"'`\\|]+|[\w./-]+")
 
 
 def format_marker(name: str) -> str:
-    """Returns the hidden line that identifies a comment. Raises UsageError for a name that could end that line."""
+    """Returns the hidden HTML line that identifies a comment. Raises UsageError for a name that could end it."""
     if len(name) > NAME_LIMIT or not _MARKER_NAME.fullmatch(name):
         raise UsageError(
             f"a comment's name is {name[:NAME_LIMIT]!r}; it may have {NAME_LIMIT} letters, digits, '.', '_' and '/', "
@@ -59,7 +59,7 @@ def format_marker(name: str) -> str:
 def render_comment(
     joined: Joined, name: str, *, limit_bytes: int = LIMIT_BYTES, link: str = "", title: str = "attnperf"
 ) -> str:
-    """Returns the summary below the marker of this name."""
+    """Returns the marker line of `name`, then the Markdown summary of the runs, in at most `limit_bytes` together."""
     first = f"{format_marker(name)}\n"
     return first + render_summary(joined, limit_bytes=limit_bytes - count_bytes(first), link=link, title=title)
 
@@ -71,7 +71,7 @@ def render_summary(
     link: str = "",
     title: str = "attnperf",
 ) -> str:
-    """Returns the runs in at most `limit_bytes` of UTF-8: the verdict first, the worst cases first.
+    """Returns the runs as Markdown of at most `limit_bytes` of UTF-8: the verdict first, then the worst cases.
 
     `link` is the address of the whole report; it is named if something was left out. Only this link is a link: text
     from the runs never becomes a link and notifies nobody. Raises UsageError for a limit below LEAST_BYTES, and for a
@@ -95,7 +95,7 @@ def render_summary(
 
 
 def _list_head_lines(joined: Joined, title: str, report: str, room: int) -> list[str]:
-    """Returns the verdict's line, and as many lines below it as fit."""
+    """Returns the heading with the verdict, then those notices (why, slowest, devices) that fit into `room` bytes."""
     cases = [shown.case for shown in joined.cases]
     only_code = joined.code and not cases
     said = code_line(joined.code) if only_code else format_result_counts(cases)
@@ -121,7 +121,7 @@ def _list_head_lines(joined: Joined, title: str, report: str, room: int) -> list
 
 
 def _format_place(joined: Joined) -> str:
-    """Returns ' on `sm_90/h200` against `4f2c1ab`'; leaves out what is not known."""
+    """Returns ' on `sm_90/h200` against `4f2c1ab`': devices and comparison bases; '' for unknown ones."""
     devices = _join_code_names(joined.devices, SHOWN_DEVICES)
     bases = _join_code_names([base for run in joined.runs if (base := format_comparison_base(run))], SHOWN_DEVICES)
     return (f" on {devices}" if devices else "") + (f" against {bases}" if bases else "")
@@ -143,7 +143,7 @@ def _describe_slowest(joined: Joined) -> str:
 
 
 def _list_notices(joined: Joined) -> list[str]:
-    """Returns what a reader must know together with the verdict."""
+    """Returns sentences that belong to the verdict: incomplete runs, nothing compared, nightly cases, detectability."""
     told = sum(len(run.cases) + len(run.code) for run in joined.runs if not run.complete)
     selected = sum(run.selected for run in joined.runs if not run.complete)
     lines = [f"**Incomplete: {told} of {selected} selected cases have a result.**"] if selected or told else []
@@ -161,7 +161,7 @@ def _list_notices(joined: Joined) -> list[str]:
 
 
 def _render_devices(joined: Joined) -> str:
-    """Returns a line per device if there are several, else ''."""
+    """Returns a list item per device with its counts; '' for a single device."""
     if len(joined.devices) < 2:
         return ""
     lines = []
@@ -185,10 +185,8 @@ def _render_devices(joined: Joined) -> str:
 def _fit_sections(
     sections: Sequence[MarkdownSection | None], room: int, report: str, each: int | None = None
 ) -> list[str]:
-    """Returns the sections that have content as text, each with as many rows as fit; counts the rest.
-
-    `each` is the most bytes of one section.
-    """
+    """Returns the sections as texts of at most `room` bytes in all, `each` for one, with as many rows as fit. The last
+    text counts the sections that have no room; `report` names where to find them."""
     texts: list[str] = []
     left_out = 0
     for section in sections:

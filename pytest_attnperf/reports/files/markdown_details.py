@@ -59,7 +59,7 @@ class MarkdownSection:
     count: int
 
     def render_fitting(self, room: int, report: str) -> str:
-        """Returns the section in at most `room` bytes, with the number of missing rows; '' if not even one row fits."""
+        """Returns the section in at most `room` bytes, with a count of missing rows; '' if not even one row fits."""
         opening = f"<details>\n<summary>{self.title}</summary>\n\n" if self.title else ""
         opening += "".join(f"{line}\n" for line in self.head)
         closing = "\n</details>\n\n" if self.title else "\n"
@@ -129,7 +129,7 @@ def count_bytes(text: str) -> int:
 
 
 def sort_shown_worst_first(shown: Iterable[Shown]) -> list[Shown]:
-    """Sorts as `overview.sort_worst_first`; the same case on several devices is sorted by device."""
+    """Returns cases as `overview.sort_worst_first` sorts them; one case on several devices is sorted by device."""
 
     def sort_key(one: Shown) -> tuple[bool, int, float, str, str]:
         case = one.case
@@ -139,7 +139,7 @@ def sort_shown_worst_first(shown: Iterable[Shown]) -> list[Shown]:
 
 
 def worst_section(joined: Joined) -> MarkdownSection | None:
-    """Returns all cases and kernels that failed, are worse or unresolved; None if there are none."""
+    """Returns a table of cases and kernels that failed, are worse or unresolved, worst first; None without any."""
     cases = sort_shown_worst_first(one for one in joined.cases if _is_open(one.case))
     kernels = _worst_code(one for one in joined.code if _is_open(one))
     if not cases and not kernels:
@@ -154,14 +154,14 @@ def worst_section(joined: Joined) -> MarkdownSection | None:
 def _worst_rows(
     columns: Sequence[_MarkdownColumn], cases: Sequence[Shown], kernels: Sequence[CodeResult]
 ) -> Iterator[str]:
-    """Yields the rows of failures, then those of unresolved results."""
+    """Yields the table rows of results that failed, then those of the rest; cases before kernels."""
     for fails in (True, False):
         yield from (_format_row(columns, one) for one in cases if one.case.fails is fails)
         yield from (_code_row(columns, result) for result in kernels if result.fails is fails)
 
 
 def case_sections(joined: Joined) -> list[MarkdownSection | None]:
-    """Returns a table of cases per device and suite, that with the worst case first, and one of compiled kernels."""
+    """Returns a table of cases per device and suite, that with the worst case first, then one of kernels (or None)."""
     ranked = sort_shown_worst_first(joined.cases)
     groups: dict[tuple[str, str], list[Shown]] = {}
     for one in ranked:
@@ -186,18 +186,18 @@ def _code_section(results: Sequence[CodeResult]) -> MarkdownSection | None:
 
 
 def finding_section(joined: Joined) -> MarkdownSection | None:
-    """Returns the findings about the suite, warnings about compiled kernels, and decisions made while joining runs."""
+    """Returns a list of suite findings, warnings on kernels, and notes on how runs were joined; None without any."""
     found = dict.fromkeys(finding for run in joined.runs for finding in run.findings)
     return _list_section("finding", [*found, *code_warning_lines(joined.code), *joined.notes])
 
 
 def quarantine_section(joined: Joined) -> MarkdownSection | None:
-    """Returns every case that its quarantine keeps from failing, with the issue and the date."""
+    """Returns a list of the quarantined cases, each with its issue and date; None without any."""
     return _list_section("quarantined case", quarantined_lines(shown.case for shown in joined.cases))
 
 
 def condition_section(joined: Joined) -> MarkdownSection | None:
-    """Returns where the figures come from and the conditions of the measurement, run by run."""
+    """Returns a list of where the figures come from and under which conditions, run by run; None without lines."""
     lines: list[str] = []
     for run in joined.runs:
         lines += _list_provenance(run)
@@ -207,7 +207,7 @@ def condition_section(joined: Joined) -> MarkdownSection | None:
 
 
 def reproduce_section(joined: Joined) -> MarkdownSection | None:
-    """Returns commands that repeat the worst cases; if all are fine, the commands of the whole runs."""
+    """Returns a block of commands that repeat the worst cases, or else the runs; None if none is safe to paste."""
     wanted = sort_shown_worst_first(one for one in joined.cases if _is_open(one.case))
     commands = [one.case.reproduce for one in wanted if one.case.reproduce]
     commands += [result.reproduce for result in _worst_code(joined.code) if result.fails and result.reproduce]
@@ -310,7 +310,7 @@ def _format_change_cell(case: CaseResult) -> str:
 
 
 def _format_detection_limit(case: CaseResult) -> str:
-    """Returns the smallest slowdown that this look detects 99 % of the time."""
+    """Returns the slowdown that the case's look detects 99 % of the time, e.g. '+1.8 %'; '-' if not known."""
     return ABSENT if case.detection_limit is None else format_change(1 + case.detection_limit)
 
 

@@ -71,12 +71,12 @@ def make_visible(text: str, limit: int = LIMIT) -> str:
 
 
 def escape_cell(text: str, limit: int = LIMIT) -> str:
-    """Returns foreign prose for a cell, a list item or a sentence: at most `limit` characters, without markup."""
+    """Returns foreign text as one line for a cell, a list item or a sentence, cut to `limit`, with markup escaped."""
     return _ACTS.sub(_escape_match, make_visible(text, limit))
 
 
 def format_code(text: str, limit: int = LIMIT) -> str:
-    """Returns a foreign name in code font, safe inside a table too; '' for an empty one."""
+    """Returns a foreign name in Markdown's code font, which is safe inside a table, too; '' for an empty name."""
     shown = make_visible(text, limit)
     if not shown:
         return ""
@@ -85,12 +85,12 @@ def format_code(text: str, limit: int = LIMIT) -> str:
 
 
 def format_html_code(text: str, limit: int = LIMIT) -> str:
-    """Returns the same for places where Markdown is not parsed: inside a <summary>."""
+    """Returns a foreign name as HTML <code>, for places where Markdown is not parsed: inside a <summary>."""
     return f"<code>{html.escape(make_visible(text, limit))}</code>"
 
 
 def format_code_block(lines: Iterable[str], language: str = "") -> str:
-    """Returns lines as a block of code with a fence that none of them can close."""
+    """Returns lines as a fenced Markdown block of `language`, with a fence too long for any line to close."""
     shown = [make_visible(line, LINE_LIMIT) for line in lines]
     longest = max((len(found) for line in shown for found in _FENCE.findall(line)), default=2)
     fence = "`" * (longest + 1)
@@ -98,7 +98,7 @@ def format_code_block(lines: Iterable[str], language: str = "") -> str:
 
 
 def format_table_row(cells: Sequence[str]) -> str:
-    """Returns a table row of cells that are already Markdown."""
+    """Returns '| a | b |' of cells that are already escaped Markdown."""
     return f"| {' | '.join(cells)} |"
 
 

@@ -60,9 +60,9 @@ class MergedRuns:
 
 
 def merge_runs(found: Sequence[Named]) -> MergedRuns:
-    """Joins results of one device, mode and fingerprint into one run; others stay separate.
+    """Returns the runs, with shards (parts) of one device, mode and fingerprint joined into one run.
 
-    Counts a duplicate run once. Of a case that occurs twice it shows the worse verdict. A note reports both.
+    Counts a duplicate run once. Of a case that occurs twice it keeps the worse verdict. A note reports both.
     """
     once, notes = _drop_duplicates(found)
     groups: dict[tuple[str, ...], list[Named]] = {}
@@ -104,7 +104,7 @@ def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKi
 
 
 def _should_fail(case: CaseResult) -> bool:
-    """Returns whether its verdict fails by the file's policy, or without one always. Quarantine covers times only."""
+    """Returns whether the case's verdict fails its test by the file's policy. A quarantine excuses only SLOWER."""
     if case.verdict not in FAILS_BY_ITSELF or (case.quarantined and case.verdict is Verdict.SLOWER):
         return False
     by_policy = case.policy.get("fail_on")
@@ -112,7 +112,7 @@ def _should_fail(case: CaseResult) -> bool:
 
 
 def _drop_duplicates(found: Sequence[Named]) -> tuple[list[Named], list[str]]:
-    """Returns every run once, by start, and notes. Keeps a run with another one's id but different content."""
+    """Returns (runs sorted by start, each once; notes). Keeps a run that has another one's id but different content."""
     kept: dict[str, Named] = {}
     notes: list[str] = []
     for number, (source, run) in enumerate(found):
@@ -134,7 +134,7 @@ def _build_group_key(run: RunResult) -> tuple[str, ...]:
 
 
 def _list_mixed_facts(runs: Sequence[Named]) -> list[str]:
-    """Returns notes if the shards differ in commit, or in the version that made the numbers."""
+    """Returns a MIXED_SHARDS note if the runs differ in commit, and one if they differ in version; else []."""
     found: list[str] = []
     fields: dict[str, Callable[[RunResult], str]] = {
         "commits": lambda run: run.commit[:SHOWN_COMMIT] or UNKNOWN,
@@ -152,7 +152,7 @@ def _list_mixed_facts(runs: Sequence[Named]) -> list[str]:
 
 
 def _join_shards(group: Sequence[Named]) -> Named:
-    """Joins shards of one device into one run; returns a single one unchanged."""
+    """Returns (file names, run) of all shards joined into one run; a single shard is returned unchanged."""
     if len(group) == 1:
         return group[0]
     joined = join_runs(group)
@@ -198,12 +198,12 @@ def _choose_shared_text(runs: Sequence[RunResult], field: Callable[[RunResult], 
 
 
 def _count_repeated(joined: Joined, runs: Sequence[RunResult]) -> int:
-    """Returns the number of results that repeat a case."""
+    """Returns how many results of the runs do not count, because the same case or kernel is in another shard."""
     return sum(len(run.cases) + len(run.code) for run in runs) - len(joined.cases) - len(joined.code)
 
 
 def _count_gated_twice(joined: Joined, runs: Sequence[RunResult]) -> int:
-    """Returns the number of repeated results whose verdicts count as gated."""
+    """Returns how many of the dropped, repeated results had counted as gated, to subtract them from the sum."""
 
     def count_gated(verdicts: Sequence[Verdict], unchanged: Sequence[CaseResult]) -> int:
         return sum(verdict in GATED for verdict in verdicts) + sum(case.unchanged for case in unchanged)
@@ -216,14 +216,14 @@ def _count_gated_twice(joined: Joined, runs: Sequence[RunResult]) -> int:
 
 
 def _merge_provenance(runs: Sequence[RunResult]) -> dict[str, str]:
-    """Returns the facts that all runs share, and the ids of the runs."""
+    """Returns the provenance facts that are equal in all runs, and all run ids under RUN_IDS."""
     alike = set.intersection(*(set(run.provenance.items()) for run in runs))
     ids = ", ".join(run.run_id for run in runs if run.run_id)
     return {**dict(sorted(alike)), **({RUN_IDS: ids} if ids else {})}
 
 
 def _collect_left_out(runs: Sequence[RunResult], cases: Sequence[CaseResult]) -> tuple[CaseKey, ...]:
-    """Returns the cases that no shard measured because they are left to nightly runs."""
+    """Returns the keys of cases left to nightly runs that no shard measured, each once."""
     measured = {case.key for case in cases}
     return tuple(dict.fromkeys(key for run in runs for key in run.left_to_nightly if key not in measured))
 
@@ -245,7 +245,7 @@ class _MergedFile(msgspec.Struct):
 
 
 def encode_merged(runs: Sequence[RunResult]) -> bytes:
-    """Returns one run as a results file, several as a merged file. Raises ResultsFileError; ValueError for no run."""
+    """Returns the bytes of one run's results file, or a merged file of several. Raises ResultsFileError, ValueError."""
     if not runs:
         raise ValueError("a file of merged runs needs at least one")
     parts = [json_results.encode(run).rstrip(b"\n") for run in runs]

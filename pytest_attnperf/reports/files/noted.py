@@ -29,12 +29,12 @@ _KNOWN = {kind.value for kind in NoteKind}
 
 
 def to_values(record: object) -> Json:
-    """Returns the builtins of a run, a case or a compiled kernel, with the kinds of its notes."""
+    """Returns a run, case or kernel as builtins for JSON; notes become {'kind', 'text', 'about'} or plain texts."""
     return msgspec.to_builtins(record, order="deterministic", enc_hook=_encode_note)
 
 
 def from_values(values: Json, record: type[_Record]) -> _Record:
-    """Returns a case or a compiled kernel from what `to_values` returned."""
+    """Returns the case or compiled kernel (`record`) of the builtins that `to_values` made."""
     part = "code" if record is CodeResult else "cases"
     run = {part: [dict(values)]}
     change_notes(run, from_value)
@@ -42,7 +42,7 @@ def from_values(values: Json, record: type[_Record]) -> _Record:
 
 
 def change_notes(values: Json, change: Callable[[Json], Json]) -> None:
-    """Applies `change` to every note in a run's builtins in place. msgspec later names invalid parts."""
+    """Replaces every note in a run's builtins by `change(note)`, in place. Skips malformed parts."""
     for part, names in NOTED.items():
         for held in _list_objects(values, part):
             for name in names:
@@ -51,7 +51,7 @@ def change_notes(values: Json, change: Callable[[Json], Json]) -> None:
 
 
 def from_value(value: Json) -> Json:
-    """Returns one note from JSON; only its text if a later version gave it an unknown kind."""
+    """Returns a `Note` from {'kind', 'text'}; its text if the kind is unknown (later version); else the value."""
     if not isinstance(value, dict) or not all(isinstance(value.get(name), str) for name in ("kind", "text")):
         return value
     text, about = value["text"], value.get("about", "")
@@ -59,7 +59,7 @@ def from_value(value: Json) -> Json:
 
 
 def describe_notes(definitions: dict[str, Json]) -> None:
-    """Changes the fields that hold notes in a JSON Schema, in place, so that a note may have a kind."""
+    """Changes a JSON Schema's fields that hold notes, in place: a note may be a text, or an object with a kind."""
     definitions[Note.__name__] = {
         "title": Note.__name__,
         "description": "A text of a kind; `about` is the part of it that is of interest by itself.",
@@ -158,7 +158,7 @@ STAGES, TOOLCHAIN = "stages were not timed:", ", but the toolchain changed: "
 
 
 def classify_notes(values: Json) -> None:
-    """Gives the notes in a run's builtins from an old file their kinds, in place."""
+    """Replaces the texts of notes in an old file's builtins by Notes, in place; the kind follows from the text."""
     change_notes(values, _classify_text)
     cases = values.get("cases") if isinstance(values, dict) else None
     for case in cases if isinstance(cases, list) else ():
@@ -178,7 +178,7 @@ def _classify_text(text: Json) -> Json:
 
 
 def _classify_reasons(case: dict[str, Json], reasons: list[str]) -> list[str]:
-    """Returns the reasons, with the kind that only the summary shows."""
+    """Returns a case's reasons; one gets, or a new first one has, the kind that only the summary shows."""
     summary, verdict = case["summary"], case.get("verdict")
     if verdict == "INCOMPARABLE" and not case.get("against") and summary.startswith(UNLIKE):
         return [_with_kind(reason, NoteKind.MACHINE) for reason in reasons]
@@ -194,7 +194,7 @@ def _classify_reasons(case: dict[str, Json], reasons: list[str]) -> list[str]:
 
 
 def _classify_summary(summary: str, verdict: Json, said: list[str]) -> tuple[NoteKind | None, str]:
-    """Returns a kind and its `about`; None if the summary adds nothing to the reasons."""
+    """Returns (kind, its `about`) that a summary shows; (None, '') if it adds nothing to the reasons."""
     if summary.startswith(FOREIGN) or (summary.startswith(WITH_BASE) and any(FOREIGN in text for text in said)):
         return NoteKind.FOREIGN, ""
     if summary.startswith(WITH_BASE):

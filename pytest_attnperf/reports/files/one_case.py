@@ -74,17 +74,17 @@ class ResultsIndex:
 
     @property
     def timed_count(self) -> int:
-        """Number of cases that share the run's false-alarm rate; at least 1."""
+        """Number of timed cases in the file, which share the run's false-alarm rate; at least 1."""
         return max(1, sum(entry.kind == "cases" and entry.timed for entry in self.entries))
 
     def run_with(self, entry: ResultEntry) -> RunResult:
-        """Returns the run with only this case or kernel. Raises ResultsFileError as `json_results.decode` does."""
+        """Returns the file's run with only the result `entry`. Raises ResultsFileError if it is invalid."""
         held = {kind: [raw[entry.place]] if kind == entry.kind else [] for kind, raw in self._raw.items()}
         alone = {**self._top, **{kind: msgspec.Raw(msgspec.json.encode(raw)) for kind, raw in held.items()}}
         return decode(msgspec.json.encode(alone), self.where)
 
     def choose_worst(self) -> ResultEntry:
-        """Returns the worst: failures first, then by verdict and size. Raises UsageError if there are no results."""
+        """Returns the worst result: failing first, by verdict, then the slowest. Raises UsageError without results."""
         if not self.entries:
             raise UsageError(
                 f"{self.where} holds no case: nothing was selected, or the run ended before any was judged"
@@ -118,7 +118,7 @@ class ResultsIndex:
 
 
 def read_index(data: bytes, where: str) -> ResultsIndex:
-    """Reads all names in a results file. Raises ResultsFileError for any other file."""
+    """Reads the names of all results in a file, but decodes none of them. Raises ResultsFileError for another file."""
     top = _decode_part(data, dict[str, msgspec.Raw], where)
     require_unique_keys(data, where, ResultsFileError, TWICE)
     decode(msgspec.json.encode({**top, **{kind: msgspec.Raw(b"[]") for kind in KINDS if kind in top}}), where)
@@ -134,7 +134,7 @@ def read_index(data: bytes, where: str) -> ResultsIndex:
 
 
 def find_nearest_names(what: str, names: Sequence[str]) -> list[str]:
-    """Returns at most NEAREST names with similar spelling, the nearest first."""
+    """Returns at most NEAREST of `names` that are spelled like `what`, the nearest first; [] if none is."""
     wanted = set(_WORDS.split(what))
     known = sorted(dict.fromkeys(names), key=lambda name: -len(wanted & set(_WORDS.split(name))))
     return get_close_matches(what, known[:COMPARED_MOST], NEAREST, 0.5)
@@ -148,7 +148,7 @@ def _make_entry(kind: Kind, place: int, one: _Named, schema: int) -> ResultEntry
 
 
 def _decode_part(data: bytes | msgspec.Raw, kind: type[_Read], where: str) -> _Read:
-    """Decodes a part of the file. Raises ResultsFileError."""
+    """Returns JSON decoded as `kind`. Raises ResultsFileError naming the file `where` if it has another form."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -167,6 +167,6 @@ def _quote_name(what: str) -> str:
 
 
 def find_single_result(run: RunResult) -> CaseResult | CodeResult:
-    """Returns the only case or kernel of a run that holds one."""
+    """Returns the only case or compiled kernel of a run made by `ResultsIndex.run_with`."""
     held: tuple[CaseResult | CodeResult, ...] = (*run.cases, *run.code)
     return held[0]

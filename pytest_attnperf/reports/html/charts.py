@@ -43,7 +43,8 @@ CASE_TOOLTIP = (
 def page_charts(columns: Sequence[str], reference: str) -> dict[str, Spec]:
     """Returns the charts over many cases by name: {'spec', 'title', 'needs': fields that every drawn point has}.
 
-    `columns` are the names of the table's columns. A chart without any figures is left out.
+    `columns` are the names of the case table's columns; charts that need others are left out. Speedups are over the
+    backend `reference`.
     """
     tooltip = _make_tooltip([pair for pair in CASE_TOOLTIP if pair[0].removesuffix("_text") in {*columns, "name"}])
     over = f"times as fast as {reference}"
@@ -58,7 +59,7 @@ def page_charts(columns: Sequence[str], reference: str) -> dict[str, Spec]:
 
 
 def case_charts() -> dict[str, Spec]:
-    """Returns the charts of one case by name: {'spec', 'title', 'needs': data sets that must not be empty}."""
+    """Returns the charts of one case's panel by name: {'spec', 'title', 'needs': data sets that must not be empty}."""
     return {
         "strip": {"title": "Looks against the baseline", "needs": ["dots", "marks"], "spec": _make_strip_chart()},
         "strip_us": {"title": "Processes", "needs": ["dots"], "unless": ["marks"], "spec": _make_strip_us_chart()},
@@ -127,7 +128,7 @@ def _make_base(description: str, **more: Any) -> Spec:
 
 
 def _make_backend_encoding() -> Spec:
-    """Returns the encoding of colour, with a legend whose entries can be clicked. The script sets the scales."""
+    """Returns Vega-Lite's encoding of colour and opacity by backend; clicking the legend picks one."""
     scale: Spec = {}
     legend = {"title": None, "orient": "top", "symbolType": "circle"}
     return {
@@ -145,7 +146,7 @@ def _make_backend_selection() -> Spec:
 
 
 def _make_length_chart(figure: str, title: str, scale: str, tooltip: list[Spec]) -> Spec:
-    """Returns a chart of a figure over sequence length, with a line per backend."""
+    """Returns {'spec', 'title', 'needs'} of a chart of the field `figure` over sequence length, a line per backend."""
     y = _make_quantity(figure, title, scale=_make_log_scale() if scale == "log" else {"zero": True, "nice": True})
     x = _make_quantity("length", "sequence length", scale={"type": "log", "base": 2, "nice": False, "padding": 16})
     x["axis"] = {"format": "d", "grid": False}
@@ -166,7 +167,7 @@ def _make_length_chart(figure: str, title: str, scale: str, tooltip: list[Spec])
 
 
 def _make_roofline_chart(tooltip: list[Spec]) -> Spec:
-    """Returns a chart of rates below the device's ceilings; both axes are logarithmic."""
+    """Returns {'spec', 'title', 'needs'} of the roofline: TFLOP/s of cases over FLOP per byte, and the ceilings."""
     x = _make_quantity(
         "intensity", "useful FLOP per compulsory byte", scale=_make_log_scale(), axis={"grid": False, "format": "~g"}
     )
@@ -200,7 +201,7 @@ def _make_roofline_chart(tooltip: list[Spec]) -> Spec:
 
 
 def _make_limits_chart(tooltip: list[Spec]) -> Spec:
-    """Returns a chart of the smallest detectable slowdown over time; noisy cases are above the line of the policy."""
+    """Returns {'spec', 'title', 'needs'} of detectable slowdowns over time; noisy cases lie above the policy."""
     x = _make_quantity("ms", "ms per call", scale=_make_log_scale(), axis={"grid": False, "format": "~g"})
     y = _make_quantity("finds", "smallest detectable slowdown (%)", scale=_make_linear_scale())
     policy: Spec = {"data": {"name": "thresholds"}, "encoding": {"y": {**y, "field": "at"}}}
@@ -222,7 +223,7 @@ def _make_limits_chart(tooltip: list[Spec]) -> Spec:
 
 
 def _make_strip_chart() -> Spec:
-    """Returns a chart of processes and pairs as dots, the limit as a line, and the change with its interval."""
+    """Returns the spec of a case's processes and pairs as dots, its limit as a line, its change with an interval."""
     x = _make_quantity("at", "change against the baseline (%)", scale=_make_linear_scale(), axis={"tickCount": 9})
     row: Spec = {"field": "row", "type": "nominal", "title": None, "axis": {"minExtent": AXIS_WIDTH, "grid": False}}
     spec = _make_base("Processes of each look and the change with its 95 % interval, against the limit", height=170)
@@ -281,7 +282,7 @@ def _look_colours(name: str) -> Spec:
 
 
 def _make_trace_chart(figure: str, title: str, description: str, height: int) -> Spec:
-    """Returns a chart of a figure for every block, with a faint line per process."""
+    """Returns the spec of a chart of the field `figure` for every measured block, with a faint line per process."""
     # Both charts show the same blocks, so they need the same scale, even if some blocks have no clock.
     x = _make_quantity(
         "block", "block, in measured order", scale=_make_linear_scale(), axis={"grid": False, "tickMinStep": 1}
@@ -311,7 +312,7 @@ def _make_clocks_chart() -> Spec:
 
 
 def _make_history_chart() -> Spec:
-    """Returns a chart of the case over time: bars for the spread of processes, and change points with commits."""
+    """Returns the spec of a case's time by run: bars span its processes, dashed lines mark changes between commits."""
     x = {"field": "at", "type": "temporal", "title": "run", "scale": {"type": "utc"}, "axis": {"grid": False}}
     y = _make_quantity("us", "us per call", scale={"zero": False, "nice": True}, axis={"minExtent": AXIS_WIDTH - 14})
     point_tooltip = _make_tooltip([("started", "run"), ("text", "time"), ("commit", "commit"), ("verdict", "verdict")])

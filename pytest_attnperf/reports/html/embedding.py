@@ -23,7 +23,7 @@ _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u20
 
 
 def script_json(value: Json) -> str:
-    """Returns JSON that is safe in a script element: no `<`, `>`, `&`, and no line ends that only JSON allows."""
+    """Returns JSON that cannot end or break a script element: '<', '>', '&' and unusual line ends are escaped."""
     return compact_json(value).translate(_ESCAPES)
 
 
@@ -40,17 +40,17 @@ def round_figure(value: float | None, digits: int = 6) -> float | None:
 
 
 def csp_hash(text: str) -> str:
-    """Returns the source expression that allows an inline script or style with exactly this text."""
+    """Returns "'sha256-...'", with which a content security policy allows an inline script or style of this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def pack_json(value: Json) -> str:
-    """Returns JSON, compressed with zlib, as base64."""
+    """Returns the value as JSON, compressed by zlib and encoded as base64, for the page's script to unpack."""
     return base64.b64encode(zlib.compress(_encode_text(compact_json(value)), 9)).decode()
 
 
 def pack_lines(lines: Iterable[Sequence[Json]], budget_bytes: int) -> tuple[str, int]:
-    """Packs the first JSON lines that fit into `budget_bytes` of base64. Returns them and their number."""
+    """Returns (base64 of the first JSON lines that fit into `budget_bytes`, compressed by zlib; their number)."""
     room = int(budget_bytes / BASE64_GROWTH) - FLUSH_BYTES
     stream, taken, held = zlib.compressobj(9), b"", 0
     for batch in _split_batches(lines, LINES_PER_FLUSH):

@@ -53,18 +53,18 @@ class CaseCard:
 
 
 def run_heads(joined: Joined) -> list[dict[str, object]]:
-    """Returns for each run its verdict line, its facts as (name, text, link), and its findings and notes."""
+    """Returns a dict per run for the template: verdict line, facts as (name, text, link), findings and notes."""
     return [_run_head(run, source) for run, source in zip(joined.runs, joined.sources, strict=True)]
 
 
 def make_cards(table: CaseTable) -> tuple[list[CaseCard], int]:
-    """Returns the failing, unresolved and excused cases, worst first, and how many more there are."""
+    """Returns (cards of failing, unresolved and excused cases, worst first, at most MOST_CARDS; number of others)."""
     found = [index for index, row in enumerate(table.rows) if row.shown.case.fails or is_reported(row.shown.case)]
     return [_make_card(table, index) for index in found[:MOST_CARDS]], max(0, len(found) - MOST_CARDS)
 
 
 def verdict_counts(table: CaseTable) -> list[dict[str, object]]:
-    """Returns the cases per verdict, worst first, and whether one fails; quarantined, unchanged ones separately."""
+    """Returns {'verdict', 'word', 'count', 'fails'} per verdict, worst first; quarantined and unchanged apart."""
     counted = Counter(format_result_word(row.shown.case) for row in table.rows)
     failing = {format_result_word(row.shown.case) for row in table.rows if row.shown.case.fails}
     shown = [(EXPIRED.upper(), EXPIRED), *((verdict.value, format_verdict_word(verdict)) for verdict in ORDER)]
@@ -77,7 +77,7 @@ def verdict_counts(table: CaseTable) -> list[dict[str, object]]:
 
 
 def build_kernel_table(code: Sequence[CodeResult]) -> dict[str, object]:
-    """Returns a table of compiled kernels, worst first; those beyond MOST_KERNELS are only counted."""
+    """Returns {'head', 'rows', 'more'} of compiled kernels, worst first; 'more' counts those beyond MOST_KERNELS."""
     ordered = sorted(code, key=lambda result: (not result.fails, rank_verdict(result.verdict), str(result.key)))
     kept = ordered[:MOST_KERNELS]
     found = [code_cells(result.code, result.occupancy) for result in kept]
@@ -97,7 +97,7 @@ def build_kernel_table(code: Sequence[CodeResult]) -> dict[str, object]:
 
 
 def list_changes(histories: Sequence[CaseHistory], indices: Mapping[tuple[str, str], int]) -> list[dict[str, object]]:
-    """Returns every change point of every history, latest first, with the row of its case if the report has it."""
+    """Returns the histories' change points, latest first, at most MOST_CHANGES. 'index' is the case's row, or None."""
     found = []
     for history in histories:
         device = f"{history.arch}/{history.product}"
@@ -116,7 +116,7 @@ def sanitize_link(url: str) -> str:
 
 
 def format_summary(case: CaseResult) -> str:
-    """Returns the case's summary, safe for one line and cut."""
+    """Returns the case's summary in one line without control characters, cut to TEXT_LIMIT."""
     return one_line(case.summary, TEXT_LIMIT)
 
 

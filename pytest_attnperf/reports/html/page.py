@@ -66,7 +66,7 @@ def render_page(
     ceilings: Mapping[str, Sequence[Ceiling]] = _NO_CEILINGS,
     budget_bytes: int = BUDGET_BYTES,
 ) -> str:
-    """Returns the whole page; the same input gives the same text.
+    """Returns the whole HTML page of a report; the same input gives the same text.
 
     `ceilings` are those of each device ('sm_90/h200'). Details of cases are added until the page has `budget_bytes`,
     failing and unresolved cases first; the page says what is left out. Raises HtmlReportError if jinja2 or vl_convert
@@ -103,7 +103,7 @@ def _load_template() -> Any:
 
 @functools.cache
 def _load_bundle() -> str:
-    """Returns Vega, Vega-Lite and Vega-Embed in a form that is safe in a script element."""
+    """Returns JavaScript of Vega, Vega-Lite and Vega-Embed, safe in a script. Raises HtmlReportError if missing."""
     try:
         import vl_convert
     except ImportError as error:
@@ -121,7 +121,7 @@ def _read_file(name: str) -> str:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Replaces lone surrogates, which a name may hold but a file cannot."""
+    """Returns the text with '?' for lone surrogates, which a name may hold but a UTF-8 file cannot."""
     return text.encode("utf-8", errors="replace").decode()
 
 
@@ -134,7 +134,7 @@ def _build_content_policy(style: str, *scripts: str) -> str:
 
 
 def _build_script_data(table: CaseTable, ceilings: Mapping[str, Sequence[Ceiling]]) -> Json:
-    """Returns the data that the script needs first."""
+    """Returns the data that the page's script reads at once: charts, colours, shapes, ceilings and thresholds."""
     intensities: dict[str, list[float]] = {}
     for row in table.rows:
         if row.shown.case.median_us and (intensity := compute_intensity(row.shown)):
@@ -152,14 +152,14 @@ def _build_script_data(table: CaseTable, ceilings: Mapping[str, Sequence[Ceiling
 
 
 def _list_thresholds(table: CaseTable) -> Json:
-    """Returns the thresholds of the cases' policies, in percent."""
+    """Returns {'at': percent, 'label'} for each threshold that policies of the cases have, at most MOST_THRESHOLDS."""
     found = {row.shown.case.policy.get("threshold_percent") for row in table.rows if row.shown.case.detection_limit}
     numbers = sorted(value for value in found if isinstance(value, (int, float)))[:MOST_THRESHOLDS]
     return [{"at": round_figure(value), "label": f"policy: {format_change(1 + value / 100)}"} for value in numbers]
 
 
 def _build_context(joined: Joined, table: CaseTable, histories: Sequence[CaseHistory]) -> dict[str, Any]:
-    """Returns the values of the HTML template."""
+    """Returns what the HTML template shows without a script: runs, counts, worst cases, first rows, kernels."""
     worst, more = heading.make_cards(table)
     first = table.rows[:PLAIN_ROWS]
     indices = {(row.shown.device, str(row.shown.case.key)): index for index, row in enumerate(table.rows)}
@@ -189,7 +189,8 @@ def _pack_details(
     ceilings: Mapping[str, Sequence[Ceiling]],
     room: int,
 ) -> _Details:
-    """Packs words and samples of cases that need attention, then words, then samples of the others; worst first."""
+    """Returns packed texts and samples that fit into `room` bytes: of urgent cases, then others' texts, then
+    samples."""
     urgent: list[int] = []
     others: list[int] = []
     for index, row in enumerate(table.rows):

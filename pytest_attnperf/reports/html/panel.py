@@ -48,7 +48,8 @@ def build_blocks(
     ceilings: Sequence[Ceiling] = (),
     occupancies: Mapping[str, Occupancy] | None = None,
 ) -> list[Json]:
-    """Returns all blocks of a case except samples. `occupancies` are of compiled kernels, by their code's hash."""
+    """Returns the blocks (dicts for the script) of a case's panel, without samples and empty ones. `occupancies` are of
+    compiled kernels, by their code's hash."""
     case = row.shown.case
     found = [
         _make_lines_block("Quarantined", (case.quarantined,) if case.quarantined else ()),
@@ -88,7 +89,7 @@ def _make_facts_block(heading: str, facts: object) -> Json:
 
 
 def _make_table_block(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Json:
-    """Returns a table without empty columns."""
+    """Returns a block with a table of at most MOST_ROWS rows, without empty columns; None without rows."""
     if not rows:
         return None
     kept = [index for index in range(len(head)) if any(row[index] not in (ABSENT, "") for row in rows)]
@@ -124,7 +125,7 @@ def _list_figures(row: CaseRow, reference: str, ceilings: Sequence[Ceiling]) -> 
 
 
 def _make_proof_block(checks: Sequence[CheckReport]) -> Json:
-    """Returns a table of errors and budgets, with the problems as notes."""
+    """Returns a block with errors and budgets of every output, and problems as notes (only these without figures)."""
     head = (
         "check",
         "output",
@@ -186,12 +187,12 @@ def _make_code_block(code: Sequence[KernelCode], occupancies: Mapping[str, Occup
 
 
 def code_head() -> tuple[str, ...]:
-    """Returns the headings of `code_cells`."""
+    """Returns the column headings for the texts of `code_cells`, in the same order."""
     return tuple(heading for heading, _ in _CODE_CELLS)
 
 
 def code_cells(code: KernelCode | None, occupancy: Occupancy | None) -> list[str]:
-    """Returns a compiled kernel's figures as text, '' for those that are not known."""
+    """Returns a compiled kernel's figures (registers, spills, occupancy, ...) as texts; '' for unknown ones."""
     return ["" if code is None else cell(code, occupancy) for _, cell in _CODE_CELLS]
 
 

@@ -20,7 +20,8 @@ LABEL_LIMIT = 70
 
 
 def roof_share(case: CaseResult, ceilings: Sequence[Ceiling]) -> tuple[str, float | None]:
-    """Returns a kind of ceilings and the least time by them (dtype's matrix rate, DRAM) over the case's time."""
+    """Returns (kind of ceilings used, least possible time / measured time); ('', None) if time or ceilings are unknown.
+    The least time follows from the dtype's matrix rate and DRAM; kinds are tried in the order of KINDS."""
     figures = case.figures
     if figures is None or not case.median_us or not figures.flops:
         return "", None
@@ -37,7 +38,7 @@ def roof_share(case: CaseResult, ceilings: Sequence[Ceiling]) -> tuple[str, floa
 def ceiling_lines(
     ceilings: Mapping[str, Sequence[Ceiling]], intensities: Mapping[str, Iterable[float]]
 ) -> dict[str, Json]:
-    """Returns the points of each device's ceiling lines, over the range of its cases.
+    """Returns device -> points of its ceiling lines, which span the `intensities` (FLOP per byte) of its cases.
 
     A point is {'x': FLOP per byte, 'y': TFLOP/s, 'name', 'kind', 'label'}. The first point of a device belongs to no
     line; its 'label' describes all ceilings, a line each.

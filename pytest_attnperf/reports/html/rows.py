@@ -74,12 +74,12 @@ class CaseTable:
 
     @property
     def shown_columns(self) -> tuple[CaseColumn, ...]:
-        """Columns that are not hidden."""
+        """The table's columns without those named in `hidden`."""
         return tuple(column for column in self.columns if column.name not in self.hidden)
 
 
 def build_table(joined: Joined) -> CaseTable:
-    """Returns the table of all cases of a report."""
+    """Returns the table of a report's cases, worst first, without empty columns; hides some that never differ."""
     ordered = _sort_shown(joined.cases)
     reference = choose_reference(ordered)
     references = {
@@ -93,12 +93,12 @@ def build_table(joined: Joined) -> CaseTable:
 
 
 def format_key(shown: Shown) -> str:
-    """Returns the name of a case in links: device and key, safe and cut."""
+    """Returns 'device suite/backend/workload', the name of a case in links, without control characters and cut."""
     return one_line(f"{shown.device} {shown.case.key}".strip(), 2 * NAME_LIMIT)
 
 
 def choose_reference(cases: Sequence[Shown]) -> str:
-    """Returns the backend that speedups are over: eager float32, else the torch backend with most timed cases."""
+    """Returns the backend that speedups are over: eager float32, else the torch one with most timed cases, else ''."""
     timed = Counter(shown.case.key.backend for shown in cases if shown.case.median_us)
     if REFERENCE_BACKEND in timed:
         return REFERENCE_BACKEND
@@ -107,10 +107,10 @@ def choose_reference(cases: Sequence[Shown]) -> str:
 
 
 def parse_length(workload: str) -> tuple[str, int] | None:
-    """Splits 'decode-b8-kv4096-h32' into ('decode-b8-kv*-h32', 4096): what it shares with others, and its sequence
-    length.
+    """Splits a workload id into what it shares with other lengths, and its sequence length.
 
-    Uses the length of the keys if they have their own. Returns None for a workload without a length.
+    'decode-b8-kv4096-h32' -> ('decode-b8-kv*-h32', 4096): the length of keys counts before that of queries. Returns
+    None for an id without a length.
     """
     for pattern, name in zip(_LENGTHS, ("kv", "s"), strict=True):
         found = pattern.search(workload)
@@ -120,7 +120,7 @@ def parse_length(workload: str) -> tuple[str, int] | None:
 
 
 def to_columnar_json(table: CaseTable) -> Json:
-    """Returns the table for the page's script: words and their codes, and texts and numbers of figures."""
+    """Returns the table by column for the page's script: texts and numbers, keys, failures and groups."""
     groups = _list_groups(table.rows)
     numbers = {name: index for index, name in enumerate(groups)}
     lengths = [parse_length(row.shown.case.key.workload) for row in table.rows]
@@ -137,12 +137,12 @@ def to_columnar_json(table: CaseTable) -> Json:
 
 
 def list_cells(table: CaseTable, rows: Sequence[CaseRow]) -> list[list[str]]:
-    """Returns the texts of some rows, in the order of the shown columns."""
+    """Returns for each of `rows` its texts in the order of `table.shown_columns`."""
     return [[column.text(row) for column in table.shown_columns] for row in rows]
 
 
 def compute_intensity(shown: Shown) -> float | None:
-    """Returns useful FLOP per compulsory byte; None if either is not known."""
+    """Returns a case's useful FLOPs / compulsory bytes (each input and output once); None if either is not known."""
     figures = shown.case.figures
     if figures is None or not figures.flops or not figures.bytes_min:
         return None
@@ -247,7 +247,7 @@ def _format_peak_memory(row: CaseRow) -> str:
 
 
 def _sort_shown(cases: Sequence[Shown]) -> list[Shown]:
-    """Returns the cases worst first. One case object may be shown on several devices."""
+    """Returns the cases in the order of `sort_worst_first`. One case object may be shown on several devices."""
     by_case: dict[int, list[Shown]] = defaultdict(list)
     for shown in cases:
         by_case[id(shown.case)].append(shown)
@@ -268,7 +268,7 @@ def _has_anything(column: CaseColumn, rows: Sequence[CaseRow]) -> bool:
 
 
 def _parse_group(row: CaseRow) -> str:
-    """Returns what a case shares with cases that differ only in sequence length or backend."""
+    """Returns a name that cases share if they differ only in length or backend; '' without a time or length."""
     key, length = row.shown.case.key, parse_length(row.shown.case.key.workload)
     if length is None or not row.shown.case.median_us:
         return ""
@@ -277,7 +277,7 @@ def _parse_group(row: CaseRow) -> str:
 
 
 def _list_groups(rows: Sequence[CaseRow]) -> list[str]:
-    """Returns the names of groups with at least two lengths, sorted."""
+    """Returns the sorted names (of `_parse_group`) with at least two lengths: only these have a curve over length."""
     lengths: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         length = parse_length(row.shown.case.key.workload)

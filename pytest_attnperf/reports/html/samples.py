@@ -25,7 +25,7 @@ RECORDED = ("recorded", "second look")
 
 
 def collect_samples(case: CaseResult, history: CaseHistory | None = None) -> Json:
-    """Returns the data sets of a case's charts by name, without empty ones; {} if nothing was measured."""
+    """Returns the data sets of a case's charts by name, only those that are not empty; {} if nothing was measured."""
     dots, marks = _list_dots(case), _list_marks(case)
     found = {
         "dots": dots,
@@ -38,7 +38,7 @@ def collect_samples(case: CaseResult, history: CaseHistory | None = None) -> Jso
 
 
 def list_change_points(history: CaseHistory) -> list[Json]:
-    """Returns the change points: where, by how much, between which commits, and what else changed there."""
+    """Returns a dict per change of a case's time: when, times before and after, commits, what else changed."""
     return [
         {
             "at": _parse_moment(history.points[change.index].started),
@@ -62,7 +62,7 @@ def _list_processes(case: CaseResult) -> Iterator[tuple[str, int, ProcessSummary
 
 
 def _list_dots(case: CaseResult) -> list[Json]:
-    """Returns every process and pair on one axis: percent against the baseline, or microseconds without one."""
+    """Returns a dot per process and pair. 'at' is percent against the baseline, or microseconds without one."""
     base = case.baseline_us
     rows = [("stored", f"stored process {index}", us) for index, us in enumerate(case.stored_us, 1)]
     rows += [
@@ -92,7 +92,7 @@ def _list_dots(case: CaseResult) -> list[Json]:
 
 
 def _list_marks(case: CaseResult) -> list[Json]:
-    """Returns the limit, the ratio and its interval, in percent."""
+    """Returns the marks 'limit' and 'change' (with 'low' and 'high') in percent; each only if known."""
     marks = []
     if case.threshold is not None:
         text = format_change(case.threshold)
@@ -114,7 +114,7 @@ def _list_marks(case: CaseResult) -> list[Json]:
 
 
 def _list_blocks(case: CaseResult) -> list[Json]:
-    """Returns an entry per process: its name, its blocks in measured order, and their clocks if known."""
+    """Returns {'name', 'look', 'us', 'mhz'} per process, in measured order; at most MOST_POINTS blocks in all."""
     found, left = [], MOST_POINTS
     for look, index, process in _list_processes(case):
         values = [round_figure(us) for us in process.block_us[: max(0, left)]]
@@ -147,7 +147,7 @@ def _history_point(point: HistoryPoint) -> Json:
 
 
 def _parse_moment(started: str) -> float | None:
-    """Returns milliseconds since 1970; None for an invalid time. A time without a zone counts as UTC."""
+    """Returns an ISO 8601 time as milliseconds since 1970; None if it is invalid. Without a zone it counts as UTC."""
     try:
         moment = datetime.datetime.fromisoformat(started[:NAME_LIMIT].strip().replace("Z", "+00:00"))
         if moment.tzinfo is None:
@@ -170,10 +170,10 @@ def _to_percent(ratio: float) -> float:
 
 
 def histories_by_case(histories: Sequence[CaseHistory]) -> dict[tuple[str, str], CaseHistory]:
-    """Returns the history of each (device, case), named as in `rows`.
+    """Returns (device, case key) -> history of that case.
 
-    One case has several histories if its times cannot be compared, as under two power caps. Then it returns the one
-    with the latest run.
+    A case has several histories if its times cannot be compared, as under two power caps; the one with the latest run
+    counts.
     """
     ordered = sorted(
         histories, key=lambda history: (_parse_moment(history.points[-1].started) or 0) if history.points else 0

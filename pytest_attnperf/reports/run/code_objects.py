@@ -56,7 +56,8 @@ def _make_cell_getter(get: Callable[[KernelCode], object]) -> Callable[[CodeResu
 
 
 def _format_spills(code: KernelCode) -> str | None:
-    """Returns '0', or VGPR and SGPR spills, or scratch bytes that no spill explains; None if not known."""
+    """Returns '0', spilled VGPRs and SGPRs ('4v 2s'), or scratch bytes without spills ('96 B scratch'); None if
+    unknown."""
     if code.vgpr_spills or code.sgpr_spills:
         return f"{code.vgpr_spills or 0}v {code.sgpr_spills or 0}s"
     if code.scratch_bytes:
@@ -65,7 +66,7 @@ def _format_spills(code: KernelCode) -> str | None:
 
 
 def _format_matrix_counts(code: KernelCode) -> str | None:
-    """Returns '0', or the number of matrix instructions, a slash, and those in loops; None if not known."""
+    """Returns the number of matrix instructions and of those in loops: '24/16'; '0' for none, None if unknown."""
     if not code.instructions:
         return None
     count = code.instructions.get("matrix", 0)
@@ -73,7 +74,8 @@ def _format_matrix_counts(code: KernelCode) -> str | None:
 
 
 def waves_text(occupancy: Occupancy | None) -> str:
-    """Returns '2 of 8', or '3 (2) of 8' if whole workgroups allow only 2."""
+    """Returns waves per SIMD and their maximum: '2 of 8', '3 (2) of 8' if whole workgroups allow only 2; '-' for
+    None."""
     if occupancy is None:
         return ABSENT
     whole = f"{occupancy.whole_waves_per_simd:g}"
@@ -86,7 +88,7 @@ def _format_limiter(result: CodeResult) -> str:
 
 
 def _is_unchanged(result: CodeResult) -> bool:
-    """Returns whether a kernel is unchanged and SAME. One that still breaks a rule, or was only tried, is not."""
+    """Returns whether a kernel equals the stored one and is SAME; False for one that still breaks a rule."""
     return result.unchanged and result.verdict is Verdict.SAME
 
 
@@ -113,10 +115,10 @@ TABLE_WIDTH = 110
 
 
 def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: Ink = PLAIN) -> str:
-    """Returns a table by architecture and kernel, with a line per configuration; '' without results.
+    """Returns a table of compiled kernels by architecture and kernel, a line per configuration; '' without any.
 
-    If every kernel has only one, its name precedes the configuration and replaces the heading. Columns that are empty
-    or 0 in every row are left out, then those of the highest rank that do not fit.
+    If every kernel has one configuration, its name precedes that and replaces the heading. Columns that are empty or 0
+    in every row are left out, then those of the highest rank that do not fit.
     """
     shown = [column for column in COLUMNS if any(column.cell(result) not in (ABSENT, "0") for result in results)]
     kernels = Counter((result.key.label, result.key.backend) for result in results)
@@ -132,7 +134,8 @@ def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: 
 
 
 def code_line(results: Sequence[CodeResult]) -> str:
-    """Returns e.g. 'code objects: 1 worse, 23 same (20 unchanged) on gfx942'; '' without results."""
+    """Returns the counts of kernels in one line: 'code objects: 1 worse, 23 same (20 unchanged) on gfx942'; '' for
+    none."""
     if not results:
         return ""
     counts = Counter(result.verdict for result in results)
@@ -147,7 +150,8 @@ def code_line(results: Sequence[CodeResult]) -> str:
 
 
 def code_warning_lines(results: Iterable[CodeResult]) -> list[str]:
-    """Returns the first changes for the worse that fail no test, and the number of others."""
+    """Returns a line per finding that fails no test, the first SHOWN_WARNINGS, and the number of others; [] for
+    none."""
     found = [
         one_line(f"warning: {result.key}: {finding.text}", TEXT_LIMIT)
         for result in results
@@ -159,7 +163,7 @@ def code_warning_lines(results: Iterable[CodeResult]) -> list[str]:
 
 
 def code_failure_text(result: CodeResult, *, own: bool = False) -> str:
-    """Returns the text of a failing test: verdict, findings with old and new values, and a command that repeats it.
+    """Returns the text of a kernel's failing test: verdict, findings, notes, compiler, log, and a command to repeat it.
 
     own: the kernel was compiled in this run, so the command may hold everything that the user typed.
     """
@@ -185,7 +189,8 @@ def code_failure_text(result: CodeResult, *, own: bool = False) -> str:
 
 
 def list_code_properties(result: CodeResult) -> list[Property]:
-    """Returns JUnit properties that are known: ('attnperf.verdict', 'WORSE'), ('attnperf.vgprs', 236), ..."""
+    """Returns (name, value) of a kernel's known figures, for JUnit: ('attnperf.verdict', 'WORSE'), ('attnperf.vgprs',
+    236)."""
     code, occupancy = result.code, result.occupancy
     values: dict[str, str | float | int | None] = {
         "verdict": result.verdict.value,
@@ -210,7 +215,7 @@ def list_code_properties(result: CodeResult) -> list[Property]:
 
 
 def _finding_lines(findings: Sequence[CodeFinding]) -> list[str]:
-    """Returns each finding, with its causes below it. A cause that several findings share is given once."""
+    """Returns a line per finding, with its causes below it; a cause that several findings share is given once."""
     lines: list[str] = []
     said: set[str] = set()
     for finding in findings:

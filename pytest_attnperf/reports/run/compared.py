@@ -57,14 +57,14 @@ GROUP_COLUMNS = (GridColumn("cases"), GridColumn("mean change"), GridColumn("loo
 
 
 def case_table(rows: Sequence[ComparedRow], *, width: int, ink: Ink = PLAIN) -> str:
-    """Returns a table with a line per case, in the given order; '' without rows."""
+    """Returns a table of compared cases with a line for each, in the given order; '' without rows."""
     return render_grid(
         [GridGroup("", tuple(map(_make_case_row, rows)))], CASE_COLUMNS, corner="case", width=width, ink=ink
     )
 
 
 def group_table(rows: Sequence[GroupRow], corner: str, *, width: int, ink: Ink = PLAIN) -> str:
-    """Returns a table with a line per backend or suite."""
+    """Returns a table with a line per group of cases; `corner`, 'backend' or 'suite', heads the names."""
     shown = tuple(
         GridRow(row.name, (str(row.cases), format_change(row.change), str(row.slower), str(row.faster))) for row in rows
     )
@@ -72,7 +72,8 @@ def group_table(rows: Sequence[GroupRow], corner: str, *, width: int, ink: Ink =
 
 
 def list_case_lines(what: str, names: Sequence[CaseKey], width: int, most: int = LISTED) -> list[str]:
-    """Returns 'only in the first: 7 cases', and the first few of their names."""
+    """Returns `what` with the number of cases ('only in the first: 7 cases'), then the first `most` names; [] for
+    none."""
     if not names:
         return []
     lines = [f"{what}: {len(names)} case{'s' * (len(names) != 1)}"]
@@ -81,7 +82,8 @@ def list_case_lines(what: str, names: Sequence[CaseKey], width: int, most: int =
 
 
 def list_reason_lines(found: Sequence[tuple[CaseKey, str]], width: int) -> list[str]:
-    """Returns a line per reason why cases cannot be compared, with their number and one of them."""
+    """Returns a wrapped line per reason why cases cannot be compared: their number and one of them; most cases
+    first."""
     by_reason: dict[str, list[CaseKey]] = {}
     for key, why in found:
         by_reason.setdefault(why, []).append(key)

@@ -20,7 +20,8 @@ NAMED_MOST = 3
 
 
 def condition_lines(run: RunResult) -> list[str]:
-    """Returns other jobs, throttling and notes of the device, and readings before and after; no empty lines."""
+    """Returns lines on the device during the run: other processes, throttling, notes, readings before and after; only
+    those that are known."""
     state = run.device_state
     if state is None:
         return []
@@ -39,7 +40,7 @@ def condition_lines(run: RunResult) -> list[str]:
 
 
 def interleaved_line(run: RunResult) -> str:
-    """Returns how many cases pairs settled, and how long that took; '' if there are none."""
+    """Returns one line: how many cases were settled by pairs, with how many pairs, and their seconds; '' for none."""
     settled = [case for case in run.cases if case.pairs]
     if not settled:
         return ""
@@ -53,7 +54,7 @@ def interleaved_line(run: RunResult) -> str:
 
 
 def cost_line(run: RunResult) -> str:
-    """Returns 'proving 126 cases took 14.2 s: reference 6.0, call 3.1, ...'; '' if nothing was checked."""
+    """Returns the time of all proofs: 'proving 126 cases took 14.2 s: reference 6.0, call 3.1'; '' without checks."""
     checks = [check for case in run.cases for check in case.checks]
     seconds = sum(check.seconds for check in checks)
     if not seconds:
@@ -65,7 +66,7 @@ def cost_line(run: RunResult) -> str:
 
 
 def seconds_by_part(checks: Iterable[CheckReport]) -> dict[str, float]:
-    """Returns the seconds of checks by part, the longest first; 'other' is time that no part accounts for."""
+    """Returns part -> seconds over all checks, the longest first; 'other' is time that no part accounts for."""
     parts: defaultdict[str, float] = defaultdict(float)
     for check in checks:
         for part, seconds in check.parts.items():
@@ -75,7 +76,7 @@ def seconds_by_part(checks: Iterable[CheckReport]) -> dict[str, float]:
 
 
 def determinism_lines(cases: Iterable[CaseResult]) -> list[str]:
-    """Returns a line per backend whose bits were compared: in how many cases they repeated, and where they did not."""
+    """Returns a line per backend whose repeated calls were compared bit by bit: in how many cases they were equal."""
     asked: dict[str, list[tuple[CaseResult, int, bool]]] = {}
     for case in cases:
         compared = [check for check in case.checks if check.bit_equal is not None]

@@ -41,17 +41,17 @@ class Joined:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Every device, in the order of `runs`."""
+        """Names of all devices, such as 'sm_90/h200', each once, in the order of `runs`."""
         return tuple(dict.fromkeys(device for run in self.runs if (device := format_device(run))))
 
     @property
     def has_failed(self) -> bool:
-        """Whether any test failed."""
+        """Whether any case or compiled kernel failed its test."""
         return any(shown.case.fails for shown in self.cases) or any(result.fails for result in self.code)
 
 
 def join_runs(runs: Sequence[tuple[str, RunResult]]) -> Joined:
-    """Joins runs, given with their files' names.
+    """Returns one report's content from runs, given as (file name, run).
 
     If a case occurs twice on one device, the worse verdict is shown, or the later of two equal ones. So no repetition
     hides a failure. A note reports it.
@@ -76,7 +76,7 @@ def join_runs(runs: Sequence[tuple[str, RunResult]]) -> Joined:
 
 
 def join_single(run: RunResult, source: str = "") -> Joined:
-    """Returns one run as a Joined."""
+    """Returns the content of a report on one run, whose file is `source`."""
     return join_runs([(source, run)])
 
 
@@ -107,7 +107,8 @@ def _keep_code(code: dict[str, tuple[CodeResult, str]], result: CodeResult, sour
 
 
 def _is_worse(new: Verdict, new_fails: bool, old: Verdict, old_fails: bool) -> bool:
-    """Returns whether the later of two results is shown: it is worse, or as bad."""
+    """Returns whether the later result (`new`) replaces `old`: it is worse (failing first, then by verdict) or as
+    bad."""
     return (not new_fails, rank_verdict(new)) <= (not old_fails, rank_verdict(old))
 
 

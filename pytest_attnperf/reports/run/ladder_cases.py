@@ -46,12 +46,12 @@ class Selection:
 
 
 def is_timed(case: CaseResult) -> bool:
-    """Returns whether the case has a time that means something."""
+    """Returns whether the case has a time, and no verdict that makes it meaningless (such as INCORRECT)."""
     return case.median_us is not None and case.verdict not in NO_FIGURES
 
 
 def build_ladders(run: RunResult, chosen: Selection, where: str) -> list[Ladder]:
-    """Returns the ladder of every chosen workload, suite and label, in canonical order.
+    """Returns a ladder (backends of one workload, compared) per chosen workload, suite and label, in canonical order.
 
     where   names the results in errors
 
@@ -114,7 +114,7 @@ def _refuse_unknown(run: RunResult, chosen: Selection, where: str) -> None:
 
 
 def _refuse_mixed(cases: Sequence[CaseResult], where: str) -> None:
-    """Raises UsageError for cases of several machines, whose times do not belong in one table."""
+    """Raises UsageError if cases are of several machines (arch/product): their times do not belong in one table."""
     machines = dict.fromkeys(
         f"{case.fingerprint.must_match.get('arch', '?')}/{case.fingerprint.must_match.get('product', '?')}"
         for case in cases

@@ -77,12 +77,13 @@ _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
 
 
 def rank_verdict(verdict: Verdict) -> int:
-    """Returns the rank of a verdict; 0 is worst."""
+    """Returns the position of a verdict from the worst (0) to the best."""
     return _RANK[verdict]
 
 
 def format_verdict_word(verdict: Verdict) -> str:
-    """Returns the word after a count: '2 slower', '1 without baseline'."""
+    """Returns the verdict as the word after a count: 'slower' in '2 slower', 'without baseline' in '1 without
+    baseline'."""
     return WORDS.get(verdict, verdict.value.lower())
 
 
@@ -101,29 +102,31 @@ def format_result_word(result: CaseResult | CodeResult) -> str:
 
 
 def is_unresolved(case: CaseResult) -> bool:
-    """Returns whether a strict run fails by the case: it neither passed nor failed, and is not quarantined or new."""
+    """Returns whether the case fails a strict run: neither passed nor failed, and neither quarantined nor new."""
     return case.verdict in UNRESOLVED and not case.quarantined and not is_new(case)
 
 
 def is_reported(case: CaseResult) -> bool:
-    """Returns whether a report explains the problem of a case that did not fail."""
+    """Returns whether a report explains the case though its test did not fail: it is unresolved, or its verdict
+    excused."""
     return is_unresolved(case) or (case.verdict in EXCUSED and not case.quarantined)
 
 
 def is_new(case: CaseResult) -> bool:
-    """Returns whether the base side does not have the case, so that there is no time to compare it with."""
+    """Returns whether a case is NO_BASELINE because the base side does not have it, and does not fail."""
     return case.new and case.verdict is Verdict.NO_BASELINE and not case.fails
 
 
 def only_new(run: RunResult) -> bool:
-    """Returns whether a whole run gated nothing because its cases are new. Cases that are never timed do not count."""
+    """Returns whether a complete run gated nothing because all its timed cases are new (the base side lacks them)."""
     untimed = (Verdict.UNSUPPORTED, Verdict.RIGHT)
     plain = all(is_new(case) or case.verdict in untimed for case in run.cases)
     return run.complete and not run.gated and not run.code and plain and any(map(is_new, run.cases))
 
 
 def verdict_text(case: CaseResult) -> str:
-    """Returns the verdict's word, with a remark if the case was not timed or is quarantined, unchanged or new."""
+    """Returns the verdict, with a remark if that applies: 'RIGHT, not timed', 'SLOWER, quarantined', 'SAME,
+    unchanged'."""
     said = format_result_word(case)
     if said in (EXPIRED, QUARANTINED, UNCHANGED, NEW):
         return f"{case.verdict.value}, {said}"
@@ -133,27 +136,28 @@ def verdict_text(case: CaseResult) -> str:
 
 
 def quarantined_lines(cases: Iterable[CaseResult]) -> list[str]:
-    """Returns 'prefill/...: SLOWER, quarantined: LINK until DATE' for each quarantined case, worst first."""
+    """Returns a line per quarantined case, worst first: 'prefill/...: SLOWER, quarantined: LINK until DATE'."""
     held = sort_worst_first(case for case in cases if case.quarantined)
     return [f"{case.key}: {case.verdict.value}, quarantined: {case.quarantined}" for case in held]
 
 
 def sort_worst_first(cases: Iterable[CaseResult]) -> list[CaseResult]:
-    """Sorts cases: failing ones first, then by verdict, the slowest of each verdict first; ties by name."""
+    """Returns the cases sorted: failing ones first, then by verdict, the slowest of each verdict first; ties by
+    name."""
     return sorted(
         cases, key=lambda case: (not case.fails, rank_verdict(case.verdict), -(case.ratio or 0.0), str(case.key))
     )
 
 
 def find_slowest(cases: Sequence[CaseResult]) -> CaseResult | None:
-    """Returns the worst SLOWER case; without one, the worst judged case that is slower than stored."""
+    """Returns the SLOWER case with the largest ratio; else the judged one, if slower than stored; None if none is."""
     judged = [case for case in cases if case.verdict in JUDGED and case.ratio is not None and case.ratio > 1]
     failing = [case for case in judged if case.verdict is Verdict.SLOWER]
     return max(failing or judged, key=lambda case: case.ratio or 0.0, default=None)
 
 
 def format_verdict_counts(verdicts: Iterable[Verdict]) -> str:
-    """Returns '2 slower, 1 undecided, 41 same', worst first, or 'no cases'."""
+    """Returns the number of each verdict, worst first: '2 slower, 1 undecided, 41 same'; 'no cases' for none."""
     counted = Counter(verdicts)
     return (
         ", ".join(f"{counted[verdict]} {format_verdict_word(verdict)}" for verdict in ORDER if counted[verdict])
@@ -162,7 +166,8 @@ def format_verdict_counts(verdicts: Iterable[Verdict]) -> str:
 
 
 def format_result_counts(results: Iterable[CaseResult | CodeResult]) -> str:
-    """Returns counts, with quarantined, new and unchanged cases apart: '1 slower, 2 new, 30 unchanged'."""
+    """Returns the number of results by word, worst first, quarantined, new and unchanged apart: '1 slower, 2 new, 30
+    unchanged'; 'no cases' for none."""
     found = Counter(map(format_result_word, results))
     words = [EXPIRED, *(format_verdict_word(verdict) for verdict in ORDER)]
     at = words.index(format_verdict_word(Verdict.UNSUPPORTED))
@@ -171,9 +176,9 @@ def format_result_counts(results: Iterable[CaseResult | CodeResult]) -> str:
 
 
 def verdict_word(joined: Joined) -> str:
-    """Returns the whole in a word: FAILED, INCOMPLETE, NO CASES, PASSED, or QUARANTINED if every case is. If nothing
-    was compared: RECORDED, CALIBRATED, CHECKED, STORED BASELINES or NOT COMPARED. A quarantined case has not passed; an
-    unchanged one has."""
+    """Returns the outcome of all runs in a word: FAILED, INCOMPLETE, NO CASES, PASSED, or QUARANTINED if every case is.
+    If nothing was compared: RECORDED, CALIBRATED, CHECKED, STORED BASELINES or NOT COMPARED. A quarantined case has not
+    passed; an unchanged one has."""
     verdicts = {shown.case.verdict for shown in joined.cases if not shown.case.quarantined}
     verdicts |= {result.verdict for result in joined.code}
     if joined.has_failed or joined.failed_by:
@@ -191,12 +196,12 @@ def verdict_word(joined: Joined) -> str:
 
 
 def format_device(run: RunResult) -> str:
-    """Returns 'sm_90/h200'; '' if nothing was measured."""
+    """Returns the arch and product of the run's device: 'sm_90/h200'; '' if nothing was measured."""
     return "" if run.device is None else f"{run.device.arch}/{run.device.product}"
 
 
 def format_comparison_base(run: RunResult) -> str:
-    """Returns what the cases were compared with: the base side's name, or the commit of the baselines.
+    """Returns what the cases were compared with: the base side's name, or the most frequent commit of the baselines.
 
     Returns '' if nothing was compared, or if it is not known.
     """
@@ -226,7 +231,7 @@ def verdict_line(run: RunResult) -> str:
 
 
 def list_compared(cases: Iterable[CaseResult]) -> list[CaseResult]:
-    """Returns the cases that were compared with something."""
+    """Returns the cases with a ratio or a detection limit: those that were compared with a baseline or base side."""
     return [case for case in cases if case.ratio is not None or case.detection_limit is not None]
 
 

@@ -27,12 +27,13 @@ LEGEND = (
 
 
 def list_profiled(cases: Sequence[CaseResult]) -> list[tuple[CaseResult, CaseProfile]]:
-    """Returns the profiled cases, each with its profile."""
+    """Returns (case, profile) of every case that was profiled."""
     return [(case, case.profile) for case in cases if case.profile is not None]
 
 
 def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> list[str]:
-    """Returns the table of all profiled cases and the evidence of the first `reasons`; [] if none was profiled."""
+    """Returns the table of what binds the profiled cases, then the first `reasons` lines of evidence; [] if none was
+    profiled."""
     found = list_profiled(run.cases)
     if not found:
         return []
@@ -43,7 +44,8 @@ def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> l
 
 
 def bound_table(found: Sequence[tuple[CaseResult, CaseProfile]]) -> Table:
-    """Returns a table with a row per profiled case: what binds it, its share of its roof, and its rates."""
+    """Returns a table with a row per case: what binds it, its share of its roof (the rate that limits it), and its
+    rates."""
     columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in COLUMNS)
     rows = tuple(
         (cut_middle(one_line(case.key.entry), NAME_WIDTH), *_format_cells(case, profile)) for case, profile in found
@@ -52,7 +54,7 @@ def bound_table(found: Sequence[tuple[CaseResult, CaseProfile]]) -> Table:
 
 
 def reason_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
-    """Returns why the case is of its class, what would decide it if that is open, and the notes of its profile."""
+    """Returns lines on why the case is bound as it is, what would decide an open question, and the profile's notes."""
     name, lines = case.key.entry, []
     verdict = profile.bound
     if verdict is not None:
@@ -62,7 +64,7 @@ def reason_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
 
 
 def detail_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
-    """Returns what is not part of the time: build, first call, allocated memory, and the host's own time per call."""
+    """Returns lines on what the time excludes: build, first call, memory allocations, and the host's time per call."""
     name = case.key.entry
     before = f"built in {_format_once_ms(profile.build_ms)} ms, first call {_format_once_ms(profile.first_call_ms)} ms"
     lines = [f"{name}: before any time: {before} (without what the process had built for other cases)"]
@@ -83,7 +85,8 @@ KERNEL_COLUMNS = ("bound by", "of its roof", "roof", "us", "TFLOP/s", "GB/s", "F
 
 
 def kernel_bound_table(bounds: Sequence[KernelBound]) -> Table:
-    """Returns a table with a row per --workload: the class of its kernels, from steady medians under a profiler."""
+    """Returns a table with a row per --workload: what binds its kernels, by their steady median times under a
+    profiler."""
     columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in KERNEL_COLUMNS)
     rows = tuple(
         (
@@ -99,7 +102,8 @@ def kernel_bound_table(bounds: Sequence[KernelBound]) -> Table:
 
 
 def kernel_bound_lines(bounds: Sequence[KernelBound]) -> list[str]:
-    """Returns a line per bound: its class, the evidence, and what would decide it if it is open."""
+    """Returns a line per `KernelBound`: what binds the kernels, the evidence, and what would decide an open
+    question."""
     lines = []
     for found in bounds:
         verdict = found.verdict
@@ -123,7 +127,7 @@ def _format_cells(case: CaseResult, profile: CaseProfile) -> tuple[str, ...]:
 
 
 def _format_longest_kernel(profile: CaseProfile) -> str:
-    """Returns the kernel with most of the time, for a call of several; '' for a call of one."""
+    """Returns '; N % of the profiled time is in KERNEL', the longest; '' for a call of one kernel."""
     total = profile.total_ns
     if len(profile.kernels) < 2 or not total:
         return ""
@@ -133,14 +137,14 @@ def _format_longest_kernel(profile: CaseProfile) -> str:
 
 
 def _format_roof(point: RooflinePoint | None) -> tuple[str, str]:
-    """Returns the share of its own roof, and the name of that roof."""
+    """Returns (share of the roof that limits the point, name of this roof); '-' for what is not known."""
     if point is None:
         return ABSENT, ABSENT
     return format_percent(point.share), one_line(point.roof, NAME_WIDTH) if point.roof else ABSENT
 
 
 def _format_once_ms(ms: float) -> str:
-    """Returns milliseconds of something that happened once."""
+    """Returns milliseconds as text without the unit: two decimals below 10, else whole with separators."""
     return f"{ms:.2f}" if ms < 10 else f"{ms:,.0f}"
 
 

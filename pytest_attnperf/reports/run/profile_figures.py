@@ -17,17 +17,18 @@ ELLIPSIS = "..."
 
 
 def ns_as_us(ns: float | None) -> str:
-    """Returns nanoseconds as microseconds with four significant digits: 30100 -> '30.10'."""
+    """Returns nanoseconds as microseconds with four significant digits, no unit: 30100 -> '30.10'; '-' for None."""
     return ABSENT if ns is None else format_us(ns / NS_PER_US)
 
 
 def ns_as_ms(ns: float | None) -> str:
-    """Returns nanoseconds as milliseconds with four significant digits: 157160000 -> '157.2'."""
+    """Returns nanoseconds as milliseconds with four significant digits, no unit: 157160000 -> '157.2'; '-' for None."""
     return ABSENT if ns is None else format_ms(ns / NS_PER_US)
 
 
 def format_percent(share: float | None) -> str:
-    """Returns a share in percent, small ones with more digits: 0.776 -> '77.6 %', 0.00058 -> '0.058 %'."""
+    """Returns a share in percent, small ones with more digits: 0.776 -> '77.6 %', 0.00058 -> '0.058 %'; '-' for
+    None."""
     if share is None:
         return ABSENT
     value = share * 100
@@ -40,7 +41,7 @@ def format_percent(share: float | None) -> str:
 
 
 def format_gain(limit: float | None) -> str:
-    """Returns a gain: 0.0152 -> '+1.52 %'; as a factor if at least twice as fast: 4.21 -> '5.21x'."""
+    """Returns a gain as a percentage, 0.0152 -> '+1.52 %', or from 1 on as a factor, 4.21 -> '5.21x'; '-' for None."""
     if limit is None:
         return ABSENT
     return (
@@ -53,7 +54,7 @@ def format_gain(limit: float | None) -> str:
 
 
 def format_signed_percent(ratio: float | None) -> str:
-    """Returns the signed percentage of a ratio after / before: 0.957 -> '-4.3 %'."""
+    """Returns a ratio after / before as a signed percentage: 0.957 -> '-4.3 %'; '-' for None or not finite."""
     if ratio is None or not math.isfinite(ratio):
         return ABSENT
     text = f"{(ratio - 1) * 100:+.1f}"
@@ -61,14 +62,14 @@ def format_signed_percent(ratio: float | None) -> str:
 
 
 def format_count(number: float | None) -> str:
-    """Returns a count with separators; a count per pass may be a fraction: 1953 -> '1,953', 0.8 -> '0.8'."""
+    """Returns a count with separators, '1,953'; counts per pass may be fractions, '0.8'. '-' for None."""
     if number is None:
         return ABSENT
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}".rstrip("0")
 
 
 def format_size(size: Size3 | None) -> str:
-    """Returns sizes without ones at the end: (32, 8, 1) -> '32x8', (256, 1, 1) -> '256'."""
+    """Returns three sizes without ones at the end: (32, 8, 1) -> '32x8', (256, 1, 1) -> '256'; '-' for None."""
     if size is None:
         return ABSENT
     kept = list(size)
@@ -78,7 +79,8 @@ def format_size(size: Size3 | None) -> str:
 
 
 def format_waves(occupancy: Occupancy | None) -> str:
-    """Returns '8/16 vgprs': waves per SIMD in whole workgroups, the maximum, and the limit, if there is one."""
+    """Returns 'WAVES/MAXIMUM LIMITERS' of a SIMD, in whole workgroups: '8/16 vgprs'; '-' for None, or 'does not
+    fit'."""
     if occupancy is None:
         return ABSENT
     if not occupancy.fits:
@@ -98,7 +100,7 @@ def short_name(name: str, width: int) -> str:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Returns the text in at most `width` columns without its middle; three fifths of what stays is the beginning."""
+    """Returns text in at most `width` columns, '...' for its middle; three fifths of the rest is the beginning."""
     if len(text) <= width:
         return text
     kept = max(width - len(ELLIPSIS), 0)

@@ -50,7 +50,7 @@ class SuiteSection:
 
 
 def run_text(joined: Joined, *, width: int, ink: Ink = PLAIN, verbosity: int = 0) -> str:
-    """Returns the whole report of the runs as text.
+    """Returns the whole report of the runs as text of at most `width` columns.
 
     verbosity   as pytest's: -2 one line per run; -1 failures, unresolved cases and the closing lines; 0 tables;
                 1 tables with every case, with intervals before other figures, and the notes of the runs
@@ -75,19 +75,20 @@ def run_text(joined: Joined, *, width: int, ink: Ink = PLAIN, verbosity: int = 0
 
 
 def format_run_line(run: RunResult, source: str = "") -> str:
-    """Returns a run in one line, after its file's name if that is given."""
+    """Returns a run's counts and slowest case in one line, after its file's name `source` if that is given."""
     lines = [verdict_line(run)] if run.cases or not run.code else []
     lines += [code_line(run.code)] if run.code else []
     return one_line(": ".join(filter(None, [one_line(source), "; ".join(lines)])), TEXT_LIMIT)
 
 
 def is_long(joined: Joined) -> bool:
-    """Returns whether the tables are so long that the worst rows must come before them."""
+    """Returns whether there are more than LONG cases and kernels: then the worst rows come before the tables."""
     return len(joined.cases) + len(joined.code) > LONG
 
 
 def suite_sections(joined: Joined, *, width: int, ink: Ink = PLAIN, verbose: bool = False) -> Iterator[SuiteSection]:
-    """Yields one table after the other, each of one device, because times of two devices cannot be compared."""
+    """Yields a section with a table per device and suite: times of two devices cannot be compared. Cases that were only
+    proven, or unchanged, are counted below the table."""
     parts: dict[tuple[str, str], list[CaseResult]] = {}
     for device in dict.fromkeys(shown.device for shown in joined.cases):
         for shown in joined.cases:
@@ -104,7 +105,7 @@ def suite_sections(joined: Joined, *, width: int, ink: Ink = PLAIN, verbose: boo
 
 
 def section_title(part: SuiteSection, *, several: bool) -> str:
-    """Returns 'prefill', or 'prefill on sm_90/h200' if there are several devices."""
+    """Returns the suite's name, 'prefill', or with `several` devices 'prefill on sm_90/h200'."""
     return one_line(f"{part.suite} on {part.device}" if several and part.device else part.suite)
 
 
@@ -113,12 +114,13 @@ def _list_runs(joined: Joined) -> Iterator[tuple[RunResult, str]]:
 
 
 def _only_proven(case: CaseResult) -> bool:
-    """Returns whether the only result of a case is that it is right, as for hundreds of a layer's tests."""
+    """Returns whether a case is RIGHT and its test has timed=False, as for hundreds of a layer's tests."""
     return case.verdict is Verdict.RIGHT and not case.fails and bool(filter_notes(case.notes, NoteKind.PROVEN_ONLY))
 
 
 def _is_unchanged(case: CaseResult) -> bool:
-    """Returns whether a case is right and runs what its baseline ran. A case that fails anyway stays in the table."""
+    """Returns whether a case was not timed, because it runs what its baseline ran, and does not fail for another
+    reason."""
     return case.unchanged and not case.fails
 
 
@@ -134,13 +136,15 @@ class _Bad:
 
     @property
     def order(self) -> tuple[bool, int, float, str]:
-        """Sort key: failing first, then by verdict, then the slowest; a ratio that is not finite comes last."""
+        """Sort key: failing first, then by verdict, then the largest ratio (one that is not finite counts as 0), then
+        name."""
         ratio = self.ratio if self.ratio is not None and math.isfinite(self.ratio) else 0.0
         return not self.fails, rank_verdict(self.verdict), -ratio, str(self.key)
 
 
 def worst_table(joined: Joined, *, width: int, ink: Ink = PLAIN, most: int = MOST) -> str:
-    """Returns at most `most` rows and the number of others; '' if nothing failed and everything is resolved."""
+    """Returns a table of the `most` worst failed or unresolved results, and the number of others; '' if there are
+    none."""
     bad = sorted(_collect_bad(joined), key=lambda one: one.order)
     names = _format_names(bad, several=len(joined.devices) > 1)
     rows = tuple(
@@ -179,7 +183,8 @@ def _collect_bad(joined: Joined) -> list[_Bad]:
 
 
 def _format_names(bad: Sequence[_Bad], *, several: bool) -> list[str]:
-    """Returns 'backend/label workload', with suite and device if there are several."""
+    """Returns 'backend/label workload' of each result, with its suite if there are several, its device with
+    `several`."""
     suites = dict.fromkeys(one.key.suite for one in bad)
     called = {suite: format_headings(one.key.workload for one in bad if one.key.suite == suite) for suite in suites}
     names = []

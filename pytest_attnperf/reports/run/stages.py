@@ -43,7 +43,8 @@ Groups = dict[str, list[CaseResult]]
 
 
 def group_by_workload(cases: Iterable[CaseResult]) -> Groups:
-    """Returns cases with a breakdown by workload, without cases whose times mean nothing, e.g. wrong results."""
+    """Returns workload[/label] -> its cases with a breakdown into stages; leaves out cases without a meaningful
+    time."""
     found: Groups = {}
     for case in cases:
         if case.breakdown is not None and is_timed(case):
@@ -53,7 +54,8 @@ def group_by_workload(cases: Iterable[CaseResult]) -> Groups:
 
 
 def stage_text(cases: Iterable[CaseResult], width: int = WIDTH) -> str:
-    """Returns a table per workload that has cases with a breakdown, for below a suite's table; '' without any."""
+    """Returns tables of where the time goes, one per workload with breakdowns, to stand below a suite's table; else
+    ''."""
     groups = group_by_workload(cases)
     if not groups:
         return ""
@@ -62,7 +64,8 @@ def stage_text(cases: Iterable[CaseResult], width: int = WIDTH) -> str:
 
 
 def make_fitting_table(title: str, cases: Sequence[CaseResult], width: int) -> Table:
-    """Returns the overview table. If it is too wide, its stages become a separate part."""
+    """Returns the overview table of a workload; if it is wider than `width`, a terminal shows its stages as a separate
+    part."""
     table = make_overview_table(title, cases)
     longest = max(
         map(len, render_terminal_tables((), [table], 10 * WIDTH * len(table.columns)).splitlines()[1:]), default=0
@@ -71,8 +74,7 @@ def make_fitting_table(title: str, cases: Sequence[CaseResult], width: int) -> T
 
 
 def make_overview_table(title: str, cases: Sequence[CaseResult], *, apart: bool = False) -> Table:
-    """Returns a table with a row per backend: the whole call, what came before it, and its stages; attention's are
-    summed.
+    """Returns a table with a row per backend: whole call, build and first call, and stages ('a.x' counts as 'a').
 
     apart   a terminal shows the stages as a separate part of the table
     """
@@ -96,7 +98,7 @@ def make_overview_table(title: str, cases: Sequence[CaseResult], *, apart: bool 
 
 
 def make_stage_table(title: str, case: CaseResult) -> Table:
-    """Returns a table of every stage of one backend, with the whole call below."""
+    """Returns a table with a row per stage of one backend, then the sum of the stages and the whole call."""
     found = case.breakdown
     assert found is not None, "cases are chosen by having a breakdown"
     columns = tuple(Column(name, align="left" if name in LEFT else "right") for name in STAGE_COLUMNS)
@@ -153,7 +155,7 @@ def _format_whole_call(found: Breakdown | None) -> tuple[str, ...]:
 
 
 def _sum_stages(found: Breakdown | None) -> dict[str, tuple[float, int]]:
-    """Returns stage -> (microseconds, number of stages). Parts of a stage ('attention.x') count under its name."""
+    """Returns stage -> (microseconds, number of parts). 'attention.x', a part of a stage, counts under 'attention'."""
     sums: dict[str, tuple[float, int]] = {}
     for stage in found.stages if found is not None else ():
         name = stage.name.partition(".")[0]
@@ -179,7 +181,7 @@ def _format_stage_us(us: float) -> str:
 
 
 def _format_once_ms(ms: float) -> str:
-    """Returns milliseconds of something that happened once; three digits are enough."""
+    """Returns milliseconds as text without the unit: two decimals below 10, else a whole number."""
     return f"{ms:.2f}" if ms < 10 else f"{ms:.0f}"
 
 
@@ -192,7 +194,8 @@ def _format_mib(size: int | None) -> str:
 
 
 def _format_launched_kernel(launches: Sequence[Launch] | None) -> str:
-    """Returns the kernel that a stage launches most often, and the number of other kinds. Their order is not known."""
+    """Returns the kernel that a stage launches most often and the number of other kinds: 'NAME +2'; or 'nothing',
+    '-'."""
     if not launches:
         return ABSENT if launches is None else "nothing"
     first = one_line(max(launches, key=lambda one: (one.kind == "kernel", one.calls)).name, RUNS_LIMIT)
@@ -200,7 +203,8 @@ def _format_launched_kernel(launches: Sequence[Launch] | None) -> str:
 
 
 def make_cpu_speedup_table(title: str, cases: Sequence[CaseResult], cpu_us: float | None, cpu_backend: str) -> Table:
-    """Returns the speedup of each backend over `cpu_backend` on a CPU, which takes `cpu_us`, None if not known."""
+    """Returns a table of each backend's speedup over `cpu_backend` on a CPU. `cpu_us` is the latter's time; None:
+    unknown."""
     notes = () if cpu_us is not None else (f"the CPU's results hold no time of {cpu_backend} on this workload",)
     rows = [(f"{cpu_backend} on the CPU", format_us(cpu_us), format_speedup(1.0))] if cpu_us is not None else []
     for case in cases:

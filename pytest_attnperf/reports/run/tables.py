@@ -64,26 +64,26 @@ class _Column:
 
 
 def compute_tflops(case: CaseResult) -> float | None:
-    """Returns TFLOP/s by useful FLOPs; None without a time or known FLOPs."""
+    """Returns a case's rate in TFLOP/s by useful FLOPs; None without a time or known FLOPs."""
     if not case.median_us or case.figures is None or case.figures.flops is None:
         return None
     return case.figures.flops / case.median_us / 1e6
 
 
 def compute_gb_s(case: CaseResult) -> float | None:
-    """Returns GB/s (1e9 bytes) by unique bytes; None without a time or known bytes."""
+    """Returns a case's rate in GB/s (1e9 bytes) by least bytes moved; None without a time or known bytes."""
     if not case.median_us or case.figures is None or case.figures.bytes_min is None:
         return None
     return case.figures.bytes_min / case.median_us / 1e3
 
 
 def share_of_floor(case: CaseResult) -> float | None:
-    """Returns least possible time / measured time: 1 is as fast as the device can be."""
+    """Returns least possible time / measured time: 1 is as fast as the device can be; None if either is not known."""
     return case.floor_us / case.median_us if case.median_us and case.floor_us is not None else None
 
 
 def processes_text(case: CaseResult) -> str:
-    """Returns how many processes the deciding look has: '3', or '12 pairs' for an interleaved one."""
+    """Returns the number of processes of the deciding look, '3', or of pairs, '12 pairs'; '-' for none."""
     if case.pairs:
         return f"{len(case.pairs)} pairs"
     return str(len(case.second or case.first) or ABSENT)
@@ -131,7 +131,7 @@ def suite_table(
     verbose: bool = False,
     most_rows: int | None = None,
 ) -> str:
-    """Returns one suite's cases of one device, grouped by workload in the given order; '' without cases.
+    """Returns a table of one suite's cases on one device, grouped by workload in the given order; '' without cases.
 
     `speedup` is over `reference_backend` of the same workload and label, `change` against the baseline. Columns without
     a figure are left out, and those that do not fit `width`: after verdict, name, time and change, columns are added in
@@ -155,7 +155,8 @@ def suite_table(
 
 
 def tolerance_notes(cases: Iterable[CaseResult]) -> list[str]:
-    """Returns every tolerance that has a source, once per backend: a wider budget is reported even if all is well."""
+    """Returns a line per backend and tolerance that has a stated source: a wider budget is reported even if all is
+    well."""
     sourced = dict.fromkeys(
         (case.key.backend, check.tolerance) for case in cases for check in case.checks if check.tolerance.source
     )
@@ -179,7 +180,7 @@ class PublishedTime(Protocol):
 
 
 def published_table(rows: Sequence[PublishedTime], *, width: int = DEFAULT_WIDTH, ink: Ink = PLAIN) -> str:
-    """Returns published figures with numbered sources below; '' without rows. They are for orientation, never gated."""
+    """Returns a table of published figures, with numbered sources below it; '' without rows. They are never gated."""
     numbers = {source: number for number, source in enumerate(dict.fromkeys(row.source for row in rows), 1)}
     body = tuple(
         GridRow(
@@ -197,7 +198,7 @@ def published_table(rows: Sequence[PublishedTime], *, width: int = DEFAULT_WIDTH
 
 
 def format_headings(workloads: Iterable[str]) -> dict[str, str]:
-    """Returns the heading of each workload's group: its id, without the op family if all share one.
+    """Returns workload -> heading of its group: the workload's id, without the op family if all share one.
 
     The workload of `attnperf.gate()` is its test's name, which has no family: `test_softmax[16-1000]` stays whole.
     """
@@ -212,7 +213,7 @@ def _is_long(cases: Sequence[CaseResult], most_rows: int | None) -> bool:
 
 
 def _hidden_line(hidden: Sequence[CaseResult]) -> str:
-    """Returns '8012 cases SAME and 3 RIGHT are not shown (-v shows all)'; '' if everything is shown."""
+    """Returns the number of hidden cases: '8012 cases SAME and 3 RIGHT are not shown (-v shows all)'; '' for none."""
     counted = Counter(case.verdict for case in hidden)
     first, *others = [f"{counted[verdict]} {verdict.value}" for verdict in ORDER if counted[verdict]] or [""]
     if not first:
@@ -226,7 +227,7 @@ def _choose_rank(column: GridColumn, verbose: bool) -> int:
 
 
 def _build_reference_key(case: CaseResult) -> tuple[str, str]:
-    """Returns what a case shares with the reference that it is compared with."""
+    """Returns (workload, label), which a case shares with the reference backend's case that speedups are over."""
     return case.key.workload, case.key.label
 
 
@@ -235,7 +236,8 @@ def _format_backend(case: CaseResult) -> str:
 
 
 def together_table(cases: Sequence[CaseResult], width: int = DEFAULT_WIDTH) -> str:
-    """Returns a row per case that ran on all GPUs at once, grouped by workload, and how the suite scales; else ''."""
+    """Returns a table with a row per case that ran on all GPUs at once, and a line on how the suite scales; '' for
+    none."""
     ran = [(case, case.together) for case in cases if case.together is not None and case.together.gpus]
     if not ran:
         return ""
@@ -262,7 +264,8 @@ def _together_cells(case: CaseResult, found: Together) -> tuple[str, ...]:
 
 
 def _format_total_rate(amount: float | None, found: Together, unit: float) -> str:
-    """Returns the rate of all GPUs in sum: an amount per call in TFLOP/s or GB/s, by its unit per microsecond."""
+    """Returns the summed rate of all GPUs for an `amount` (FLOPs or bytes) per call. `unit` is one TFLOP/s or GB/s in
+    amount per microsecond; '-' for None."""
     return ABSENT if amount is None else format_rate(sum(amount / gpu.together_us for gpu in found.gpus) / unit)
 
 
@@ -271,7 +274,8 @@ def _find_worst_gpu(found: Together) -> TogetherGpu:
 
 
 def _suite_line(ran: Sequence[tuple[CaseResult, Together]]) -> str:
-    """Returns the geometric mean of the share of perfect scaling, in units of GPUs, and the worst case."""
+    """Returns one line: how many GPUs' worth the suite reaches (geometric mean), and the case with most
+    interference."""
     cards = max(len(found.gpus) for _, found in ran)
     share = statistics.geometric_mean(found.scaling / len(found.gpus) for _, found in ran)
     case, found = max(ran, key=lambda one: _find_worst_gpu(one[1]).interference)

@@ -41,7 +41,8 @@ TEXT_LIMIT = 2000
 
 
 def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -> list[str]:
-    """Returns the end of a run: one line with the result, then detectable slowdowns, findings, and written files."""
+    """Returns the last lines of a run: counts and slowest case, detectable slowdown, cases not timed, findings,
+    files."""
     lines = []
     if run.cases or not run.code:
         lines.append(
@@ -65,7 +66,7 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
 
 
 def _not_timed_lines(run: RunResult) -> list[str]:
-    """Returns how many cases count as gated without a time, why others have none, and how many the tier left out."""
+    """Returns lines on cases without a time: unchanged ones, those only proven and why, those left to nightly runs."""
     unchanged, left = sum(case.unchanged for case in run.cases), len(run.left_to_nightly)
     lines = [f"{max(0, run.gated - unchanged)} gated, {unchanged} unchanged (not timed)"] if unchanged else []
     if run.mode in TIMING_MODES:
@@ -76,7 +77,7 @@ def _not_timed_lines(run: RunResult) -> list[str]:
 
 
 def _new_lines(run: RunResult) -> list[str]:
-    """Returns how many cases the base side lacks, and that they were not compared."""
+    """Returns one line on how many cases the base side lacks, which were thus not compared; [] for none."""
     found = [case for case in run.cases if is_new(case)]
     if not found:
         return []
@@ -87,7 +88,7 @@ def _new_lines(run: RunResult) -> list[str]:
 
 
 def _skipped_lines(cases: Sequence[CaseResult]) -> list[str]:
-    """Returns the cases that were skipped before they were run, a line per reason."""
+    """Returns a line per reason with the cases that a mark, a fixture or the test itself skipped."""
     by_reason: dict[str, list[str]] = {}
     for case in cases:
         if case.skipped:
@@ -104,14 +105,14 @@ def _join_first_names(names: Sequence[str]) -> str:
 
 
 def _quarantine_lines(cases: Sequence[CaseResult]) -> list[str]:
-    """Returns each quarantined case with its link, up to QUARANTINED_LINES."""
+    """Returns a line per quarantined case, with verdict and link, at most QUARANTINED_LINES; then counts the others."""
     lines = [one_line(line, TEXT_LIMIT) for line in quarantined_lines(cases)]
     left_out = len(lines) - QUARANTINED_LINES
     return [*lines[:QUARANTINED_LINES], f"and {left_out} more quarantined cases"] if left_out > 0 else lines
 
 
 def limit_lines(cases: Sequence[CaseResult]) -> list[str]:
-    """Returns how large a slowdown the comparisons could detect: what 'same' is worth; [] without comparisons."""
+    """Returns one line: the slowdown that half of the comparisons could detect; [] without comparisons."""
     limit = median_detection_limit(cases)
     if limit is None:
         return []
@@ -120,7 +121,8 @@ def limit_lines(cases: Sequence[CaseResult]) -> list[str]:
 
 
 def _list_counted_verdicts(cases: Iterable[CaseResult]) -> Iterable[Verdict]:
-    """Returns the verdicts of the cases that are neither quarantined nor new."""
+    """Returns the verdicts of the cases that are neither quarantined nor new; the closing line's colour follows
+    them."""
     return (case.verdict for case in cases if not case.quarantined and not is_new(case))
 
 
@@ -131,7 +133,7 @@ def _find_worst_verdict(verdicts: Iterable[Verdict]) -> Verdict | None:
 
 
 def failure_text(case: CaseResult, *, own: bool = False) -> str:
-    """Returns the text of a failing test: verdict, what changed with all figures, and a command that repeats it.
+    """Returns the text of a case's failing test: verdict, changes, reasons, notes, log, and a command to repeat it.
 
     own: the case was judged in this process, so its command may hold everything that the user typed.
     """
@@ -151,7 +153,7 @@ def failure_text(case: CaseResult, *, own: bool = False) -> str:
 
 
 def _fault_lines(case: CaseResult) -> list[str]:
-    """Returns what broke the process or the device, and how the kernel was identified, or why it was not."""
+    """Returns one line on what broke the process or device, in which kernel, and how that is known; [] if it is not."""
     if case.fault is None or not case.fault.how:
         return []
     kernel = f"kernel {case.fault.kernel}" if case.fault.kernel else "no kernel named"
@@ -173,7 +175,7 @@ def _change_lines(case: CaseResult) -> list[str]:
 
 
 def _reason_lines(case: CaseResult) -> list[str]:
-    """Returns what the summary does not say, line by line: a reason may hold a traceback."""
+    """Returns the lines of the reasons, which may hold a traceback, without those that equal the summary."""
     lines = []
     for reason in case.reasons:
         first, _, rest = reason.partition("\n")
@@ -191,7 +193,8 @@ def _look_line(name: str, processes: Sequence[ProcessSummary]) -> str:
 
 
 def _pairs_line(case: CaseResult) -> str:
-    """Returns the interleaved look: the range of its pairs, and how long it took."""
+    """Returns one line on the look by pairs: the base side, the range of the pairs' ratios, their number and
+    seconds."""
     ratios = [pair.ratio for pair in case.pairs]
     seconds = sum(pair.seconds for pair in case.pairs)
     return (
@@ -201,7 +204,7 @@ def _pairs_line(case: CaseResult) -> str:
 
 
 def _problem_lines(case: CaseResult) -> list[str]:
-    """Returns problems of every check that are not among the reasons, figures without a problem, and the tolerance."""
+    """Returns lines on wrong outputs: problems that are not among the reasons, figures beyond budget, the tolerance."""
     said = {case.summary, *case.reasons}
     problems = list(dict.fromkeys(p for check in case.checks for p in check.problems if p not in said))
     lines = [f"  {one_line(problem, TEXT_LIMIT)}" for problem in problems]
@@ -215,13 +218,13 @@ def _problem_lines(case: CaseResult) -> list[str]:
 
 
 def _is_beyond_budget(figures: ErrorFigures) -> bool:
-    """Returns whether a finite output exceeds its budget. An output with NaN or Inf has no error to print."""
+    """Returns whether a finite output exceeds a budget; False with NaN or Inf, which have no error to print."""
     finite = figures.nan_count == figures.inf_count == figures.finite_count == 0
     return finite and not all(error <= budget for error, budget in figures.budgets)
 
 
 def _is_said(figures: ErrorFigures, problems: Sequence[str]) -> bool:
-    """Returns whether a problem names this output of this check: the judge begins every such text in this way."""
+    """Returns whether one of `problems` names this check and output, as texts of the check do at their beginning."""
     return any(f"{figures.check}: {figures.output!r} " in problem for problem in problems)
 
 

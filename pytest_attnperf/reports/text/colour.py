@@ -40,24 +40,24 @@ class Ink:
 
     @classmethod
     def plain(cls) -> Ink:
-        """Returns an Ink that leaves text unchanged."""
+        """Returns an Ink that adds no colours."""
         return cls(on=False)
 
     @classmethod
     def ansi(cls) -> Ink:
-        """Returns an Ink for a terminal that knows SGR sequences."""
+        """Returns an Ink that adds colours by ANSI escape sequences (SGR)."""
         return cls(on=True)
 
     def paint_verdict(self, text: str, verdict: Verdict | None) -> str:
-        """Returns text in the colour of a verdict; the text also says the verdict in words."""
+        """Returns `text` in the colour of a verdict; unchanged for None. The text also says the verdict in words."""
         return self._paint(text, STYLES.get(verdict, "") if verdict else "")
 
     def bold(self, text: str) -> str:
-        """Returns text in bold, for headings."""
+        """Returns `text` in bold, unchanged without colours."""
         return self._paint(text, BOLD)
 
     def dim(self, text: str) -> str:
-        """Returns text in dim, for decoration."""
+        """Returns `text` dimmed, unchanged without colours."""
         return self._paint(text, DIM)
 
     def _paint(self, text: str, style: str) -> str:
@@ -68,7 +68,7 @@ PLAIN = Ink.plain()
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str], choice: str = "auto") -> bool:
-    """Returns whether a stream gets colours.
+    """Returns whether text written to `stream` should have colours.
 
     choice   'always', 'never' or 'auto': no if NO_COLOR is set, else yes if FORCE_COLOR is set, else yes on a terminal
              that is not dumb

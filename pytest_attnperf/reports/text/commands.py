@@ -32,7 +32,7 @@ _OFTEN = re.compile(
 
 
 def format_typed_command(text: str) -> str:
-    """Returns the command of a run in this process, in one line. Nothing is removed, because its user typed it."""
+    """Returns the command of this process's own run, as one line. No option is removed, because its user typed it."""
     return one_line(text, LIMIT)
 
 

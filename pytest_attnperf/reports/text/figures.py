@@ -24,17 +24,17 @@ anywhere; Azure's `##vso[name]`."""
 
 
 def format_us(us: float | None) -> str:
-    """Returns microseconds with four significant digits: 18.84, 1005, 104300."""
+    """Returns microseconds with four significant digits and no unit: 18.84, 1005, 104312; '-' for None."""
     return ABSENT if us is None else _format_significant(us)
 
 
 def format_ms(us: float | None) -> str:
-    """Returns microseconds as milliseconds with four significant digits: 0.01884, 1.005, 104.3."""
+    """Returns microseconds as milliseconds, four significant digits, no unit: 18.84 -> '0.01884'; '-' for None."""
     return ABSENT if us is None else _format_significant(us / US_PER_MS)
 
 
 def format_change(ratio: float | None) -> str:
-    """Returns the signed percentage of a ratio new / old: 1.061 -> '+6.1 %', 0.9996 -> '0.0 %'."""
+    """Returns a ratio new / old as a signed percentage: 1.061 -> '+6.1 %', 0.9996 -> '0.0 %'; '-' for None."""
     if ratio is None:
         return ABSENT
     text = f"{(ratio - 1) * 100:+.1f}"
@@ -49,17 +49,17 @@ def format_interval(interval: Sequence[float] | None) -> str:
 
 
 def format_share(share: float | None) -> str:
-    """Returns a share in whole percent: 0.873 -> '87 %'."""
+    """Returns a share in whole percent: 0.873 -> '87 %'; '-' for None."""
     return ABSENT if share is None else f"{share * 100:.0f} %"
 
 
 def format_speedup(factor: float | None) -> str:
-    """Returns how many times as fast: 12.34 -> '12.3x', 1.0 -> '1.00x'."""
+    """Returns a factor with two decimals, one from 10 on: 1.0 -> '1.00x', 12.34 -> '12.3x'; '-' for None."""
     return ABSENT if factor is None else f"{factor:.1f}x" if factor >= 10 else f"{factor:.2f}x"
 
 
 def format_rate(rate: float | None) -> str:
-    """Returns TFLOP/s or GB/s with three significant digits: 0.512, 12.3, 1307."""
+    """Returns a rate in TFLOP/s or GB/s with three significant digits, without the unit: 0.512, 1307; '-' for None."""
     return ABSENT if rate is None else _format_significant(rate, 3)
 
 
@@ -67,14 +67,14 @@ BYTES_MOST = 2**63
 
 
 def format_bytes(count: int | None) -> str:
-    """Returns bytes in MiB: 134217728 -> '128.0'."""
+    """Returns bytes in MiB without the unit: 134217728 -> '128.0'; '-' for None, '2^N or more' for an absurd number."""
     if count is None or abs(count) > BYTES_MOST:  # a file may hold any integer, and Python's are unlimited
         return ABSENT if count is None else f"{'-' if count < 0 else ''}2^{abs(count).bit_length() - 21} or more"
     return f"{count / BYTES_PER_MIB:.1f}"
 
 
 def format_tolerance(tolerance: Tolerance) -> str:
-    """Returns the allowed error: "errors up to 3 x the plain computation's are allowed (the paper, table 4)".
+    """Returns a sentence: "errors up to 3 x the plain computation's are allowed (the paper, table 4)".
 
     Names multipliers of single outputs: "errors up to 3 x the plain computation's in dq and 2 x in others are".
     """
@@ -87,7 +87,7 @@ def format_tolerance(tolerance: Tolerance) -> str:
 
 
 def format_around(figures: ErrorFigures) -> str:
-    """Returns the worst element and neighbours: 'got 0.5 *7.25* 0.4, expected 0.5 0.3 0.4'; '' without them."""
+    """Returns values around the worst element, which has stars: 'got 0.5 *7.25* 0.4, expected 0.5 0.3 0.4'; else ''."""
     if len(figures.around_got) < 2 or not figures.worst_index:
         return ""
     middle = figures.worst_index[-1] - figures.around_first
@@ -110,12 +110,12 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Returns the same JSON, with escapes for the characters that a terminal or a CI system would act on."""
+    """Returns JSON text, with JSON escapes for the characters that a terminal or a CI system would act on."""
     return _COMMAND.sub(_escape_letter, _UNPRINTABLE.sub(_escape_letter, text))
 
 
 def safe_lines(text: str, limit: int, width: int = 500) -> list[str]:
-    """Returns the last `limit` lines of a log, each made safe, and how many lines were left out."""
+    """Returns a log's last `limit` lines, without control characters; a first line counts those left out, if any."""
     lines = text.rstrip().split("\n")
     shown = [one_line(line, width) for line in lines[-limit:]]
     left_out = len(lines) - len(shown)
@@ -127,14 +127,14 @@ def _break_command(command: re.Match[str]) -> str:
 
 
 def _escape_letter(found: re.Match[str]) -> str:
-    """Returns the JSON escape of a character in a string. Line breaks stay: they occur only between strings."""
+    """Returns the matched character as a JSON escape ('\\u001b'). Line breaks stay: they occur only between strings."""
     units = found.group().encode("utf-16-be", "surrogatepass").hex()
     escapes = "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
     return escapes.replace("\\u000a", "\n")
 
 
 def _format_significant(value: float, digits: int = 4) -> str:
-    """Returns fixed notation, so that columns are easy to compare. Keeps final zeros: they are measured."""
+    """Returns a number with `digits` significant digits, without an exponent. Keeps final zeros: they are measured."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"

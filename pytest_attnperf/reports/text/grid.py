@@ -60,7 +60,7 @@ def render_grid(
     before: int = 1,
     share: float = NAME_SHARE,
 ) -> str:
-    """Returns the table as text; '' without rows.
+    """Returns the groups of rows as one table for a terminal; '' without rows.
 
     corner   header of the names
     before   number of columns before the names
@@ -97,7 +97,8 @@ class _Layout:
     ink: Ink
 
     def format_line(self, name: str, cells: Sequence[str], verdict: Verdict | None = None) -> str:
-        """Returns one line without spaces at its end; widths are those of the text without colours."""
+        """Returns one line of a table, padded and coloured, without spaces at its end; colours do not count as
+        width."""
         parts = []
         for index, width, align in zip(self.slots, self.widths, self.aligns, strict=True):
             text = name if index == NAME else cells[index]
@@ -135,7 +136,7 @@ def _has_figure(rows: Sequence[GridRow], index: int) -> bool:
 def _choose_fitting_columns(
     filled: list[int], columns: Sequence[GridColumn], widths: Sequence[int], room: int
 ) -> list[int]:
-    """Returns the columns with figures that fit beside the names."""
+    """Returns, sorted, those of the columns `filled` that fit into `room` cells: all of rank 0, then by rank."""
     shown = [index for index in filled if columns[index].rank == 0]
     room -= sum(widths[index] + GAP for index in shown)
     others = [index for index in filled if columns[index].rank]

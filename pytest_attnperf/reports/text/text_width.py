@@ -18,31 +18,31 @@ GAP = 2
 
 
 def display_width(text: str) -> int:
-    """Returns terminal cells: 2 for an East Asian wide character, 0 for a combining mark."""
+    """Returns the number of terminal cells of a text: 2 for an East Asian wide character, 0 for a combining mark."""
     return len(text) if text.isascii() else sum(map(_count_cells, text))
 
 
 def pad_text(text: str, width: int, align: str, painted: str | None = None) -> str:
-    """Returns text padded to `width` cells, 'left' or 'right'. `painted` is the same text with colour codes."""
+    """Returns text padded to `width` cells; `align` is 'left' or 'right'. `painted` is the text with colours."""
     fill = " " * (width - display_width(text))
     shown = text if painted is None else painted
     return shown + fill if align == "left" else fill + shown
 
 
 def plain_line(parts: Iterable[str]) -> str:
-    """Returns padded texts of a table in one line, without spaces at the end."""
+    """Returns the padded cells of a table row joined to one line, without spaces at its end."""
     return (" " * GAP).join(parts).rstrip()
 
 
 def both_ends(name: str) -> str:
-    """Returns a foreign name made safe for one line. A name that is far too long loses its middle, not its end."""
+    """Returns a foreign name without control characters; one of more than 2 x ENDS characters loses its middle."""
     if len(name) > 2 * ENDS:
         name = f"{name[:ENDS]}{CUT}{name[-ENDS:]}"
     return one_line(name, 2 * ENDS + len(CUT))
 
 
 def cut_text(text: str, width: int) -> str:
-    """Returns text in at most `width` cells: both ends with '...' between them, because names differ at both."""
+    """Returns text cut to `width` cells: both ends with '...' between them, because names differ at both."""
     if display_width(text) <= width:
         return text
     room = width - len(CUT)
@@ -72,7 +72,7 @@ def shorten_distinctly(names: Iterable[str], width: int) -> dict[str, str]:
 
 
 def wrap_text(text: str, width: int, indent: str = "  ") -> list[str]:
-    """Returns lines of at most `width` cells, broken between words; a word wider than a line is broken inside."""
+    """Returns lines of at most `width` cells, broken between words (or inside long ones), indented from the second."""
     lines: list[str] = []
     line = ""
     for word in text.split(" "):
@@ -98,7 +98,7 @@ def _format_numbered(name: str, number: int, width: int) -> str:
 
 
 def _cut_head(text: str, width: int) -> str:
-    """Returns as much of the beginning as fits."""
+    """Returns the longest beginning of `text` that fits into `width` cells."""
     if text.isascii():
         return text[:width]
     used = 0

@@ -40,7 +40,7 @@ class Table:
 
 
 def render_terminal_tables(lines: Sequence[str], tables: Sequence[Table], width: int = WIDTH) -> str:
-    """Returns text of at most `width` columns. A wider table is split into several, each with the names."""
+    """Returns lines, then tables, in at most `width` columns; a wider table is split, and each part has the names."""
     blocks = ["\n".join(filled for line in lines for filled in _wrap_line(line, width))]
     for table in tables:
         parts = [_render_part(table, part) for part in _split_columns(table, width)]
@@ -50,7 +50,7 @@ def render_terminal_tables(lines: Sequence[str], tables: Sequence[Table], width:
 
 
 def render_markdown_tables(lines: Sequence[str], tables: Sequence[Table]) -> str:
-    """Returns the same as Markdown: every table whole, under a heading; `lines` and notes as lists."""
+    """Returns lines and tables as Markdown: each table whole, under a heading; `lines` and notes as lists."""
     blocks = [_render_list(lines)]
     for table in tables:
         every = range(len(table.columns))
@@ -60,7 +60,7 @@ def render_markdown_tables(lines: Sequence[str], tables: Sequence[Table]) -> str
 
 
 def _split_columns(table: Table, width: int) -> list[list[int]]:
-    """Returns the indices of each part's columns: as many as fit, and a new part where a column begins one."""
+    """Returns a list of column indices per part of the table: as many as fit, and a new part where a column says so."""
     parts: list[list[int]] = [[]]
     for index, column in enumerate(table.columns):
         longer = [*parts[-1], index]
@@ -76,20 +76,21 @@ def _render_part(table: Table, part: Sequence[int]) -> str:
 
 
 def _select_cells(table: Table, part: Sequence[int]) -> tuple[list[str], list[list[str]], list[str]]:
-    """Returns headers, rows and alignments. Rows without cells in these columns are left out, except headings."""
+    """Returns (headers, rows, alignments) of the columns `part`, names first. Leaves out rows without cells in them,
+    except headings."""
     shown = [[row[0], *(row[index + 1] for index in part)] for row in table.rows if _has_part_cells(row, part)]
     headers = [table.corner, *(table.columns[index].header for index in part)]
     return headers, shown, ["left", *(table.columns[index].align for index in part)]
 
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> str:
-    """Returns rows under their headers, for a terminal; `aligns` are 'left' or 'right'."""
+    """Returns rows under headers and a line of dashes, for a terminal; `aligns` has 'left' or 'right' per column."""
     widths, head, *body = _pad_columns(headers, rows, aligns)
     return "\n".join(map(plain_line, [head, widths, *body]))
 
 
 def _render_pipes(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> str:
-    """Returns rows as a Markdown table."""
+    """Returns rows as a Markdown table of padded cells; `aligns` has 'left' or 'right' per column."""
     widths, *lines = _pad_columns(headers, rows, aligns)
     ends = [(":", "-") if align == "left" else ("-", ":") for align in aligns] if rows else [("-", "-")] * len(widths)
     rule = "|".join(f"{left}{each}{right}" for (left, right), each in zip(ends, widths, strict=True))
@@ -133,7 +134,7 @@ def _escape_table(table: Table) -> Table:
 
 
 def _escape_text(text: str) -> str:
-    """Returns text in which nothing ends a cell, opens a comment, or counts as markup."""
+    """Returns text with escapes for '&', '<', '|', '*' and '`', so that it cannot end a Markdown cell or be markup."""
     for character, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("*", "\\*"), ("`", "\\`")):
         text = text.replace(character, written)
     return text

@@ -192,8 +192,8 @@ def test_a_time_that_is_none_is_refused(printed: Printed, tmp_path: Path, us: fl
     ("text", "said"),
     [
         ("", "not readable as JSON"),
-        ("[1]", "lacks their fields"),
-        ("{}", "lacks their fields"),
+        ("[1]", "name a file of one of these kinds"),
+        ("{}", "name a file of one of these kinds"),
         ('{"schema": 1, "cases": [{"median_us": NaN}]}', "not readable as JSON"),
         ('{"schema": 99, "cases": []}', "this version reads up to"),
         ('{"schema": 1, "cases": 3}', "not a results file of this version"),

@@ -151,7 +151,7 @@ def test_a_default_of_ones_own() -> None:
     assert parse_default(space, "") is None
     assert parse_default(space, "PRELOAD_V=true") == Candidate({"BLOCK_M": 128, "PRELOAD_V": True})
     for text, said in (
-        ("BLOCK_M=yes", "than the stored 128"),
+        ("BLOCK_M=yes", "of the type of the stored 128"),
         ("BLOCK_M", "expected NAME=VALUE"),
         ("a=1,a=2", "twice"),
     ):
