@@ -6,9 +6,8 @@ the rootdir::
     {"device": {"product": "fake1"}, "process_sd": 0.004,
      "backends": {"fake.a": {"time_us": 100.0}, "fake.b": {"time_us": 50.0, "fault": "nan"}}}
 
-Every worker process draws one bias per case from its own name and the script's `seed`, so that "between-process
-spread" is like that of a GPU: blocks of one process agree, processes differ, and a test gets the same numbers
-every time. The file is read again at every case: changing one number makes a backend slower or broken.
+Every worker process draws one bias per case from its own name and the script's `seed`: blocks of one process agree,
+processes differ, and a test always gets the same numbers. The file is read again at every case.
 
 Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, error_ratio (error in units of the
 budget), flops, bytes_min, times_on_cpu, kernels (that run: names, or objects with fields of a `Launch`, as isa_hash),
@@ -16,18 +15,18 @@ tolerance (its multiplier), remembers (how many times slower when inputs change)
 (false when results differ from call to call), spent (true when a profiler was used), timer, settings (of torch), config
 (the choices; a pinned backend reports the configuration that it was sent, and 'pinned', and refuses one with 'refuse'),
 places (of inputs in an interleaved look), stages (their times in us by name; default: none), build_ms, first_call_ms,
-block_s and interference (real seconds of a turn, and how much slower it is while another process takes one), pinned (a
-list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: keys that apply to this pin, 'only' for the workloads listed),
+block_s and interference (real seconds of a turn, and its slowdown while another process takes one), pinned (a list of
+{'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: keys that apply to this pin, 'only' for the workloads listed),
 space (what a tuner may try, see `FakeTunableBackend`), profile (nanoseconds of each kernel of a profiled call by name;
 default: all of time_us in one kernel). `device.canary` has the canaries' times in us, `device.gpus` the number of cards
 ('fake-0', 'fake-1', ...), `device.card_bias` the factor by which a card is slower than scripted, by its number. Faults:
 wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong when replayed),
 fallback (another kernel than declared), stage (one cannot be timed), crossing (one goes through the host), prepare,
 finish (raises there), slow_finish (does not end there), chatter, unprofiled (the profiler sees nothing), profile_crash,
-profile_hang; and those of `fake.backends`, which occur in the operation `fault_at`, open, check (default), block, turn
-or finish: crash, segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom and unsupported (default: in
-open), poison and assert (after which the device no longer answers). `device.canary_fault` is one of these for the
-process `device.canary_worker`. With `device.forks` workers may be forked, in a run with `--attnperf-device=gpu`.
+profile_hang; and those of `fake.backends`, in the operation `fault_at`, open, check (default), block, turn or finish:
+crash, segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom and unsupported (default: in open), poison
+and assert (no usable device is left). `device.canary_fault` is one of these for the process `device.canary_worker`.
+With `device.forks` workers may be forked, in a run with `--attnperf-device=gpu`.
 """
 
 from __future__ import annotations
@@ -190,8 +189,7 @@ class FakeSubject:
         return Turn(centre * (1 + spread.gauss(0, float(self.script.get("block_sd", 0.001)))))
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Returns the time with unchanged inputs, and the time with changing ones: longer by the factor 'remembers' of
-        the script."""
+        """Returns the scripted time with unchanged inputs, and `remembers` times that with changing ones."""
         same_us = float(self.script["time_us"]) * self.bias
         rotating_us = same_us * float(self.script.get("remembers", 1.0))
         return Rotation(same_us, rotating_us, 1.0, float(self.script.get("turn_noise_us", 0.0)))

@@ -114,8 +114,7 @@ class _Run:
         self.job.say(f"{text} ({minutes}:{seconds:02d} left)")
 
     def run_steps(self) -> TuneResult:
-        """Compiles, excludes, searches, confirms, decides; returns the result. A static job only ranks by code
-        objects."""
+        """Compiles, excludes, searches, confirms and decides; a static job only ranks by code objects."""
         if self.job.static:
             self._prune_candidates(self._compile_candidates())
             return self._rank_statically()
@@ -145,8 +144,7 @@ class _Run:
         return self.job.backend.tuning_pin(candidate, self.space)
 
     def _list_builds(self, candidate: Candidate) -> list[KernelBuild]:
-        """Returns the kernels to compile for a candidate on all tuned workloads, each source once; empty if none is
-        declared."""
+        """Returns the kernels to compile for a candidate on all tuned workloads, each source once."""
         found: list[KernelBuild] = []
         for workload in self.job.workloads:
             for build in self.job.backend.tuning_builds(candidate, self.space, workload, self.job.arch):
@@ -282,8 +280,7 @@ class _Run:
             )
 
     def _list_distinct(self) -> list[Served]:
-        """Returns the tuned workloads for which the default has other builds than for earlier ones; all if the backend
-        declares no builds."""
+        """Returns tuned workloads with other default builds than earlier ones; all if no builds are declared."""
         known: list[list[object]] = []
         found = []
         for served in self.job.tuned.values():

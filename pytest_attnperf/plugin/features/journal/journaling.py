@@ -86,8 +86,7 @@ class Journaling(Feature):
 
     @classmethod
     def start_or_resume(cls, config: pytest.Config, settings: RunSettings, commit: str) -> Journaling:
-        """Returns the journal of this run; with --attnperf-resume after finding the interrupted run's. Raises
-        UsageError if there is nothing to resume."""
+        """Returns this run's journal, with --attnperf-resume the old one, too. Raises UsageError if there is none."""
         journal = cls(config, settings)
         header = make_header(config, settings, commit)
         beside = is_xdist_worker(config)  # the controller reports problems and writes the journal
