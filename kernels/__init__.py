@@ -76,7 +76,11 @@ def _collect_entries(attribute: str) -> Iterator[Any]:
             if not (hasattr(module, "BACKENDS") or hasattr(module, "KERNELS")):
                 where = find_place(__file__, f'"{name}"')
                 raise UsageError(f"{module.__file__}:1: has neither BACKENDS nor KERNELS, and {where} lists it")
-            yield from getattr(module, attribute, ())
+            entries = getattr(module, attribute, ())
+            if not isinstance(entries, (tuple, list)):
+                where = find_place(str(module.__file__), attribute)
+                raise UsageError(f"{where}: {attribute} is no tuple; a comma makes one: {attribute} = (Mine(...),)")
+            yield from entries
 
 
 def _load_modules(name: str) -> Iterator[ModuleType]:

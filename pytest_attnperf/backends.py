@@ -54,6 +54,12 @@ class Declares:
     host_sync: bool = False
     own_forward: bool = False
 
+    def __post_init__(self) -> None:
+        """Raises UsageError for a text in place of a tuple: each of its letters would be a pattern."""
+        for name in ("kernels", "operators", "never"):
+            if isinstance(given := getattr(self, name), str):
+                raise UsageError(f"Declares({name}={given!r}): give a tuple of patterns, e.g. {name}=({given!r},)")
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -172,6 +178,16 @@ class Prepared:
             copy_into(own, new)
 
 
+def require_prepared(backend: Backend, prepared: object) -> None:
+    """Raises UsageError if `backend.prepare` returned something that is no Prepared, or whose config is not text."""
+    where = f"{find_class_place(type(backend))}: {backend.name}"
+    if not isinstance(prepared, Prepared):
+        raise UsageError(f"{where}: prepare() returned {type(prepared).__name__}; return a Prepared")
+    for name, value in prepared.config.items():
+        if not isinstance(value, str):
+            raise UsageError(f"{where}: config[{name!r}] is {value!r}; give text, e.g. {str(value)!r}")
+
+
 def copy_into(own: torch.Tensor, new: torch.Tensor) -> None:
     """Copies `new` into the memory of `own`. If `own` is expanded (stride 0 in a dimension), `new` of the same shape
     must repeat its elements along that dimension too: only the first one is copied."""
@@ -192,7 +208,8 @@ class Backend(abc.ABC, Generic[W]):
             def prepare(self, workload: Rope, inputs: Tensors) -> Prepared: ...
 
     name             e.g. 'triton.flash'; no hyphen, because ids are joined by hyphens
-    cpu_flops_max    the largest workload, in FLOPs, that is worth running without a GPU; 0 means never on a CPU
+    cpu_flops_max    the largest workload, in FLOPs, that is worth running without a GPU; 0 means never on a CPU,
+                     unless the backend is asked for by name: then only `unsupported_reasons` refuses
     times_on_cpu     False where running without a GPU uses an interpreter, so that the time means nothing
     tolerance        its error budget, with a source when it is not the default
     """
@@ -308,7 +325,11 @@ class Registry:
             for family in backend.families:
                 if family not in known:
                     where = find_class_place(type(backend))
-                    raise UsageError(f"{where}: {backend.name} is of family {family!r}; {known_names(family, known)}")
+                    raise UsageError(
+                        f"{where}: {backend.name} is of family {family!r}, which is not registered (BUILT_IN of "
+                        f"pytest_attnperf/workloads/families.py, or the hook pytest_attnperf_register_workloads); "
+                        f"{known_names(family, known)}"
+                    )
 
     def __iter__(self) -> Iterator[Backend]:
         return iter(self._backends.values())
@@ -319,9 +340,11 @@ class Registry:
 
 def _require_complete(backend: object) -> None:
     """Raises UsageError, naming class, file and line, if an object is no `Backend` or lacks `families` or `prepare`."""
-    kind = type(backend)
+    kind = backend if isinstance(backend, type) else type(backend)
     lacks = ""
-    if not isinstance(backend, Backend):
+    if isinstance(backend, type):
+        lacks = f"is registered as a class: register an instance with a name, e.g. {kind.__name__}('native.mine')"
+    elif not isinstance(backend, Backend):
         lacks = "is no Backend: derive it from pytest_attnperf.backends.Backend"
     elif not isinstance(backend.families, tuple) or not backend.families:
         lacks = (

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from kernels.triton.prefill.backend import TritonFlash
-from pytest_attnperf.backends import Around, Backend, Pinnable, Prepared, Registry, Tensors, replay_choice
+from pytest_attnperf.backends import (
+    Around,
+    Backend,
+    Declares,
+    Pinnable,
+    Prepared,
+    Registry,
+    Tensors,
+    replay_choice,
+    require_prepared,
+)
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.softmax import Softmax
@@ -117,12 +127,38 @@ def test_what_is_no_backend_is_said_with_the_place_of_its_class() -> None:
         Registry().add(other)
 
 
+def test_a_class_in_place_of_an_instance_is_refused() -> None:
+    """Its own file and line are named, and what to write."""
+    other: Any = Least
+    said = r"test_backends\.py:\d+: class Least is registered as a class: register an instance with a name, e\.g\. Le"
+    with pytest.raises(UsageError, match=said):
+        Registry().add(other)
+
+
+@pytest.mark.parametrize("name", ["kernels", "operators", "never"])
+def test_a_text_in_place_of_a_tuple_declares_nothing(name: str) -> None:
+    """Each of its letters would be a pattern, and match anything."""
+    given: Any = {name: "aten::mul"}
+    with pytest.raises(UsageError, match=rf"Declares\({name}='aten::mul'\): give a tuple .* {name}=\('aten::mul',\)"):
+        Declares(**given)
+
+
+def test_what_prepare_returns_is_looked_at() -> None:
+    """Something that is no Prepared, and a choice that is no text, are said with the place of the backend."""
+    wrong: Any = {"block": 64}
+    with pytest.raises(UsageError, match=r"backends\.py:\d+: mine: prepare\(\) returned function; return a Prep"):
+        require_prepared(Least("mine"), lambda: None)
+    prepared = Prepared(call=print, tensors=(), convert=lambda new: new, outputs=dict, config=wrong)
+    with pytest.raises(UsageError, match=r"mine: config\['block'\] is 64; give text, e\.g\. '64'"):
+        require_prepared(Least("mine"), prepared)
+
+
 def test_a_backend_of_an_unknown_family_is_refused() -> None:
     """No test asks for a family that nobody registered: its backend would be silently left out."""
     registry = Registry()
     registry.add(Least("mine"))
     registry.require_families({"softmax", "gemm"})
-    with pytest.raises(UsageError, match=r"test_backends\.py:\d+: mine is of family 'softmax'; known: soft, gemm$"):
+    with pytest.raises(UsageError, match=r"test_backends\.py:\d+: mine is of family 'softmax', .*; known: soft, gemm$"):
         registry.require_families({"soft", "gemm"})
 
 

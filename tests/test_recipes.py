@@ -15,6 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports.files.json_results import write
+from pytest_attnperf.testing.sample_runs import sample_run
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 LINES_MOST = 12
@@ -131,6 +135,17 @@ class Mine(Feature):
 def make_feature(given: FeatureContext) -> Mine:
     """Of any run."""
     return Mine(given.asked.text("mine"))
+'''
+FORM = '''"""One line per case."""
+
+from __future__ import annotations
+
+from pytest_attnperf.reports.run.joined import Joined
+
+
+def render_lines(joined: Joined) -> str:
+    """Key and verdict."""
+    return "".join(f"{shown.case.key} {shown.case.verdict.value}\\n" for shown in joined.cases)
 '''
 
 
@@ -303,3 +318,25 @@ def test_a_feature_of_a_run(tree: Tree) -> None:
     status, printed = tree.run(*proof)
     assert status == 0, printed
     assert re.search(r"^mine: hello before 1$", printed, re.MULTILINE), printed
+
+
+def test_a_report_format(tree: Tree) -> None:
+    """It has an option, and is in the page of commands; without results the command says what writes them."""
+    recipe, folder = Recipe("A report format"), "pytest_attnperf/reports/files"
+    tree.put(f"{folder}/lines.py", FORM)
+    tree.add_line(f"{folder}/forms.py", "FORMS", 'Form("mine", "lines.txt", "a line per case", render_lines),')
+    path = tree.path / folder / "forms.py"
+    imported = "from pytest_attnperf.reports.files.lines import render_lines\n"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace(
+            "from pytest_attnperf.errors", f"{imported}from pytest_attnperf.errors"
+        )
+    )
+    proof = recipe.typed("Proof", NAME="mine")
+    status, printed = tree.run(*proof)
+    assert (status, "pytest --attnperf writes results" in printed) == (2, True), printed
+    write(tree.path / ".attnperf/results.json", run := sample_run(2, verdicts=[Verdict.SAME]))
+    status, printed = tree.run(*proof)
+    assert (status, printed) == (0, "".join(f"{case.key} SAME\n" for case in run.cases))
+    tree.run(sys.executable, "docs/make_commands.py")
+    assert "`--mine FILE`: write a line per case" in (tree.path / "docs/commands.md").read_text(encoding="utf-8")

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.errors import UsageError
+
 if TYPE_CHECKING:
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.reports.text.colour import Ink
@@ -40,7 +42,14 @@ def add_forms(parser: argparse.ArgumentParser, folder: str = "--html") -> None:
 
     parser.add_argument(folder, type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
     for form in FORMS:
-        parser.add_argument(f"--{form.name}", metavar="FILE", help=f"write {form.title}; - prints it")
+        title = form.title.replace("%", "%%")  # argparse fills in what follows a single one
+        try:
+            parser.add_argument(f"--{form.name}", metavar="FILE", help=f"write {title}; - prints it")
+        except argparse.ArgumentError:
+            raise UsageError(
+                f"form {form.name!r} in FORMS of pytest_attnperf/reports/files/forms.py: the command has an option "
+                f"--{form.name} already; give the form another name"
+            ) from None
 
 
 def asked_forms(options: argparse.Namespace) -> dict[str, str]:

@@ -58,8 +58,9 @@ def _list_figure_problems(figure: ErrorFigures) -> list[str]:
     if not figure.max_error <= figure.max_budget:
         found.append(
             f"{where} is off by {figure.max_error:.3g} at {figure.worst_index}, allowed is {figure.max_budget:.3g} "
-            f"({format_in_budgets(figure.max_error, figure.max_budget)}): got {figure.worst_got:.6g}, "
-            f"expected {figure.worst_expected:.6g}{_format_neighbours(figure)}{_format_extent(figure)}"
+            f"({format_in_budgets(figure.max_error, figure.max_budget)}): "
+            f"{_format_pair(figure.worst_got, figure.worst_expected)}{_format_neighbours(figure)}"
+            f"{_format_extent(figure)}"
         )
     if not figure.rms_error <= figure.rms_budget:
         found.append(
@@ -90,6 +91,12 @@ def _describe_not_finite(figure: ErrorFigures, where: str) -> str:
         f"{values}{_format_neighbours(figure)}{_format_extent(figure)}"
         f"{poisoned if figure.nan_count else ''}"
     )
+
+
+def _format_pair(got: float, expected: float) -> str:
+    """Formats 'got 0.5, expected 0.25', with as many digits as the two need to look different."""
+    digits = next((digits for digits in (6, 9) if f"{got:.{digits}g}" != f"{expected:.{digits}g}"), 17)
+    return f"got {got:.{digits}g}, expected {expected:.{digits}g}"
 
 
 def _format_worst(figure: ErrorFigures, values: Sequence[float | str]) -> str:

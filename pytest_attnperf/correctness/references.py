@@ -200,6 +200,10 @@ def _draw_yardsticks(
         reference, plain = workload.reference(inputs), workload.plain(inputs)
         lows: tuple[Outputs, ...] = lowering(inputs) if lowering is not None else ()
         lows += otherwise(inputs) if otherwise is not None else ()
+    for method, outputs in (("reference", reference), ("plain", plain)):
+        if not isinstance(outputs, dict):
+            kind = type(outputs).__name__
+            raise BadReferenceError(f"{workload.id}: {method}() returned {kind}; return e.g. {{'out': tensor}}")
     if not reference or reference.keys() != plain.keys():
         raise BadReferenceError(
             f"{workload.id}: the reference gives {sorted(reference)}, the plain computation {sorted(plain)}; both "

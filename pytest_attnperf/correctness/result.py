@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.correctness.metrics import MismatchError, compare_output
+from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.records import ErrorFigures, Tolerance
 from pytest_attnperf.workloads.returned import detach_tensor
 
@@ -70,6 +71,9 @@ class Results:
             )
             found.append(f"{check}: the call returned {_format_kind(raw)}, which holds no plain torch.Tensor: {advice}")
         converted = self._prepared.outputs(raw)
+        if not isinstance(converted, dict):
+            kind = type(converted).__name__
+            raise CaseFailedError(f"outputs() of what prepare() returned gave {kind}; return e.g. {{'out': tensor}}")
         self.unnamed = tuple(sorted(converted.keys() - expected.sealed.keys()))
         usable: Outputs = {}
         for name in expected.sealed:

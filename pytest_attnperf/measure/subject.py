@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from pytest_attnperf.backends import require_prepared
 from pytest_attnperf.correctness import left_behind
 from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED
 from pytest_attnperf.correctness.judge import Judge
@@ -243,8 +244,12 @@ class TorchSubject:
     def _prepare_case(self) -> None:
         workload, torch_device = self._workload, self._device.torch_device
         inputs = workload.make_inputs(self._seeds.timed, torch_device, planted=False)
+        if not isinstance(inputs, tuple):
+            kind = type(inputs).__name__
+            raise CaseFailedError(f"{workload.id}: make_inputs() returned {kind}; return a tuple of tensors")
         with record_choices() as chosen, recording_code(self._ran):
             prepared, self._build_ms = self._run_and_wait(lambda: self._backend.prepare(workload, inputs))
+            require_prepared(self._backend, prepared)
             self._prepared = prepared
             self._prover.watch_outside(inputs)
             if not self.not_timed_reason():

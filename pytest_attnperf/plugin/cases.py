@@ -204,12 +204,8 @@ class CaseCollector:
         of_family = self.registry.for_family(str(family))
         listed = [backend for backend in of_family if (backend.name in named) == (only is not None)]
         if not listed:
-            left = " that the marker leaves" if of_family else ""
             why = self.families.reason_no_triton(str(family)) if selection.includes_triton(only or ()) else ""
-            raise UsageError(
-                f"{where}: no backend is registered for family {family!r}{left}; implement "
-                f"pytest_attnperf_register_backends in conftest.py{why}"
-            )
+            raise UsageError(f"{where}: {selection.describe_no_backend(self.config, str(family), of_family)}{why}")
         return listed
 
     def _list_workloads(self, settings: dict[str, Any], where: str) -> list[Workload]:

@@ -7,6 +7,7 @@ runs that time nothing or have no GPU; 'nightly' none. A run is of tier `pr`, or
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,22 @@ def find_lost_suites(config: pytest.Config, suites: Sequence[str]) -> list[str]:
         if any(path not in unselected for path in named) or (folders and not named and not elsewhere):
             asked.append(suite)
     return asked
+
+
+def describe_no_backend(config: pytest.Config, family: str, of_family: Sequence[Backend]) -> str:
+    """Returns why a marked test has no backend, and where backends are registered, with file and line."""
+    if of_family:
+        names = ", ".join(backend.name for backend in of_family[:NAMES_SHOWN])
+        more = ", ..." if len(of_family) > NAMES_SHOWN else ""
+        return f"its marker leaves no backend of family {family!r}; registered are {names}{more}"
+    hooks = config.hook.pytest_attnperf_register_backends.get_hookimpls()
+    codes = [inspect.unwrap(hook.function).__code__ for hook in hooks]
+    places = ", ".join(f"{code.co_filename}:{code.co_firstlineno}" for code in codes)
+    where = f"which is implemented at {places}" if places else "which no conftest.py implements yet"
+    return (
+        f"no backend is registered for family {family!r}: register one in the hook pytest_attnperf_register_backends, "
+        f"{where}"
+    )
 
 
 def _python_files(config: pytest.Config) -> Iterator[Path]:

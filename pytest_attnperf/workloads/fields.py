@@ -31,7 +31,7 @@ class Grammar:
     required   short names that a line must contain
     flags      words that switch something on
     dtypes     allowed dtypes
-    id_required   short names that only an id must contain, while a line may leave them out
+    id_required   short names that only an id must contain, while a line may leave them out; 'b' where it is a number
     choices    attribute -> its allowed bare words, e.g. {'kind': ('copy', 'read')}
     texts      short name -> (attribute, pattern): a value that is neither a number nor a word, `q=63_1000` in a line
                and `q63_1000` in an id; the short name '' is for a bare word, whose pattern no other word may match
@@ -44,7 +44,7 @@ class Grammar:
     family: str
     numbers: dict[str, str]
     required: tuple[str, ...]
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = tuple(DTYPE_BYTES)
     id_required: tuple[str, ...] = ("b",)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -53,6 +53,10 @@ class Grammar:
     same: Mapping[str, str] = field(default_factory=dict)
     zeros: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if "b" not in self.numbers and self.id_required == ("b",):
+            object.__setattr__(self, "id_required", ())
 
     def parse_line(self, text: str) -> dict[str, Any]:
         """Parses `b=1, s=512, causal, f16` -> {'batch': 1, 'seq_q': 512, 'causal': True, 'dtype': 'f16'}, fields in any

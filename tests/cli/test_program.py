@@ -111,9 +111,9 @@ def test_unreadable_results(
 
 
 def test_a_missing_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """No such file: exit status 2, the path in the message."""
+    """No such file: exit status 2, the path in the message, and what writes one."""
     assert main(["report", str(tmp_path / "absent.json")]) == 2
-    assert "absent.json" in capsys.readouterr().err
+    assert "absent.json; pytest --attnperf writes results" in capsys.readouterr().err
 
 
 def test_a_missing_argument(capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,7 +247,7 @@ def test_a_worker_needs_none_of_our_dependencies() -> None:
         "import sys\n"
         "sys.modules.update(dict.fromkeys(['msgspec', 'filelock', 'torch', 'shtab']))\n"
         "from pytest_attnperf.cli.program import main, build_whole_parser\n"
-        "whole_parser()\n"
+        "build_whole_parser()\n"
         "sys.exit(main(['worker']))\n"
     )
     result = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, check=False)

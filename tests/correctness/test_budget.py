@@ -31,6 +31,12 @@ def test_an_error_beyond_its_budget_says_where_and_by_how_much() -> None:
     )
 
 
+def test_values_that_differ_look_different() -> None:
+    """Of two that agree in six digits more are shown."""
+    (text,) = list_problems([replace(RIGHT, max_error=4.0, worst_got=25.7965126, worst_expected=25.7965490)])
+    assert "got 25.7965126, expected 25.796549" in text
+
+
 def test_the_root_mean_square_is_judged_beside_the_maximum() -> None:
     """Many small errors fail though no single one is beyond the maximum's budget."""
     assert list_problems([replace(RIGHT, rms_error=0.5)]) == (

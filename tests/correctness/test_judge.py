@@ -13,6 +13,7 @@ import torch
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import BadReferenceError, References
+from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.records import CheckReport, Tolerance
 from pytest_attnperf.workloads.adhoc import AdHoc
 from pytest_attnperf.workloads.prefill import Prefill
@@ -50,6 +51,12 @@ def test_a_missing_output_is_named(judged: Judged, honest: Kernel) -> None:
     untold, missing = first_problems(judged, WORKLOAD, lambda q, k, v: None, outputs=lambda raw: {})
     assert untold.startswith("timed inputs: the call returned None, which holds no plain torch.Tensor: return the")
     assert missing == "timed inputs: output 'out' is missing; the backend gave nothing"
+
+
+def test_outputs_without_names_are_no_verdict(judged: Judged, honest: Kernel) -> None:
+    """A tuple in place of outputs by name is said, and what to return."""
+    with pytest.raises(CaseFailedError, match=r"gave tuple; return e\.g\. \{'out': tensor\}"):
+        judged(WORKLOAD, lambda q, k, v: honest(q, k, v, causal=True), outputs=lambda raw: raw)
 
 
 def test_an_output_nobody_asked_for_is_ignored(judged: Judged, honest: Kernel) -> None:

@@ -17,6 +17,7 @@ from pytest_attnperf.correctness.references import (
     estimate_spread,
 )
 from pytest_attnperf.workloads.adhoc import AdHoc
+from pytest_attnperf.workloads.softmax import Softmax
 
 
 def make_inputs(seed: int) -> torch.Tensor:
@@ -36,7 +37,7 @@ class Counting:
         return torch.softmax(x, -1)
 
 
-def expected(references: References, workload: AdHoc, seed: int, planted: bool = False) -> Expected:
+def expected(references: References, workload: AdHoc | Softmax, seed: int, planted: bool = False) -> Expected:
     """What the store answers for inputs of this seed."""
     return references.compute_expected(
         workload, workload.make_inputs(seed, "cpu", planted=planted), seed=seed, planted=planted
@@ -130,6 +131,19 @@ def test_a_check_that_cannot_fail_is_refused(function: Any, message: str) -> Non
     """A reference that many results agree with, or that no error can be measured against, is refused as such."""
     with pytest.raises(BadReferenceError, match=re.escape(message)):
         expected(References(), AdHoc("a", make_inputs, function), 1)
+
+
+@pytest.mark.parametrize("method", ["reference", "plain"])
+def test_outputs_without_names_are_refused(method: str) -> None:
+    """A tensor in place of outputs by name is said with the method that returned it."""
+
+    class Unnamed(Softmax):
+        """One of its two computations returns the tensor alone."""
+
+    setattr(Unnamed, method, lambda self, inputs: torch.softmax(inputs[0], -1))
+    said = f"softmax-r4-c8-f32: {method}() returned Tensor; return e.g. {{'out': tensor}}"
+    with pytest.raises(BadReferenceError, match=re.escape(said)):
+        expected(References(), Unnamed(4, 8, "f32"), 1)
 
 
 def lse_like(x: torch.Tensor) -> torch.Tensor:

@@ -108,6 +108,18 @@ def test_a_line_that_names_nothing_is_refused(name: str, said: str, monkeypatch:
         kernels.register(Registry())
 
 
+def test_a_list_without_its_comma_is_named_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`BACKENDS = (Mine(...))` is the backend itself."""
+    from kernels.native import rope
+
+    monkeypatch.setattr(kernels, "MODULES", ("native.rope",))
+    monkeypatch.setattr(rope, "BACKENDS", rope.BACKENDS[0])
+    with pytest.raises(
+        UsageError, match=r"native/rope\.py:\d+: BACKENDS is no tuple; a comma makes one: BACKENDS = \("
+    ):
+        kernels.register(Registry())
+
+
 def lacking_backends(registry: Registry, families: Iterable[Family]) -> list[str]:
     """'file:line: what to do' for each family without what its suite compares, or with a reason that has gone."""
     problems = []
@@ -117,7 +129,9 @@ def lacking_backends(registry: Registry, families: Iterable[Family]) -> list[str
         groups = {name.partition(".")[0] for name in names}
         where = f"{place_of(family.kind)}: family {family.name}"
         if "native" not in groups:
-            problems.append(f"{where} has no backend native.*: add kernels/native/{family.name}.py")
+            problems.append(
+                f"{where} has no backend native.*: add kernels/native/{family.name}.py, and its line in MODULES"
+            )
         if "triton" not in groups and not family.kind.NO_TRITON_YET:
             problems.append(f"{where} has no backend triton.*: add one, or say why in NO_TRITON_YET of the class")
         if "triton" in groups and family.kind.NO_TRITON_YET:

@@ -83,7 +83,10 @@ def test_workloads_that_no_selected_test_is_for(project: FakeProject) -> None:
     [
         ('backends=["fake.a"], without=["fake.b"]', "the attnperf marker has backends= and without=; give one of them"),
         ('without=["fake.x"]', "unknown backend 'fake.x'; known: fake.a, fake.b, fake.c, more.d, more.e"),
-        ('without=["fake", "more"]', "no backend is registered for family 'prefill' that the marker leaves; implement"),
+        (
+            'without=["fake", "more"]',
+            "its marker leaves no backend of family 'prefill'; registered are fake.a, fake.b, fake.c, more.d, more.e",
+        ),
     ],
 )
 def test_a_marker_that_leaves_nothing_is_an_error(project: FakeProject, chosen: str, said: str) -> None:
@@ -126,7 +129,7 @@ WHY = "; family spin has no Triton backend yet: its table does not fit"
     [
         ("", "triton", f"Select a test that has it, or a backend of these{WHY}"),
         ("", "triton.spin", f"unknown backend 'triton.spin'; known: mine.spin, triton.other, fake.a{WHY}"),
-        (', backends=["triton"]', "", f"implement pytest_attnperf_register_backends in conftest.py{WHY}"),
+        (', backends=["triton"]', "", f"its marker leaves no backend of family 'spin'; registered are mine.spin{WHY}"),
         (', backends=["triton.spin"]', "", f"known: mine.spin, triton.other, fake.a{WHY}"),
         ("", "fake", "Select a test that has it, or a backend of these"),
     ],

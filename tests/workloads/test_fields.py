@@ -17,6 +17,13 @@ GRAMMAR = Grammar(
 )
 
 
+def test_a_family_without_a_batch_needs_no_field_for_it() -> None:
+    """Only where `b` is a number must an id give it."""
+    assert Grammar("rows", {"r": "rows"}, ("r",)).parse_id("rows-r3-f16") == {"rows": 3, "dtype": "f16"}
+    with pytest.raises(WorkloadError, match="does not give b"):
+        Grammar("rows", {"b": "batch", "r": "rows"}, ("r",)).parse_id("rows-r3-f16")
+
+
 @pytest.mark.parametrize(
     ("line", "text", "expected"),
     [

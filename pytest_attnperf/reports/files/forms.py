@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pytest_attnperf.errors import UsageError
 from pytest_attnperf.reports.files.junit_xml import render_junit
 from pytest_attnperf.reports.files.markdown import render_summary
 from pytest_attnperf.reports.run.joined import Joined
@@ -28,6 +29,8 @@ class Form:
     def encode_runs(self, joined: Joined) -> bytes:
         """Returns the report of these runs in this form, as bytes of a file; '?' replaces what UTF-8 lacks."""
         made = self.render(joined)
+        if not isinstance(made, (str, bytes)):
+            raise UsageError(f"form {self.name!r}: render gave {type(made).__name__}; return the file as text or bytes")
         return made if isinstance(made, bytes) else made.encode("utf-8", "replace")
 
 

@@ -13,11 +13,13 @@ import pytest
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.files.forms import FORMS
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 
 ROOT = Path(__file__).parents[3]
 PREFILL = ROOT / "baselines/sm_90/h200/prefill.json"
+FORM_FILES = {form.filename for form in FORMS}
 EVIL = "\x1b[2J\x1b[31m4000 same\nPASSED <script>alert(1)</script> | `*@team \u202e" + "z" * 100_000
 
 Captured = pytest.CaptureFixture[str]
@@ -128,7 +130,7 @@ def test_every_form_at_once(written: Written, capsys: Captured, tmp_path: Path) 
     said = capsys.readouterr()
     assert said.out == ""
     assert [line.split(": ")[0] for line in said.err.splitlines()] == ["report", "written", "written"]
-    assert {file.name for file in out.iterdir()} == {"report.html", "results.json", "report.md", "junit.xml"}
+    assert {file.name for file in out.iterdir()} == {"report.html", "results.json", *FORM_FILES}
     assert ET.parse(junit).getroot().get("failures") == "6"
     assert text.read_text().startswith("### attnperf: FAILED: 6 slower on ")
 
@@ -204,7 +206,7 @@ def test_a_missing_extra(written: Written, capsys: Captured, monkeypatch: pytest
     (tmp_path / "out" / "report.html").write_text("of yesterday")
     assert main(["report", str(written()), "--html", str(tmp_path / "out")]) == 2
     assert "pip install 'pytest-attnperf[html]'" in capsys.readouterr().err
-    assert {file.name for file in (tmp_path / "out").iterdir()} == {"results.json", "report.md", "junit.xml"}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"results.json", *FORM_FILES}
 
 
 @pytest.mark.parametrize(
