@@ -116,7 +116,7 @@ def linker_named(backend: Any) -> contextlib.AbstractContextManager[None]:
 
 def _has_arch(backend: Any, arch: str) -> bool:
     """Returns whether Triton's assembler knows the architecture, tested with an empty program, as Triton offers no
-    list."""
+    list. True if this Triton has another interface and cannot be tested."""
     from triton._C.libtriton import amd, llvm
 
     llvm.init_targets()

@@ -193,7 +193,8 @@ def _is_sorted_by_speed(found: Sequence[_Nvidia], environ: Mapping[str, str]) ->
 
 
 def _amd_card(token: str, environ: Mapping[str, str], system: System) -> Card:
-    """Identifies an AMD card. Its partitions share UUID and address, so the name includes the driver's own id."""
+    """Identifies an AMD card. Its partitions share UUID and address, so the name includes the driver's own id.
+    If the card cannot be found, its name is the token, or the ROCR_VISIBLE_DEVICES entry that the token selects."""
     try:
         card = kfd.find_card(token, system, environ)
     except ProbeError:

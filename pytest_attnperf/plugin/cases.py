@@ -239,7 +239,7 @@ def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
     unknown = sorted(marker.kwargs.keys() - _KNOWN)
     if marker.args or unknown:
         what = f"unknown keywords {unknown}" if unknown else "positional arguments"
-        raise UsageError(f"{where}: the attnperf marker has {what}; known: {', '.join(sorted(_KNOWN))}")
+        raise UsageError(f"{where}: the attnperf marker has {what}; known keywords: {', '.join(sorted(_KNOWN))}")
     if "family" not in marker.kwargs and ("workloads" in marker.kwargs or "backends" in marker.kwargs):
         raise UsageError(f"{where}: the attnperf marker needs family=...")
     _check_switches(marker.kwargs, where)

@@ -56,7 +56,8 @@ def slower_beyond(
 
 
 def compute_factor(logarithm: float) -> float:
-    """Converts the logarithm of a ratio to a factor, at most 1e43: with forged spreads everything is then undecided."""
+    """Converts the logarithm of a ratio, limited to -100 ... 100, to a factor. Forged spreads then give undecided
+    results, not an OverflowError."""
     return math.exp(max(-100.0, min(logarithm, 100.0)))
 
 

@@ -144,7 +144,9 @@ class Channel:
                 raise ChannelClosedError("the channel was closed")
             searched = len(self._buffer)
             if searched > MESSAGE_BYTES_MOST:
-                raise MalformedMessageError(f"a line of more than {MESSAGE_BYTES_MOST} bytes: {self._buffer[:120]!r}")
+                raise MalformedMessageError(
+                    f"a message is longer than {MESSAGE_BYTES_MOST} bytes; it begins with {self._buffer[:120]!r}"
+                )
             self._buffer += chunk
             end = self._buffer.find(b"\n", searched)
         line = bytes(self._buffer[:end])

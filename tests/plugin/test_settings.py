@@ -132,7 +132,7 @@ def test_an_unknown_marker_keyword_is_refused(attnperf_project: FakeProject) -> 
     attnperf_project.suite([WORKLOAD], settings=", treshold=6")
     result = attnperf_project.run("--attnperf")
     assert result.ret != 0
-    assert "unknown keywords ['treshold']; known: backends, " in result.stdout.str()
+    assert "unknown keywords ['treshold']; known keywords: backends, " in result.stdout.str()
 
 
 def test_a_setting_of_a_marker_is_refused_before_anything_runs(attnperf_project: FakeProject) -> None:

@@ -200,7 +200,7 @@ def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> i
 
 def execute(command: Sequence[str], log: Path) -> int:
     """Runs a command with its output in the file `log`, and returns its exit status. If interrupted, it gives the
-    command time to end its workers and release its GPU."""
+    command time to end its workers and release its GPU, then kills it if need be, and raises the interruption."""
     with (
         log.open("wb") as output,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT) as process,

@@ -161,7 +161,8 @@ def _list_notices(joined: Joined) -> list[str]:
 
 
 def _render_devices(joined: Joined) -> str:
-    """Returns a list item per device with its counts; '' for a single device."""
+    """Returns a list item per device: its number of cases by result, and what they are compared with. Lists at most
+    LISTED_DEVICES, then the number left out; '' for a single device."""
     if len(joined.devices) < 2:
         return ""
     lines = []

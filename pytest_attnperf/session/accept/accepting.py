@@ -98,7 +98,7 @@ def accept(run: RunResult, case: CaseResult, found: StoredEntry | None, request:
         )
     except IMPOSSIBLE as error:
         why = str(error).partition("\n")[0][:200]
-        raise UsageError(f"{case.key}: the figures in the file cannot be computed with: {why}") from error
+        raise UsageError(f"{case.key}: its figures in the file are invalid ({why}); measure the case again") from error
 
 
 def _accept_by_samples(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:

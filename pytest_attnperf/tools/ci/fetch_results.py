@@ -173,7 +173,10 @@ def _download_results(github: GitHub, repo: str, found: dict[str, Any], name: st
 def _check_artifact_names(names: Sequence[str]) -> None:
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-            raise UsageError(f"--artifact {one_line(name)!r} is no plain folder name of A-Z, a-z, 0-9 and . _ -")
+            raise UsageError(
+                f"--artifact {one_line(name)!r} must be at most 100 characters of A-Z, a-z, 0-9 and . _ -, the first "
+                "a letter or digit: it becomes a folder's name"
+            )
 
 
 def _print_error(error: AttnperfError, status: int) -> int:

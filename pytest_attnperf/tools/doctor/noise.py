@@ -63,7 +63,7 @@ def compute_case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
         raise ValueError(f"{case}: {len(samples)} process; a standard deviation needs at least {LEAST_PROCESSES}")
     timers = sorted({each.timer for each in samples})
     if len(timers) > 1:
-        raise ValueError(f"{case}: the timers {', '.join(timers)} cannot be compared; use one")
+        raise ValueError(f"{case}: its processes used different timers ({', '.join(timers)}); measure all with one")
     processes = [summarise_process(each) for each in samples]
     medians = [process.median_us for process in processes]
     degrees = len(medians) - 1

@@ -234,7 +234,7 @@ def _make_point(row: Row, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
 
 
 def _parse_time(value: object) -> float:
-    """Returns a stored time as a float. Raises ValueError for a value that this package never stores."""
+    """Returns a stored time as a float. Raises ValueError unless it is a finite number above 0."""
     if not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
         raise ValueError(f"a time is {value!r}")
     return float(value)

@@ -102,7 +102,8 @@ def format_day(started: str) -> str:
 
 
 def describe_suspect(change: ChangePoint) -> str:
-    """Returns the likely cause of a change: facts of machine or environment that changed with it, else the code."""
+    """Returns the likely cause of a change: facts of machine or environment that changed with it, else the code. If
+    the same commit was measured before and after it, says first that it is not the code."""
     same = change.last_before == change.first_after and change.first_after not in ("", "unknown")
     others = "; ".join(one_line(text, 2 * CELL_LIMIT) for text in change.environment)
     if same:

@@ -272,8 +272,9 @@ class Costs:
                 slots.setdefault(item.slot, {})[workload] = ratio
 
     def _log_ratios(self, items: Sequence[SlotTrial]) -> list[tuple[SlotTrial, float]]:
-        """Returns (trial, log of its time over the default's) for all trials of one process and workload; empty if the
-        default has no time there."""
+        """Returns (trial, log of a ratio) for all trials of one process and workload, in the order measured. The ratio
+        is its time over the default's (the geometric mean of the nearest before and after it), 1 for the default
+        itself. Empty if the default has no time there."""
         logs = [math.log(item.trial.median_us or math.nan) for item in items]
         own = [index for index, item in enumerate(items) if item.trial.candidate.id == self._default.id]
         if not own:

@@ -172,7 +172,7 @@ def test_refusal_ends_with_1(github: FakeGitHub, tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
-        ("--artifact", "../up", "--artifact '../up' is no plain folder name"),
+        ("--artifact", "../up", "--artifact '../up' must be at most 100 characters of"),
         ("--repo", "no", "'no' is no repository"),
         ("--head-sha", "main", "--head-sha 'main' is no full commit id"),
     ],
