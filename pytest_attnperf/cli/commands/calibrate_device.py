@@ -146,7 +146,9 @@ class CeilingProcesses:
         )
         name = f"process {number} of {self.count}"
         if code is None:
-            raise WorkerError(f"{name} had not ended after {self.limit_s:g} s and was killed", tail)
+            raise WorkerError(
+                f"{name} had not ended after {self.limit_s:g} s and was killed; nothing was stored; run again", tail
+            )
         if code != 0:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
             raise WorkerError(f"{name} {how}; nothing was stored", tail)
