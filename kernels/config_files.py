@@ -127,7 +127,8 @@ def _require_rule(space: Space, new: ConfigRule) -> None:
         raise UsageError(f"{space.kernel} has no {', '.join(strange)}; it is configured by {', '.join(sorted(known))}")
     if missing := sorted((space.constants.keys() | space.options) - new.config.keys()):
         raise UsageError(
-            f"a rule of {space.kernel} needs {', '.join(missing)} too, got {format_conditions(new.config)}"
+            f"a rule of {space.kernel} needs {', '.join(missing)} too: add each to its config, which has only "
+            f"{', '.join(sorted(new.config)) or 'nothing'}"
         )
     for name, value in new.config.items():
         kind = space.constants.get(name, int)

@@ -95,6 +95,7 @@ def render_merged(merged: MergedFile, open_levels: int) -> bytes:
     """Returns the merged file's JSON text; each entry in conflict stands in it twice, between git's conflict markers.
 
     Choosing either side of every conflict leaves valid JSON: a conflict with an entry on one side only is never last.
+    Objects of the first `open_levels` levels have a line per item, as in `json_text`.
     """
     if not merged.conflicts:
         return json_text(merged.file, open_levels=open_levels)

@@ -275,7 +275,9 @@ def _amd_kernel() -> _Kernel:
 
     arch = str(torch.cuda.get_device_properties(torch.cuda.current_device()).gcnArchName).split(":")[0]
     if arch.startswith("gfx11"):
-        raise RuntimeError(f"the cycle counter of {arch} holds 20 bits, which wrap within a millisecond")
+        raise RuntimeError(
+            f"the cycle counter of {arch} holds 20 bits, which wrap within a millisecond; cases are timed without it"
+        )
     compiled: Any = getattr(torch.cuda, "_compile_kernel", None)
     if compiled is None:
         raise RuntimeError(f"torch {torch.__version__} cannot compile a kernel; 2.9 and later can")

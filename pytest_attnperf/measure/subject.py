@@ -217,7 +217,8 @@ class TorchSubject:
         return left_behind.watch_settings(self._left, self._device.torch_device)
 
     def _with_left_behind(self, report: CheckReport) -> CheckReport:
-        """Adds to the report, as problems, what the backend left changed; then the case may not be timed."""
+        """Returns the report, with the process settings that the backend left changed added as problems; if there are
+        any, the case may not be timed."""
         left, self._left[:] = tuple(map(str, self._left)), []
         if not left:
             return report

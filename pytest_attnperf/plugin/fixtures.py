@@ -78,6 +78,7 @@ class CaseHandle:
     ) -> None:
         """Proves any callable right; with `--attnperf` also measures and gates it.
 
+        name                  the backend's name in reports and in the case key; the test names the workload
         fn(*tensors)          the kernel; returns a tensor or a number, or a tuple, dict or dataclass of them
         reference(*tensors)   the same in plain torch; run in wider types for the expected result, as is for the budget
         inputs(seed)          returns a tensor or a tuple of tensors on the device, the same for the same seed. Checks

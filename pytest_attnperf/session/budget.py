@@ -332,7 +332,8 @@ def _rank_key(case: OpenCase) -> tuple[bool, float]:
 
 
 def _compute_need(case: OpenCase, units: int) -> float:
-    """Returns `predict_openness` with so many units; 0 if the case is then decided, unpredictable or at its maximum."""
+    """Returns how undecided the case is predicted to be with `units` units (see `predict_openness`): at least 1.
+    Returns 0 if further units are of no use: the case is then decided, unpredictable or at its maximum."""
     openness = case.predict_openness(units)
     return 0.0 if case.relative_sd is None or openness < 1 or units >= case.most_units else openness
 

@@ -49,7 +49,7 @@ def slower_beyond(
     """Returns the least ratio that a comparison with this standard error (`error`) would call slower than `tolerated`.
 
     z        standard deviations that chance may move a ratio (see `z_for`)
-    beside   the part that more units do not average out, as a fraction
+    beside   further error of the ratio that more processes or pairs do not reduce (0.01 is 1 %); it raises the result
     """
     half_width = upper_quantile(0.025, degrees_of_freedom) * error
     return max(tolerated * compute_factor(half_width) / (1 - beside), compute_factor(z * error) + beside)

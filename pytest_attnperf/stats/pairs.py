@@ -135,6 +135,7 @@ def pair_noise(
 ) -> NoiseModel:
     """Returns the noise between pairs of the cases that this run interleaved, pooled like that of processes.
 
+    `bounds` holds 'compute' or 'memory' by case; a case that it lacks is pooled by duration only.
     A case with fewer than two pairs has no spread and is left out. With one suspect and no `prior` a case has only its
     own pairs, and Student's t makes its limit wide. So pass the spread of an earlier run or a calibration
     (`NoiseEstimate` with unit 'pair') if there is one. It counts as one more case.

@@ -97,7 +97,7 @@ class CompilePool:
         if not self._ended:
             self.begin([key])
         elif key not in self._futures or not self._futures[key].done():
-            raise WorkerError(f"{key} was not compiled: the compile workers have been ended")
+            raise WorkerError(f"{key} was not compiled: the compile workers have been ended; run again")
         return self._futures[key].result()
 
     def shutdown(self) -> None:

@@ -166,7 +166,8 @@ class Worker:
             raise self._kill_and_report(f"{self._title} ended before {operation!r}", NoteKind.DIED) from error
         except ChannelTimeoutError:
             raise self._kill_and_report(
-                f"{self._title} did not read {operation!r} within {SEND_LIMIT_SECONDS:.0f} s and was killed",
+                f"{self._title} did not read {operation!r} within {SEND_LIMIT_SECONDS:.0f} s and was killed; "
+                "the end of its log may show where it hangs",
                 NoteKind.NOT_READ,
             ) from None
         answer = self._receive_message(limit_seconds, operation)

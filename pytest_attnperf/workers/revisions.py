@@ -97,8 +97,8 @@ class Repository:
         return (self.top / self._run_checked("rev-parse", "--git-common-dir").strip()).resolve()
 
     def state_of(self, folder: Path) -> str:
-        """Returns the commit of a folder of this working tree, with '+dirty' if tracked files differ; '' if HEAD has no
-        such folder."""
+        """Returns the commit that HEAD names, with '+dirty' if tracked files of `folder` differ from it; '' if HEAD has
+        no such folder."""
         part = folder.resolve().relative_to(self.top).as_posix()
         if self.run("rev-parse", "--verify", "--quiet", f"HEAD:{'' if part == '.' else part}").returncode != 0:
             return ""

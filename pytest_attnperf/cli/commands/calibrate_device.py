@@ -146,9 +146,7 @@ class CeilingProcesses:
         )
         name = f"process {number} of {self.count}"
         if code is None:
-            raise WorkerError(
-                f"{name} had not ended after {self.limit_s:g} s and was killed as stuck; nothing was stored", tail
-            )
+            raise WorkerError(f"{name} was killed after {self.limit_s:g} s; nothing was stored; run again", tail)
         if code != 0:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
             raise WorkerError(f"{name} {how}; nothing was stored", tail)

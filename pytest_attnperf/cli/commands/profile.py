@@ -249,7 +249,8 @@ def _read_summary(path: Path, options: argparse.Namespace, device: str) -> Profi
 
 
 def _choose_peaks(text: str, name: str, agents: Sequence[Agent]) -> Peaks | None:
-    """Returns the peaks in `text`, an option of the user, else those of the device's data sheet; None without both."""
+    """Returns the peaks in `text`, an option of the user. If that is '', returns those in the data sheet of the device
+    `name` or, if that is '' too, of the GPUs among the profile's `agents`; None if no sheet fits."""
     from pytest_attnperf.tools.profilers.devices import choose_spec
     from pytest_attnperf.tools.profilers.peak_ratios import Peaks, spec_peaks
 

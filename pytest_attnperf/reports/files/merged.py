@@ -247,7 +247,7 @@ class _MergedFile(msgspec.Struct):
 def encode_merged(runs: Sequence[RunResult]) -> bytes:
     """Returns the bytes of one run's results file, or a merged file of several. Raises ResultsFileError, ValueError."""
     if not runs:
-        raise ValueError("a file of merged runs needs at least one")
+        raise ValueError("a results file needs at least one run, got none")
     parts = [json_results.encode(run).rstrip(b"\n") for run in runs]
     if len(parts) == 1:
         return parts[0] + b"\n"

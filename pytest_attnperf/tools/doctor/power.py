@@ -156,7 +156,9 @@ def _read_nvidia_cap(token: str, system: System) -> Cap:
     answer = system.run(command).strip()
     fields = [field.strip() for field in answer.split(",")]
     if len(fields) != len(NVIDIA_CAPS) or not all(re.fullmatch(r"\d+(\.\d+)?", field) for field in fields):
-        raise ProbeError(f"nvidia-smi answered {answer[:80]!r} when asked for power limits")
+        raise ProbeError(
+            f"nvidia-smi answered {answer[:80]!r} when asked for power limits; it must give {len(NVIDIA_CAPS)} numbers"
+        )
     return Cap(*map(float, fields))
 
 

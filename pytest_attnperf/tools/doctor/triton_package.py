@@ -55,7 +55,8 @@ def _judge_installed(here: Surroundings, value: str, found: dict[str, str], back
 
 
 def required_by_torch() -> tuple[str, str] | None:
-    """Returns the (distribution, version) that torch pins; None if it pins none (CPU builds) or is absent."""
+    """Returns the (distribution, version) of Triton that the installed torch pins; None if it pins none (CPU
+    builds) or torch is absent."""
     try:
         requirements = importlib.metadata.requires("torch") or []
     except importlib.metadata.PackageNotFoundError:

@@ -106,7 +106,8 @@ def load_histories(connection: Connection, case: str, arch: str, product: str, a
 
 def find_meant_cases(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
     """Returns the case whose key or node id is `text`, else the only one that contains it, once for each of its
-    devices. Raises HistoryError if no case, or more than one, matches."""
+    devices. Only devices of `arch` and `product` count; '' stands for any. Raises HistoryError if no case, or more
+    than one, matches."""
     found = _find_by_key(connection, text, arch, product)
     if found:
         return found

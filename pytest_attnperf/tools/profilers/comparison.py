@@ -255,10 +255,11 @@ def _join_devices(summary: ProfileSummary) -> str:
 def _compare_peaks(
     before: Peaks | None, after: Peaks | None, ns: tuple[float, float] | None, unit: str
 ) -> tuple[PeakRatio, ...]:
-    """Returns ratios (after / before) of two devices' peaks and speeds; () if the peaks are equal or have no figure in
-    common, because a speed alone compares no devices.
+    """Returns ratios (after / before) of two devices' peaks and speeds; () if peaks are unknown (None), equal, or have
+    no figure in common, because a speed alone compares no devices.
 
-    Speeds that the user gives replace the profiles' times. Raises UsageError if only one side has one."""
+    A speed is 1e9 / `ns`, the time of a profile, and `unit` is its name. Speeds that the user gives with the peaks are
+    used instead. Raises UsageError if the user gave a speed for one side only."""
     if (
         before is None
         or after is None
