@@ -200,7 +200,8 @@ def _draw_yardsticks(
         reference, plain = workload.reference(inputs), workload.plain(inputs)
         lows: tuple[Outputs, ...] = lowering(inputs) if lowering is not None else ()
         lows += otherwise(inputs) if otherwise is not None else ()
-    for method, outputs in (("reference", reference), ("plain", plain)):
+    returned: tuple[tuple[str, object], ...] = (("reference", reference), ("plain", plain))
+    for method, outputs in returned:
         if not isinstance(outputs, dict):
             kind = type(outputs).__name__
             raise BadReferenceError(f"{workload.id}: {method}() returned {kind}; return e.g. {{'out': tensor}}")

@@ -71,9 +71,7 @@ class Results:
             )
             found.append(f"{check}: the call returned {_format_kind(raw)}, which holds no plain torch.Tensor: {advice}")
         converted = self._prepared.outputs(raw)
-        if not isinstance(converted, dict):
-            kind = type(converted).__name__
-            raise CaseFailedError(f"outputs() of what prepare() returned gave {kind}; return e.g. {{'out': tensor}}")
+        _require_named_outputs(converted)
         self.unnamed = tuple(sorted(converted.keys() - expected.sealed.keys()))
         usable: Outputs = {}
         for name in expected.sealed:
@@ -153,3 +151,10 @@ def _format_kind(value: object) -> str:
     if value is None:
         return "None"
     return f"a {type(value).__module__}.{type(value).__qualname__}".replace("a builtins.", "a ")
+
+
+def _require_named_outputs(converted: object) -> None:
+    """Raises CaseFailedError if what `Prepared.outputs` returned is not a dict of outputs by name."""
+    if not isinstance(converted, dict):
+        kind = type(converted).__name__
+        raise CaseFailedError(f"outputs() of what prepare() returned gave {kind}; return e.g. {{'out': tensor}}")

@@ -245,9 +245,7 @@ class TorchSubject:
     def _prepare_case(self) -> None:
         workload, torch_device = self._workload, self._device.torch_device
         inputs = workload.make_inputs(self._seeds.timed, torch_device, planted=False)
-        if not isinstance(inputs, tuple):
-            kind = type(inputs).__name__
-            raise CaseFailedError(f"{workload.id}: make_inputs() returned {kind}; return a tuple of tensors")
+        _require_input_tuple(workload.id, inputs)
         with record_choices() as chosen, recording_code(self._ran):
             prepared, self._build_ms = self._run_and_wait(lambda: self._backend.prepare(workload, inputs))
             require_prepared(self._backend, prepared)
@@ -396,3 +394,10 @@ class TorchSubject:
     def _release_everything(self) -> None:
         self._release()
         forget_references()
+
+
+def _require_input_tuple(workload_id: str, inputs: object) -> None:
+    """Raises CaseFailedError if what a workload's `make_inputs` returned is not a tuple."""
+    if not isinstance(inputs, tuple):
+        kind = type(inputs).__name__
+        raise CaseFailedError(f"{workload_id}: make_inputs() returned {kind}; return a tuple of tensors")
