@@ -163,8 +163,7 @@ class TorchSubject:
         return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
     def prepare_turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
-        """Prepares the proven case for `measure_turn` at several places in memory; returns their number and the timer.
-        Raises as `measure_blocks` does."""
+        """Prepares the case for `measure_turn` at places in memory; returns their plan. Raises as `measure_blocks`."""
         self._require_proven(timer)
         with self._watching_state():
             return self._run_timing(lambda timing: timing.prepare_turns(block_us, timer))
@@ -179,8 +178,7 @@ class TorchSubject:
         return self._run_timing(lambda timing: timing.measure_turn(place))
 
     def finish(self) -> FinalReport:
-        """Judges one last run of what was timed, on fresh inputs in the same memory; then frees the case.
-        The report also holds what ran, the peak memory and the configuration."""
+        """Judges a last run on fresh inputs in the same memory; also reports what ran and memory. Frees the case."""
         try:
             with self._watching_state():
                 final = self._run_guarded(self._make_final_report)
@@ -217,8 +215,7 @@ class TorchSubject:
         return left_behind.watch_settings(self._left, self._device.torch_device)
 
     def _with_left_behind(self, report: CheckReport) -> CheckReport:
-        """Returns the report, with the process settings that the backend left changed added as problems; if there are
-        any, the case may not be timed."""
+        """Adds process settings that the backend left changed as problems; with any the case may not be timed."""
         left, self._left[:] = tuple(map(str, self._left)), []
         if not left:
             return report
