@@ -243,7 +243,7 @@ def test_a_backend(tree: Tree) -> None:
     assert "kernels/native/rope.py" in recipe.paths
     tree.add_line("kernels/__init__.py", "MODULES", '"native.mine",')
     status, printed = tree.run(*proof)
-    place = rf'{tree.path}/kernels/__init__\.py:\d+ names "native\.mine": there is no kernels/native/mine\.py'
+    place = rf'{tree.path}/kernels/__init__\.py:\d+ names "native\.mine", but there is no kernels/native/mine\.py'
     assert (status, bool(re.search(place, printed))) == (4, True), printed
     tree.put("kernels/native/mine.py", BACKEND)
     status, printed = tree.run(*proof)

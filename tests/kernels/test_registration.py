@@ -89,12 +89,12 @@ def test_an_unlisted_module_is_named_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("native.mine", r'py:\d+ names "native\.mine": there is no kernels/native/mine\.py'),
+        ("native.mine", r'py:\d+ names "native\.mine", but there is no kernels/native/mine\.py'),
         (
             "triton.configs",
-            r'py:\d+ names "triton\.configs": there is no kernels/triton/configs/backend\.py',
+            r'py:\d+ names "triton\.configs", but there is no kernels/triton/configs/backend\.py',
         ),
-        ("nowhere.mine", r'py:\d+ names "nowhere\.mine": there is no kernels/nowhere/mine\.py'),
+        ("nowhere.mine", r'py:\d+ names "nowhere\.mine", but there is no kernels/nowhere/mine\.py'),
         (
             "native.prefill_eager",
             r"prefill_eager\.py:1: has neither BACKENDS nor KERNELS, and .*py:\d+ lists it",
