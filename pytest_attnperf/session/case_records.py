@@ -225,8 +225,8 @@ def with_replaced_entry(
     if found is None or base.median_us is None:
         return replace(base, summary="recorded; nothing was stored before")
     if differences:
-        said = "; ".join(map(str, differences))
-        return replace(base, summary=f"recorded; what was stored is not comparable: {said}")
+        summary = f"recorded; what was stored is not comparable: {'; '.join(differences)}"
+        return replace(base, summary=summary, reasons=(*base.reasons, *differences))
     before = median_us_of(found.entry.processes)
     ratio = base.median_us / before
     summary = f"recorded; {ratio - 1:+.1%} against what was stored"

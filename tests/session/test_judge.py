@@ -130,6 +130,7 @@ def test_recording_by_another_method_has_no_change(stored: Bench) -> None:
     assert result.verdict is Verdict.RECORDED
     assert result.summary.startswith("recorded; what was stored is not comparable: timer: ")
     assert (result.ratio, result.baseline_us, result.notes) == (None, None, ())
+    assert [reason.partition(":")[0] for reason in result.reasons] == ["timer"]
 
 
 def test_only_incorrect_names_the_seed(stored: Bench) -> None:

@@ -158,7 +158,8 @@ def explain_stale(told: Told) -> Words:
 def explain_recorded(told: Told) -> Words:
     """Returns sentences and next steps for a RECORDED case: it was measured and stored, and not judged."""
     case = told.case
-    over = f", {format_change(case.ratio)} against what was stored before" if case.ratio else ", the first of its case"
+    first = ", in place of a time that cannot be compared" if case.reasons else ", the first of its case"
+    over = f", {format_change(case.ratio)} against what was stored before" if case.ratio else first
     count = len(case.first)
     return Words(
         (

@@ -240,6 +240,8 @@ def test_incorrect_says_which_output_by_how_much_and_where() -> None:
         (Verdict.UNDECIDED, {"ratio": 1.1}, "before the noise is known"),
         (Verdict.RIGHT, {"unchanged": True}, "its machine code, launches and configuration"),
         (Verdict.RECORDED, {"ratio": 1.05}, "+5.0 % against what was stored before"),
+        (Verdict.RECORDED, {"ratio": None}, "stored, the first of its case"),
+        (Verdict.RECORDED, {"ratio": None, "reasons": ("method: 2 here, 1 stored",)}, "a time that cannot be compared"),
         (Verdict.UNSUPPORTED, {"reasons": ("no fp8 here",)}, "no fp8 here"),
         (Verdict.UNSUPPORTED, {"fails": True}, "must not disappear"),
         (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.BELOW_FLOOR),)}, "less time than the device needs"),
