@@ -260,7 +260,7 @@ def test_a_reader_of_profiles(tree: Tree) -> None:
     tree.add_line(listed, "FORMS", line)
     (tree.path / "run_launches.csv").write_text("Launched,Begin,Ns\nattention,10,700\ncopy,900,100\n")
     proof = recipe.typed("Proof", FILE="run_launches.csv")
-    place = rf'{tree.path}/{listed}:\d+ names "launches\.read_launches": there is no pytest_attnperf/'
+    place = rf'{tree.path}/{listed}:\d+ names "launches\.read_launches", but there is no pytest_attnperf/'
     status, printed = tree.run(*proof)
     assert (status, bool(re.search(place, printed))) == (2, True), printed
     tree.put("pytest_attnperf/tools/profilers/launches.py", READER)
@@ -277,7 +277,7 @@ def test_a_look_of_the_doctor(tree: Tree) -> None:
     assert listed in recipe.paths
     tree.add_line(listed, "PROBES", 'Probe("visitors", PACKAGES, _later("visitors")),')
     _, printed = tree.run(*recipe.typed("Proof"))
-    said = rf'{tree.path}/{listed}:\d+names_later\("visitors":thereisnopytest_attnperf/tools/doctor/visitors\.py'
+    said = rf'{tree.path}/{listed}:\d+names_later\("visitors",butthereisnopytest_attnperf/tools/doctor/visitors\.py'
     assert re.search(said, "".join(printed.split())), printed
     tree.put("pytest_attnperf/tools/doctor/visitors.py", PROBE)
     _, printed = tree.run(*recipe.typed("Proof"))

@@ -84,7 +84,7 @@ def test_stored_baselines_are_opened_at_once(monkeypatch: pytest.MonkeyPatch) ->
     """Every baseline file of this repository has the layout that is opened without reading its entries."""
     monkeypatch.setattr(opened_module, "decode_baseline", lambda data, source: pytest.fail(f"{source} was read whole"))
     paths = sorted((Path(__file__).parents[2] / "baselines" / "sm_90" / "h200").glob("*.json"))
-    assert len([key for path in paths for key in open_baseline(path.read_bytes(), path.name)]) > 400
+    assert len([key for path in paths for key in open_baseline(path.read_bytes(), path.name)]) > 100
 
 
 def test_a_file_that_was_laid_out_anew_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
