@@ -21,7 +21,8 @@ def rates(collected: Collection) -> dict[str, dict[str, Rate | None]]:
 def render_table(collected: Collection) -> str:
     """Everything the file says, as Markdown: where it was measured, the rates, the cases and their true slowdowns."""
     found = rates(collected)
-    parts = [_measured_on(collected), _rates_table(found), _units(found), _cases_table(collected)]
+    parts = [_measured_on(collected), _rates_table(found), _units(found), _spread_table(collected)]
+    parts.append(_cases_table(collected))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -77,6 +78,25 @@ def _units(found: dict[str, dict[str, Rate | None]]) -> str:
         ]
         said.append(f"- {name}: {'; '.join(counts)}")
     return "SLOWER, over decisions that share no process or pair:\n\n" + "\n".join(said)
+
+
+def _spread_table(collected: Collection) -> str:
+    """How far unchanged processes lie apart: standard deviation, and the slowest over the fastest, by case and tool."""
+    us: dict[tuple[str, str], list[float]] = {}
+    for process in collected.processes:
+        if process.label == PLAIN:
+            us.setdefault((process.case, process.method), []).append(process.us)
+    several = {place: times for place, times in us.items() if len(times) > 1}
+    rows = [
+        [case, method, f"{statistics.median(times):.4g}", _percent(statistics.stdev(times) / statistics.fmean(times)),
+         f"{max(times) / min(times):.2f}"]
+        for (case, method), times in sorted(several.items())
+    ]  # fmt: skip
+    return (
+        _markdown(["case, unchanged", "measured by", "us", "sd of processes", "slowest / fastest"], rows)
+        if rows
+        else ""
+    )
 
 
 def _cases_table(collected: Collection) -> str:

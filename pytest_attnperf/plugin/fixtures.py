@@ -84,8 +84,8 @@ class CaseHandle:
         inputs(seed)          returns a tensor or a tuple of tensors on the device, the same for the same seed. Checks
                               plant large elements at edges; inputs(seed, planted) plants them itself if planted is True
         flops, bytes_min      useful FLOPs and bytes of one call, for rates and the plausibility floor
-        cache_state           'hot', or 'cold': no call finds its inputs in the last-level cache
         tolerance             an error budget other than 2x the error of the plain computation, with its source
+        cache_state           'hot', or 'cold': no call finds its inputs in the last-level cache
         backward              also prove the gradients of all floating-point inputs
         times                 with backward: time 'both' passes together, or only 'forward' or 'backward'
         in_place              names of inputs (parameters of the reference; 'grad_out' for the incoming gradient) that a
@@ -101,16 +101,10 @@ class CaseHandle:
         from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
         workload = AdHoc(
-            name=self._name,
-            make_inputs_fn=inputs,
-            reference_fn=reference,
-            flops=flops,
-            bytes_min=bytes_min,
-            cache_state=cache_state,
-            times=times if backward else "",
-            overwrites=_as_tuple(in_place),
+            name=self._name, make_inputs_fn=inputs, reference_fn=reference, flops=flops, bytes_min=bytes_min,
+            cache_state=cache_state, times=times if backward else "", overwrites=_as_tuple(in_place),
             host_sync=host_sync,
-        )
+        )  # fmt: skip
         says = Declares(
             kernels=_parse_patterns("kernels", kernels),
             operators=_parse_patterns("operators", operators),

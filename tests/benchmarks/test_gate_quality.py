@@ -91,6 +91,22 @@ def test_the_page_shows_what_was_measured() -> None:
     assert table in (ROOT / "docs" / "gate-quality.md").read_text(encoding="utf-8")
 
 
+def test_spreads_that_the_page_states_are_printed() -> None:
+    """Each ratio and share of the page's sentence on processes stands in a row of that tool."""
+    rows = [line.split(" | ") for line in report(STORED).splitlines() if line.count(" | ") == 4]
+    ratios = {
+        tool: max(float(row[4].strip(" |")) for row in rows if row[1] == tool)
+        for tool in ("do_bench", "pytest_benchmark")
+    }
+    spreads = {
+        tool: [float(row[3].removesuffix(" %")) for row in rows if row[1] == tool] for tool in ("nvbench", "attnperf")
+    }
+    page = " ".join((ROOT / "docs" / "gate-quality.md").read_text(encoding="utf-8").split())
+    assert f"reads {ratios['do_bench']:.1f} and {ratios['pytest_benchmark']:.1f} times the fastest" in page
+    assert f"by {max(spreads['nvbench']):.1f} % at most for nvbench" in page
+    assert f"by {min(spreads['attnperf']):.2f} to {max(spreads['attnperf']):.2f} % for this plugin" in page
+
+
 def test_tools_are_told_apart(tmp_path: Path) -> None:
     """Of unchanged code that one tool reads 20 % slower in every second process that tool alone alarms: a gate that
     cries at noise is shown as one, and one that reads the same each time is not."""
