@@ -118,13 +118,13 @@ class Served:
         theirs.close()
         self._ready: Ready | None = None
 
-    def ready(self, place: int) -> Ready:
+    def wait_until_ready(self, place: int) -> Ready:
         """What it runs on."""
         self._ready = self._ready or self.asked("ready")
         return self._ready
 
     @contextlib.contextmanager
-    def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
+    def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
         """A conversation about a case."""
         self.asked("case", request)
         yield _Remote(self)  # type: ignore[misc]

@@ -152,7 +152,7 @@ def test_a_winner_changes_the_rule_that_serves_its_workload(
     winner = Candidate({**SEEDS_DEFAULT, "BLOCK_M": 64, "BLOCK_N": 32, "PRELOAD_V": True})
     (file,) = FLASH.tuned_files(winner, space, [D256], "sm_90", source="a tuning run")
     assert (file.path, file.what) == (
-        "configs/prefill_forward/sm_90.json", "rules of prefill_forward for sm_90: rule 4 changed, 9 kept"
+        "configs/prefill_forward/sm_90.json", "rules of prefill_forward for sm_90: rule 5 changed, 10 kept"
     )  # fmt: skip
     in_copy(SPACE, "sm_90", file.text)
     again = FLASH.tuning_space([D256], "sm_90")
@@ -166,14 +166,14 @@ def test_a_narrower_rule_serves_what_it_takes_alone(in_copy: Callable[[Space, st
     longer = replace(D256, seq_q=4096, seq_kv=4096)
     space = FLASH.tuning_space([D256], "sm_90", when=when)
     assert space.serves == (
-        "a new rule (head_dim_max 256, element_bits 16, rows_max 16384) before rule 4 of 10 (head_dim_max 256, "
+        "a new rule (head_dim_max 256, element_bits 16, rows_max 16384) before rule 5 of 11 (head_dim_max 256, "
         "element_bits 16) for sm_90"
     )
     served = [FLASH.tuning_serves(each, space, "sm_90", when) for each in (D256, longer, D128, CASES[5][1])]
     assert served == [True, False, False, False]
     winner = Candidate({**SEEDS_DEFAULT, "num_warps": 8})
     (file,) = FLASH.tuned_files(winner, space, [D256], "sm_90", source="a tuning run", when=when)
-    assert file.what == "rules of prefill_forward for sm_90: 1 rule added before rule 4, 10 kept"
+    assert file.what == "rules of prefill_forward for sm_90: 1 rule added before rule 5, 11 kept"
     in_copy(SPACE, "sm_90", file.text)
     assert FLASH.tuning_space([D256], "sm_90").default == winner
     assert FLASH.tuning_space([longer], "sm_90").default == space.default
@@ -201,7 +201,7 @@ def test_workloads_of_several_rules_are_refused() -> None:
     text = r"served by 3 rules of kernels/triton/configs/prefill_forward/sm_90\.json"
     with pytest.raises(UsageError, match=text) as found:
         FLASH.tuning_space([D256, MANY_ROWS, D128], "sm_90")
-    assert f"rule 3 (head_dim_max 128, element_bits 16) serves {D128.id}" in str(found.value)
+    assert f"rule 4 (head_dim_max 128, element_bits 16) serves {D128.id}" in str(found.value)
     assert "Choose the workloads of one rule with --workload" in str(found.value)
 
 

@@ -75,7 +75,7 @@ class Slowed(Sabotaged):
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """The honest preparation, its call slowed; the configuration says by what."""
-        prepared = self.honest.prepare(workload, inputs)
+        prepared = self.backend.prepare(workload, inputs)
         if self.injection.kind == "inside":
             from slowed_flash import slowed_call
 
