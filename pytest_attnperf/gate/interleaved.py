@@ -7,6 +7,7 @@ Pairs detect slowdowns that a stored baseline cannot: percentages have two decim
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +27,8 @@ from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.comparison import Comparison, z_for
 from pytest_attnperf.stats.noise import NoiseEstimate
-from pytest_attnperf.stats.pairs import centre_ratio, compare_pairs
+from pytest_attnperf.stats.pairs import centre_ratio, compare_pairs, standard_error_of_pairs
+from pytest_attnperf.stats.quantiles import upper_quantile
 
 DECIMALS = 2
 """Decimals of signed percentages: pairs resolve a tenth of a percent."""
@@ -35,6 +37,25 @@ ASYMMETRY = 0.001
 """The difference, as a fraction, between equal sides that pairs of one run do not average out. Over 14 cases and four
 runs of ten same-code pairs each (H200, benchmarks/figures/h200.jsonl) the mean of a run was off by up to 0.14 %, and a
 copy by 0.03 to 0.08 % in every run: more than the scatter of its pairs allows."""
+
+SAME_PAIRS_LEAST = 4
+SAME_MISS_RATE = 0.001
+"""Chance that `is_surely_same` misses a change as large as the policy allows, in either direction."""
+
+
+def is_surely_same(pairs: Sequence[PairSummary], policy: Policy) -> bool:
+    """Returns whether these pairs alone show that the case is neither slower nor faster than the policy allows.
+
+    Two one-sided t-tests at SAME_MISS_RATE, by the spread of these pairs only. So more pairs cannot make it SLOWER but
+    by chance. False with fewer than SAME_PAIRS_LEAST pairs. Raises as `centre_ratio` does.
+    """
+    if len(pairs) < SAME_PAIRS_LEAST:
+        return False
+    relative_sd = statistics.stdev(math.log(pair.ratio) for pair in pairs)
+    error = standard_error_of_pairs(relative_sd, len(pairs))
+    margin = upper_quantile(SAME_MISS_RATE, len(pairs) - 1) * error + ASYMMETRY
+    allowed = math.log(tolerated_ratio(policy, statistics.median(pair.base_us for pair in pairs)))
+    return abs(math.log(centre_ratio(pairs))) + margin < allowed
 
 
 def with_asymmetry(comparison: Comparison) -> Comparison:

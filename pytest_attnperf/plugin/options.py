@@ -128,7 +128,7 @@ OPTIONS: tuple[Option, ...] = (
         "all: every case; default: suspects",
         "HOW",
     ),
-    Option("pairs", "8", "fresh pairs of processes in which a case is compared with the base side; default: 8", "N"),
+    Option("pairs", "8", "fresh pairs of processes per case and base side, half if that shows SAME; default: 8", "N"),
     Option("build", "", "shell command to build a revision's tree, once per revision; default: no build", "COMMAND"),
     Option("timer", "auto", "the timer to use; an unknown name lists them all; default: auto (by device)", "NAME"),
     Option("accept", "", "with --update-baselines: why slowdowns since the anchor are wanted; default: none", "REASON"),

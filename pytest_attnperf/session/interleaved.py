@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pytest_attnperf.correctness.what_ran import is_launch_unchanged, list_differences
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.gate.comparable import list_config_changes
-from pytest_attnperf.gate.interleaved import interleaved_look
+from pytest_attnperf.gate.interleaved import interleaved_look, is_surely_same
+from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
@@ -114,8 +115,10 @@ class Against:
         *,
         pairs: int | None = None,
         go_on: Callable[[], bool] | None = None,
+        policy: Policy | None = None,
     ) -> list[PairLook]:
-        """Measures a case in every pair. Stops after the first pair that gives no ratio.
+        """Measures a case in every pair. Stops after the first pair that gives no ratio, and after half of the pairs if
+        these show that the case is surely within the policy's threshold; None takes all.
 
         bytes_min   of the workload: the sides of a large one are proven one after the other, to save memory
         pairs       number of pairs in place of the plan's
@@ -141,6 +144,9 @@ class Against:
             at_once = bytes_min < LARGE_BYTES
             looks.append(take_pair(base, ours, place, request, self.plan, at_once=at_once, settle=start_other_pairs))
             if looks[-1].pair is None or _is_wrong(looks[-1]):
+                break
+            taken = [look.pair for look in looks if look.pair is not None]
+            if policy is not None and 2 * len(taken) == len(places) and is_surely_same(taken, policy):
                 break
         return looks
 

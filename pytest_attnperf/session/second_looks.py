@@ -162,7 +162,7 @@ def settle_in_pairs(bench: RunBench, opened: Open, sample: SampleSize | None) ->
     try:
         pairs, go_on = (None, None) if sample is None else (sample.units, sample.go_on)
         looks = against.measure_pairs(
-            bench.pool, bench.make_request(case, None), _bytes_of(base), pairs=pairs, go_on=go_on
+            bench.pool, bench.make_request(case, None), _bytes_of(base), pairs=pairs, go_on=go_on, policy=case.policy
         )
     except SideFailedError as error:
         if error.side != against.name:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_attnperf.gate.decide import Decision
-from pytest_attnperf.gate.interleaved import interleaved_look
+from pytest_attnperf.gate.interleaved import interleaved_look, is_surely_same
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.pairs import PairSummary
@@ -168,3 +168,26 @@ def test_small_slowdowns_are_caught(slowdown: float, at_least: float) -> None:
     generator = random.Random(9)
     verdicts = [verdict for _ in range(50) for verdict in suite(generator, uneven, slowdown, 20, 20)]
     assert verdicts.count(Verdict.SLOWER) / len(verdicts) >= at_least
+
+
+def draw_pairs(rng: random.Random, ratio: float, sd: float, count: int) -> list[PairSummary]:
+    """Pairs that scatter normally around a ratio."""
+    return [pair for _ in range(count) for pair in pairs(ratio * math.exp(rng.gauss(0, sd)), 1)]
+
+
+def test_unchanged_code_is_surely_same_after_half_of_the_pairs() -> None:
+    """Four pairs with 0.1 % between them suffice for the threshold of 2 %, and seldom for one of 0.3 %."""
+    rng = random.Random(1)
+    quiet = [draw_pairs(rng, 1.0, 0.001, 4) for _ in range(400)]
+    assert sum(is_surely_same(each, Policy()) for each in quiet) > 390
+    assert sum(is_surely_same(each, Policy(threshold_percent=0.3, floor_us=0)) for each in quiet) < 40
+    assert not is_surely_same(pairs(1.0, 3), Policy())
+
+
+@pytest.mark.parametrize("sd", [0.0005, 0.003, 0.01])
+@pytest.mark.parametrize("ratio", [1.02, 1.03, 1 / 1.02])
+def test_a_change_is_not_hidden_by_stopping_early(ratio: float, sd: float) -> None:
+    """A change at the threshold passes as surely the same in about 0.1 % of cases, whatever the noise."""
+    rng = random.Random(2)
+    hidden = sum(is_surely_same(draw_pairs(rng, ratio, sd, 4), Policy()) for _ in range(4000))
+    assert hidden <= 14  # of 4 expected, exceeded with a chance of 1 in 40,000
