@@ -125,7 +125,7 @@ def import_changes() -> Changes:
 
 
 def without_ck() -> list[str]:
-    """Returns a reason if ENABLE_CK=0, with which aiter silently takes Triton for Composable Kernel; else empty."""
+    """Returns a reason if ENABLE_CK=0, which makes aiter run Triton instead of Composable Kernel; else empty."""
     value = os.environ.get("ENABLE_CK", "1").strip()
     off = value.lstrip("+-").isdecimal() and int(value) == 0
     return [f"ENABLE_CK={value} makes aiter take Triton in place of Composable Kernel; unset it"] if off else []
