@@ -45,8 +45,8 @@ class TritonKernel(Kernel):
         return list(found.values())
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterable[KernelBuild]:
-        """Returns the builds under one rule, for every kind of problem that the rule takes."""
-        raise NotImplementedError(f"{type(self).__name__} has neither builds() nor builds_under()")
+        """Returns the builds in the configuration of one rule: one for every kind of problem that it serves."""
+        raise NotImplementedError(f"{type(self).__name__} must override builds() or builds_under()")
 
 
 def make_build(
