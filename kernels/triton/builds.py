@@ -37,7 +37,7 @@ class TritonKernel(Kernel):
     space: Space
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns the builds under each rule of `arch`, or of 'default' if it has none; of equal ids only the first."""
+        """Returns the builds of each rule for `arch` (its own, else 'default'); of equal ids only the first."""
         found: dict[str, KernelBuild] = {}
         for rule in self.space.load_rules(arch):
             for one in self.builds_under(arch, rule):
