@@ -79,7 +79,7 @@ def _collect_entries(attribute: str) -> Iterator[Any]:
             entries = getattr(module, attribute, ())
             if not isinstance(entries, (tuple, list)):
                 where = find_place(str(module.__file__), attribute)
-                raise UsageError(f"{where}: {attribute} is no tuple; a comma makes one: {attribute} = (Mine(...),)")
+                raise UsageError(f"{where}: {attribute} must be a tuple, with a comma: {attribute} = (Mine(...),)")
             yield from entries
 
 

@@ -114,7 +114,7 @@ class StagedBackend(Backend[StagedWorkload]):
 
     @abc.abstractmethod
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """Returns a stage as a function for one problem, compiled and configured. `first_call` runs it first."""
+        """Returns a stage as a function for one problem, compiled and configured; `first_call` warms it up."""
 
     def first_call(self, call: Callable[..., Any], tensors: Tensors) -> None:
         """Runs `call` once if the tensors are on a GPU, so that nothing is compiled or loaded while timing. Else does

@@ -43,7 +43,7 @@ class RulePlace:
 
     @property
     def rule(self) -> ConfigRule:
-        """The rule that serves the workloads today."""
+        """The rule that serves the workloads before tuning."""
         return self.rules[self.number]
 
     @property
@@ -53,8 +53,8 @@ class RulePlace:
 
     @property
     def description(self) -> str:
-        """The place in words, e.g. 'rule 4 of 10 (head_dim_max 256, element_bits 16) for sm_90'; a rule that is
-        inserted is 'a new rule (...) before rule 4 ...'."""
+        """The place of the winner's rule in words, e.g. 'rule 4 of 10 (head_dim_max 256, element_bits 16) for sm_90'; a
+        rule that is inserted is 'a new rule (...) before rule 4 ...'."""
         today = (
             f"rule {self.number + 1} of {len(self.rules)} "
             f"({config_files.format_conditions(self.rule.when)}) for {self.listed}"
@@ -229,7 +229,7 @@ def _require_conditions(space: Space, when: When, problems: Mapping[str, Problem
                 )
             if not ConfigRule({name: value}, {}, CANDIDATE).is_for(problem):
                 raise UsageError(
-                    f"--when {name} {value} does not take {workload}, whose {held} is {problem[held]}; a tuned rule "
+                    f"--when {name} {value} excludes {workload}, whose {held} is {problem[held]}; a tuned rule "
                     "must serve every workload that it is tuned for"
                 )
 

@@ -96,18 +96,20 @@ def head_dim_reasons(who: str, head_dims: Sequence[int], *, padded: bool) -> lis
 
 
 def window_sizes(causal: bool, window: int) -> tuple[int, int]:
-    """Returns (left, right), visible keys before and after a row's own, as FlashAttention counts them; -1 means all."""
+    """Returns FlashAttention's `window_size` (left, right): how many keys before and after its own position a row sees;
+    -1 means all."""
     return (window - 1, 0) if causal and window else (-1, -1)
 
 
 def bind_by_position(
     module: ModuleType, function: str, names: Sequence[str], values: Mapping[str, object]
 ) -> Callable[..., Any]:
-    """Returns a function of tensors, named `names` in order, that calls aiter's function with positional arguments.
+    """Returns a function that takes tensors, named `names` in order, and calls aiter's `function` with them and
+    `values` as positional arguments.
 
-    Aiter's own callers do so. Its compiled functions differ between versions: values that this version does not know
-    are left out, but it must take every tensor. The function is looked up at each call, so that `which_path` can
-    watch it. Raises UnsupportedError where the signature does not fit.
+    Aiter's own callers pass positions, too. Its compiled functions differ between versions: values that this version
+    does not take are left out, but it must take every tensor. The function is looked up at each call, so that
+    `which_path` can record that it ran. Raises UnsupportedError where the signature does not fit.
     """
     slots = [object() for _ in names]
     all_values = {**values, **dict(zip(names, slots, strict=True))}
@@ -126,8 +128,8 @@ def bind_by_position(
 def bind_by_keyword(
     module: ModuleType, function: str, names: Sequence[str], values: Mapping[str, object]
 ) -> Callable[..., Any]:
-    """Returns a function of tensors, named `names` in order, that calls a public function of aiter with these tensors
-    and `values` as keyword arguments. Raises UnsupportedError where it does not take all of them."""
+    """Returns a function that takes tensors, named `names` in order, and calls a public function of aiter with them and
+    `values` as keyword arguments. Raises UnsupportedError where it does not take all of them."""
     _, keywords = match_arguments(
         getattr(module, function), {**values, **dict.fromkeys(names)}, needed=[*names, *values]
     )
@@ -145,7 +147,7 @@ def without_lse(result: Any) -> Outputs:
 
 
 def with_lse(result: Any) -> Outputs:
-    """Returns 'out' and 'lse' of a result (out, lse, ...), as of public functions when lse is requested."""
+    """Returns 'out' and 'lse' of a result (out, lse, ...), which public functions return when lse is requested."""
     return {"out": result[0], "lse": result[1]}
 
 
@@ -158,8 +160,8 @@ def import_attention_module(function: str) -> ModuleType:
     """Imports and returns aiter's attention module. Raises UnsupportedError where that fails or the module lacks
     `function`.
 
-    With ENABLE_CK=0 the public functions import Triton's at their first call. This function does that import before
-    a run is watched.
+    With ENABLE_CK=0 aiter's public functions import its Triton attention at their first call. This function imports it
+    earlier, so that `which_path` can watch it.
     """
     import_aiter(MHA, function)
     if without_ck():
@@ -189,7 +191,8 @@ class Binding:
 
 
 def prepare_binding(route: Route, binding: Binding, inputs: Tensors) -> Prepared:
-    """Runs the call once on copies of the inputs, so that aiter builds all it needs, and records which path ran.
+    """Runs the call of `binding` once on copies of the inputs, so that aiter builds all it needs, and returns it
+    prepared. Records which path (implementation, e.g. 'ck') ran.
 
     No tensor requires a gradient, so aiter keeps nothing for a backward pass. Raises UnsupportedError where aiter has
     no kernel for the shape, and AttnperfError where another path ran than the route names.

@@ -91,7 +91,7 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family that this backend was made for."""
+        """The op family that this backend implements, as a tuple of one."""
         return (self.family,)
 
     @property
@@ -117,7 +117,7 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
         return found + (_assembly_reasons(who, workload, device) if self.route is ASM else [])
 
     def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
-        """Imports aiter, copies the inputs, runs the call once, and records which path ran."""
+        """Returns aiter's call on copies of the inputs, run once; its config records which path (e.g. 'ck') ran."""
         return prepare_binding(self.route, self._bind_call(workload, inputs[0]), inputs)
 
     def _bind_call(self, workload: Backward | VarlenBackward, q: torch.Tensor) -> Binding:
@@ -153,8 +153,8 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
         return Binding(f"aiter's {self.function_name}", call, _reorder_inputs, _canonical_outputs, config, declares)
 
     def _bind_function(self, module: ModuleType, names: Sequence[str], values: dict[str, Any]) -> Callable[..., Any]:
-        """Returns a function of tensors, named `names` in order, that returns the gradients. It allocates them inside
-        on every route, as autograd does."""
+        """Returns a function of tensors, named `names` in order, that returns the gradients. On every route each call
+        allocates new ones, as autograd does."""
         if not self.route.path:
             return partial(_into_new, bind_by_position(module, self.function_name, [*names, "dq", "dk", "dv"], values))
         if (self.route.path, self.family) == ("asm", "backward"):
@@ -255,8 +255,8 @@ def _reorder_inputs(inputs: Tensors) -> Tensors:
 
 
 def _into_new(call: Callable[..., Any], *tensors: torch.Tensor) -> Tensors:
-    """Allocates dq, dk and dv as the autograd of aiter's public functions does, and returns what `call` writes into
-    them."""
+    """Allocates dq, dk and dv as the autograd of aiter's public functions does, passes them to `call` after `tensors`,
+    and returns them filled."""
     import torch
 
     gradients = tuple(torch.empty_like(tensor) for tensor in tensors[1:4])
@@ -265,8 +265,8 @@ def _into_new(call: Callable[..., Any], *tensors: torch.Tensor) -> Tensors:
 
 
 def _into_zeros(call: Callable[..., Any], *tensors: torch.Tensor) -> Any:
-    """Returns the result of `call` with dq filled with zeros as a further argument, as aiter's dispatcher does: dense
-    assembly may add to it."""
+    """Returns the result of `call` on `tensors` and a dq of zeros, as aiter's dispatcher calls it: dense assembly may
+    add to dq."""
     import torch
 
     return call(*tensors, torch.zeros_like(tensors[1]))

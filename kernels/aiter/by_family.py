@@ -40,8 +40,8 @@ class ByFamily(Backend[Any]):
         return self.get_part(workload.family).unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Prepares the workload with the implementation for its family. Raises UsageError if that family is in
-        `refused`."""
+        """Prepares the workload with the implementation for its family. Raises UsageError if a stored configuration
+        could not be pinned in it (`refused`)."""
         if workload.family in self.refused:
             raise UsageError(self.refused[workload.family])
         return self.get_part(workload.family).prepare(workload, inputs)
@@ -62,8 +62,8 @@ class PinnableByFamily(ByFamily):
         """Returns a copy with the stored configuration pinned in the implementation of every family that makes a
         choice.
 
-        The configuration belongs to one family, but does not say which. A part that cannot replay it therefore raises
-        UsageError only when it is prepared. A part without a choice stays as it is.
+        The stored configuration does not say which family it belongs to. So an implementation that cannot replay it
+        raises UsageError only when it is prepared. One that makes no choice stays as it is.
         """
         found = {family: _try_pin(part, config) for family, part in self.parts.items()}
         refused = {family: why for family, (_, why) in found.items() if why}
@@ -122,8 +122,8 @@ class TunableByFamily(PinnableByFamily):
         return part
 
     def _first_tunable(self, space: TuningSpace) -> Tunable:
-        """Returns the first implementation that can be tuned: entries that pin a kernel are the same for all
-        families."""
+        """Returns the first implementation that can be tuned. Any would do: the entries that pin a kernel are the same
+        for all families."""
         return next(cast("Tunable", part) for part in self.parts.values() if isinstance(part, Tunable))
 
 

@@ -73,12 +73,13 @@ def aiter_root() -> Path:
 
 
 def aiter_file(arch: str) -> AiterFile:
-    """Reads aiter's attention configuration of an architecture. Raises UsageError if missing or malformed."""
+    """Returns aiter's attention configuration file of an architecture, parsed. Raises UsageError if it is missing or
+    malformed."""
     root = aiter_root()
     path = config_file(root, arch)
     if path is None:
         known = ", ".join(archs_with_config(root)) or "none"
-        raise UsageError(f"{root / CONFIGS} has no attention configuration for {arch}; it has {known}")
+        raise UsageError(f"{root / CONFIGS} has no attention configuration for {arch}; it has {known}; update aiter")
     text, document = json_text.read_json(path, UsageError)
     forward = document.get("fwd") if isinstance(document, dict) else None
     if not isinstance(forward, dict) or not forward:
@@ -89,7 +90,8 @@ def aiter_file(arch: str) -> AiterFile:
 
 
 def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> str:
-    """Returns the name of the bucket in the file that aiter takes for a workload. Raises UsageError if missing."""
+    """Returns the name of the bucket in the file that aiter takes for a workload. Raises UsageError if the file has no
+    such bucket."""
     name = bucket_of(workload, arch, file.buckets)
     if name not in file.buckets:
         known = ", ".join(file.buckets)
@@ -98,8 +100,8 @@ def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> st
 
 
 def to_bucket_values(values: Mapping[str, Value], bucket: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns those of a candidate's values to write into a bucket: all but options at Triton's default that the bucket
-    has not."""
+    """Returns a candidate's values to write into a bucket. Leaves out the options that equal Triton's default and that
+    the bucket does not have."""
     return {name: value for name, value in values.items() if name in bucket or NEUTRAL.get(name) != value}
 
 

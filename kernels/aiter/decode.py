@@ -107,8 +107,8 @@ class CkDecode(AiterDecode):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Makes lists of pages of the block table, and runs once. Raises UsageError for a table or lengths out of
-        range."""
+        """Returns aiter's call, run once, with the block table converted to lists of pages. Raises UsageError for a
+        block table or lengths out of range."""
         _require_table(workload, inputs)
         batch, queries, heads, head_dim = inputs[0].shape
         problem = BatchPrefill(
@@ -161,8 +161,8 @@ class AiterHipDecode(AiterDecode):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Reorders the cache, untimed, allocates the buffers between the partitions and the reduction, and runs once.
-        Raises UsageError for a block table or lengths out of range."""
+        """Returns aiter's call, run once, on a reordered cache (untimed) and with buffers for the results of the
+        partitions. Raises UsageError for a block table or lengths out of range."""
         import torch
 
         _require_table(workload, inputs)
@@ -229,8 +229,8 @@ class AsmDecode(AiterDecode):
         return found + _group_reasons(PA_ASM, workload, ASM_GROUP_MAX)
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Reorders the cache and repeats its scales for every key, untimed, and runs once. Raises UsageError for a
-        block table or lengths out of range."""
+        """Returns aiter's call, run once, on a reordered cache with its scales repeated for every key (untimed). Raises
+        UsageError for a block table or lengths out of range."""
         import torch
 
         _require_table(workload, inputs)
@@ -255,8 +255,8 @@ class AsmDecode(AiterDecode):
 
 
 def asm_values(tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
-    """Returns the arguments of `pa_fwd_asm`, name -> value, from (q, k, v, table, lengths[, both scales]). Its scale is
-    1/sqrt(128); precision 1 is its default of three."""
+    """Returns the arguments of `pa_fwd_asm`, name -> value, from (q, k, v, table, lengths[, both scales]). The kernel
+    itself scales by 1/sqrt(128); of its three precisions, 1 is its default."""
     q, k, v, table, seq_lens, *scales = tensors
     k_scale, v_scale = scales or (None, None)
     return {
@@ -294,7 +294,7 @@ class TritonDecode(AiterDecode):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Reorders the cache, untimed, and runs once. Raises UsageError for a block table or lengths out of range."""
+        """Returns aiter's call on a reordered cache. Raises UsageError for a block table or lengths out of range."""
         import torch
 
         _require_table(workload, inputs)
@@ -381,8 +381,8 @@ def _prepare_decode(
     config: dict[str, str],
     also: tuple[str, str] | None = None,
 ) -> Prepared:
-    """Runs a call once, whose result `out` is (B, H, D), one token per sequence, and returns it prepared. `path` must
-    be what runs."""
+    """Runs `call` once and returns it prepared. Its result `out` is (B, H, D), one token per sequence. Raises
+    AttnperfError if another path than `path` ran."""
     return paged_binding.prepare_paged_call(
         who, call, inputs, convert, _with_tokens, promised=path, written=out, config=config, also=also
     )

@@ -125,7 +125,7 @@ class AiterPrefill(Backend["Prefill"]):
         )
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Imports aiter, copies the inputs, runs the call once, and records which path ran."""
+        """Returns aiter's call on copies of the inputs, run once; its config records which path (e.g. 'ck') ran."""
         return prepare_binding(self.route, self.bind_call(workload), inputs)
 
     @abc.abstractmethod
@@ -169,7 +169,7 @@ class CkPrefill(ForcedPrefill):
     function = "mha_fwd"
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns what all routes refuse, and two head dimensions where one query meets grouped heads."""
+        """Returns what all routes refuse, and what `folded_reasons` refuses; empty if it can run."""
         return super().unsupported_reasons(workload, device) + folded_reasons(self.display_name, workload)
 
 
@@ -243,8 +243,8 @@ class AutoPrefill(AiterPrefill):
         return found
 
     def bind_call(self, workload: Prefill) -> Binding:
-        """Returns the call of the public function, with arguments that every version has since v0.1.5, and any
-        window."""
+        """Returns the call of aiter's public function. It passes only arguments that every version since v0.1.5 takes,
+        and the window size if there is a window."""
         quantised = workload.dtype in QUANTISED
         function = FP8_FUNCTION if quantised else self.function
         values: dict[str, object] = {

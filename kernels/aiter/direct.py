@@ -69,7 +69,7 @@ class Function:
 
     @property
     def watch_entries(self) -> dict[tuple[str, str], str]:
-        """The argument `also` of `which_path` that makes it report this function; empty if LOW_LEVEL has it already."""
+        """The `also` for `which_path` to report this function's path; empty if LOW_LEVEL already lists it."""
         key = (self.module.__name__, self.name)
         return {} if key in LOW_LEVEL else {key: self.path}
 
@@ -95,10 +95,11 @@ class Direct:
 
 
 def prepare_direct(bound: Direct, inputs: Tensors) -> Prepared:
-    """Converts the inputs, calls once, so that aiter builds what it needs untimed, and records which path ran.
+    """Converts the inputs, runs the call once, so that aiter builds what it needs untimed, and returns it prepared.
+    Records which path (implementation) ran.
 
-    Raises UnsupportedError where aiter has no kernel for it, AttnperfError where another path ran. Converting may call
-    aiter too: a backward pass takes the results of aiter's own forward pass.
+    Raises UnsupportedError where aiter has no kernel for these inputs, AttnperfError where another path ran than the
+    function names. Converting may call aiter too: a backward pass takes the results of aiter's own forward pass.
     """
     from kernels.aiter.warm import warm_up
 

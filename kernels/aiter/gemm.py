@@ -128,8 +128,8 @@ ENTRY_POINTS = (
 
 
 def _bind_assembly(out_dtype: torch.dtype, device: torch.device) -> tuple[Function, Callable[..., Any]]:
-    """Returns (gemm_a16w16_asm, a function of (a, b) that allocates out and calls it). Until v0.1.9 it takes a
-    workspace; later versions allocate that."""
+    """Returns (aiter's gemm_a16w16_asm, a function of (a, b) that allocates the result and returns it filled). Until
+    v0.1.9 aiter takes a workspace as argument; later versions allocate it."""
     function = Function.import_named(A16W16, "gemm_a16w16_asm", "asm")
     asked = {one.name for one in parameters_of(getattr(function.module, function.name))}
     optional = {}

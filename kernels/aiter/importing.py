@@ -125,14 +125,14 @@ def import_changes() -> Changes:
 
 
 def without_ck() -> list[str]:
-    """Returns a reason if ENABLE_CK=0, with which aiter silently takes Triton for Composable Kernel; else empty."""
+    """Returns a reason if ENABLE_CK=0, which makes aiter run Triton instead of Composable Kernel; else empty."""
     value = os.environ.get("ENABLE_CK", "1").strip()
     off = value.lstrip("+-").isdecimal() and int(value) == 0
     return [f"ENABLE_CK={value} makes aiter take Triton in place of Composable Kernel; unset it"] if off else []
 
 
 def environment_entries() -> dict[str, str]:
-    """Returns entries for set variables that choose what aiter runs, e.g. 'env.AITER_ENABLE_FMHA_OPUS': '1'.
+    """Returns `Prepared.config` entries of set variables that choose what aiter runs, e.g. {'env.ENABLE_CK': '0'}.
 
     Variables that aiter set itself are left out. For a variable that names files, the entry is a hash of the contents.
     """
@@ -146,9 +146,9 @@ def environment_entries() -> dict[str, str]:
 
 
 def toggle_entries() -> dict[str, str]:
-    """Returns entries for the globals of aiter's Triton attention, e.g. 'toggle._MHA_IMPL': 'default'.
+    """Returns `Prepared.config` entries of aiter's Triton attention's globals, e.g. {'toggle._MHA_IMPL': 'default'}.
 
-    Empty while that module is not loaded. Backends that run that module record them.
+    Empty while that module is not loaded. Only backends that run it record them.
     """
     module = next((sys.modules[name] for name in TRITON_MHA if name in sys.modules), None)
     return {f"toggle.{name}": str(getattr(module, name)) for name in TOGGLES if hasattr(module, name)}

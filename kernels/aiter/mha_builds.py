@@ -69,8 +69,8 @@ class AiterMhaKernel(Kernel):
     backends: tuple[str, ...] = ("aiter.triton",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns causal builds in f16 and bf16, of lengths that tiles divide, with 4 sequences and 8 heads; empty if
-        `unsupported_reasons` has any.
+        """Returns a causal build per head dimension in HEAD_DIMS and dtype (f16, bf16), with 4 sequences of 4,096
+        tokens and 8 heads; empty if `unsupported_reasons` gives a reason.
 
         Raises CodeObjectError where the kernel has arguments that this module does not know.
         """
@@ -174,7 +174,8 @@ def _require_features(workload: Prefill | Varlen, names: Sequence[str], path: Pa
 
 
 def _format_place(path: Path, tree: Path | None, arch: str) -> str:
-    """Returns the path of the configuration file, or where there is none of the kernel, relative to the source tree."""
+    """Returns the path of the configuration file of `arch`, or, if there is none, that of the kernel; relative to the
+    source tree if `tree` names one."""
     found = (config_file(tree, arch) if tree is not None else None) or path
     return found.relative_to(tree).as_posix() if tree is not None else found.as_posix()
 

@@ -47,8 +47,8 @@ def load_attn_fwd(root: Path, arch: str) -> Any:
             module = importlib.import_module(name)
     except Exception as error:
         raise CodeObjectError(
-            f"{path} cannot be imported under this Triton ({type(error).__name__}: {error}); it was written for the "
-            "Triton of its time: try another version of one of them"
+            f"{path} cannot be imported under this Triton ({type(error).__name__}: {error}); install the "
+            "Triton that this aiter was written for, or another version of aiter"
         ) from error
     return module._attn_fwd
 
@@ -115,7 +115,7 @@ class _Gpu:
         return
 
     def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"aiter asks the GPU's driver for {name} when it is imported, and there is no GPU")
+        raise RuntimeError(f"importing aiter asks the GPU's driver for {name}, which needs a GPU")
 
 
 def __getattr__(name: str) -> Any:
@@ -126,7 +126,7 @@ def __getattr__(name: str) -> Any:
     root = source_root()
     if root is None:
         raise CodeObjectError(
-            f"{SOURCE_VARIABLE} is not set: it names a checkout of ROCm/aiter, whose own kernel is compiled"
+            f"{SOURCE_VARIABLE} is not set; set it to the root of a checkout of ROCm/aiter, to compile its kernel"
         )
     found = globals()[name] = load_attn_fwd(root, name.removeprefix(FUNCTION_PREFIX))
     return found

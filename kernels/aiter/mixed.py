@@ -199,8 +199,8 @@ class CkMixed(Backend[Mixed]):
         return batch_prefill_reasons(workload.dtype, workload.head_dim, workload.cache, device)
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Makes lists of pages of the block table, and runs once. Raises UsageError for a table or lengths out of
-        range."""
+        """Returns aiter's call, run once, with the block table converted to lists of pages. Raises UsageError for a
+        block table or lengths out of range."""
         require_block_table(inputs[3], inputs[5], inputs[1].shape[0], workload.page)
         problem = BatchPrefill(
             seqs_q=workload.seqs_q,

@@ -34,8 +34,8 @@ def device_reasons(device: DeviceInfo) -> list[str]:
 
 
 def import_aiter_module(function: str, module: str, old: str = "") -> ModuleType:
-    """Imports and returns a module of aiter; `old` is its place in earlier versions. Look the function up in it at
-    every call, so that a run can be watched.
+    """Imports and returns a module of aiter; `old` is its name in earlier versions. Callers must look `function` up in
+    it at every call, so that `which_path` can watch it.
 
     Raises UnsupportedError where the module cannot be imported or lacks the function.
     """

@@ -58,12 +58,12 @@ class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family that this backend was made for."""
+        """The op family that this backend implements, as a tuple of one."""
         return (self.family,)
 
     def unsupported_reasons(self, workload: RmsNorm | LayerNorm | Softmax, device: DeviceInfo) -> list[str]:
-        """Returns refused devices, dtypes and row lengths: those that aiter's C++ checks, or its dispatcher sends
-        elsewhere."""
+        """Returns why aiter cannot run the workload: devices, dtypes and row lengths that its C++ refuses, or that its
+        dispatcher passes to another kernel. Empty if it can."""
         who = f"{WHO[self.path]} {self.family}"
         found = device_reasons(device)
         if self.path == "ck":
@@ -118,7 +118,8 @@ class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
 
 
 def _ck_rmsnorm(residual: bool) -> Function:
-    """Returns this version's function that runs only CK. Raises UnsupportedError where there is none."""
+    """Returns this aiter's RMSNorm function that runs only Composable Kernel. Raises UnsupportedError if it has
+    none."""
     module = import_aiter(RMSNORM)
     forced = "rmsnorm2d_fwd_with_add_ck" if residual else "rmsnorm2d_fwd_ck"
     if hasattr(module, forced):
@@ -132,8 +133,8 @@ def _ck_rmsnorm(residual: bool) -> Function:
 
 
 def _hip_rmsnorm(residual: bool) -> Function:
-    """Returns the HIP kernel of module_rmsnorm_quant, since 2026. The older one adds in place and so changes its
-    inputs."""
+    """Returns aiter's HIP RMSNorm of module_rmsnorm_quant, which exists since 2026. The older HIP kernel is not used:
+    it adds in place and so changes its inputs."""
     return Function.import_named(RMSNORM, "add_rmsnorm" if residual else "rmsnorm", "hip")
 
 
@@ -150,12 +151,13 @@ _RMSNORMS: dict[str, Callable[[bool], Function]] = {
 
 
 def _wrap_returning(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that gives (out, None), from one that returns its only output."""
+    """Returns a function that calls `call` with its arguments and returns (its only output, None)."""
     return lambda *tensors: (call(*tensors), None)
 
 
 def _wrap_filling(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of (x, ...) that gives (out, None), from one that writes into its first argument."""
+    """Returns a function of (x, ...) that allocates out, lets `call` write into this first argument, and returns (out,
+    None)."""
 
     def fill_output(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, None]:
         import torch
@@ -168,8 +170,8 @@ def _wrap_filling(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap_adding(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of (x, residual, ...) that gives (out, sum), from one that takes (out, x, residual, sum, ...)
-    and writes into out and sum."""
+    """Returns a function of (x, residual, ...) that allocates out and sum, lets `call` (out, x, residual, sum, ...)
+    write into them, and returns (out, sum)."""
 
     def add_residual(
         x: torch.Tensor, residual: torch.Tensor, *others: torch.Tensor

@@ -72,12 +72,12 @@ class TritonMha(Backend[Takes]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family that this backend was made for."""
+        """The op family that this backend implements, as a tuple of one."""
         return (self.family,)
 
     def with_config(self, values: Mapping[str, Value]) -> TritonMha:
-        """Returns a copy that passes this configuration to the call. Raises UsageError for unknown or missing names,
-        and for dao_ai."""
+        """Returns a copy that passes this configuration to aiter's call. Raises UsageError for unknown or missing
+        names, and for the implementation dao_ai, which aiter autotunes."""
         if self.impl != "default":
             raise UsageError(f"{self.name} ignores a configuration: its kernels are autotuned by aiter")
         unknown = sorted(values.keys() - {*CONFIG_NAMES, *CONFIG_FURTHER})
@@ -90,8 +90,8 @@ class TritonMha(Backend[Takes]):
         return replace(self, values=dict(values))
 
     def replay_config(self, config: Mapping[str, str]) -> TritonMha:
-        """Returns a copy with a stored result's configuration; for dao_ai the same backend, whose choice the harness
-        itself replays.
+        """Returns a copy with a stored result's configuration. For the implementation dao_ai it returns this backend
+        unchanged: the harness replays the autotuner's choice.
 
         Raises UsageError where entries are missing or invalid.
         """
@@ -258,8 +258,8 @@ def _canonical_outputs(workload: Takes, result: Any, impl: str) -> Outputs:
 
 
 def _make_declares(impl: str, matrix: bool) -> Declares:
-    """Returns what must run: kernels named `_attn_fwd...` for the default implementation, `attn_fwd...` for dao_ai, and
-    none of the other."""
+    """Returns which kernels must run (named `_attn_fwd...` for the default implementation, `attn_fwd...` for dao_ai)
+    and which must not (the other implementation's, scaled_dot_product)."""
     kernel, other = ("^_attn_fwd", "^attn_fwd") if impl == "default" else ("^attn_fwd", "^_attn_fwd")
     return Declares(kernels=(kernel,), never=("scaled_dot_product", other), matrix=matrix)
 

@@ -53,12 +53,12 @@ class TritonMhaBackward(Backend[Takes]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family that this backend was made for."""
+        """The op family that this backend implements, as a tuple of one."""
         return (self.family,)
 
     def unsupported_reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
-        """Returns reasons against all but what aiter's source supports: 16 bits, unpadded head dimensions, rows that
-        all see a key."""
+        """Returns why the workload cannot run; empty if it can. It needs 16 bits, a head dimension that is not padded,
+        rows that all see a key, and aiter's configuration for the architecture."""
         who = f"aiter's Triton backward pass ({self.impl})"
         found = device_reasons(device)
         if workload.dtype not in HALVES:

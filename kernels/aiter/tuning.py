@@ -139,7 +139,7 @@ class TunableMha(TritonMha):
         self, workloads: Sequence[Workload], arch: str, when: Mapping[str, Value] | None
     ) -> tuple[AiterFile, str]:
         """Returns (aiter's file, the one bucket that serves all these workloads). Raises UsageError if there is no such
-        bucket, and for `when`."""
+        bucket, and if `when` is given."""
         if when:
             raise UsageError(
                 f"--when {', '.join(when)}: aiter chooses a bucket by element type and head dimension alone, and none "

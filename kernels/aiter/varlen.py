@@ -79,7 +79,7 @@ class AiterVarlen(Backend[Varlen]):
         return AttentionLimits(self.display_name, dtypes=HALVES)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Returns what all routes refuse; empty if nothing. A property of several sequences gives one reason."""
+        """Returns what all routes refuse; empty if nothing. What several sequences share is reported once."""
         found = route_reasons(self.route, self.display_name, device)
         found += head_dim_reasons(self.display_name, (workload.head_dim,), padded=not self.route.path)
         if workload.lse and workload.rows_without_keys:
@@ -91,12 +91,12 @@ class AiterVarlen(Backend[Varlen]):
         return found + refusal_reasons(workload.make_sequence(0), self.make_limits())
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Imports aiter, copies the inputs, runs the call once, and records which path ran."""
+        """Returns aiter's call on copies of the inputs, run once; its config records which path (e.g. 'ck') ran."""
         return prepare_binding(self.route, self.bind_call(workload), inputs)
 
     @abc.abstractmethod
     def bind_call(self, workload: Varlen) -> Binding:
-        """Returns the call of aiter's function for one workload; the longest lengths are numbers on the host."""
+        """Returns the call of aiter's function for one workload, which passes the longest lengths as Python ints."""
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ class AutoVarlen(AiterVarlen):
         return found
 
     def bind_call(self, workload: Varlen) -> Binding:
-        """Returns the call of the public function, with arguments that every version has since v0.1.5, and any
-        window."""
+        """Returns the call of aiter's public function. It passes only arguments that every version since v0.1.5 takes,
+        and the window size if there is a window."""
         values: dict[str, object] = {
             "max_seqlen_q": workload.max_q,
             "max_seqlen_k": workload.max_kv,

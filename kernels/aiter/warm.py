@@ -31,19 +31,21 @@ class FirstRun:
 
     @property
     def entries(self) -> dict[str, str]:
-        """Entries of `Prepared.config`: `path` if it is known, and `built`, module names and seconds, if any."""
+        """Entries for `Prepared.config`: 'path' (which implementation ran) if known, and 'built' (the modules that
+        aiter compiled, with seconds) if any."""
         entries = {PATH: self.path} if self.path else {}
         if self.built:
             entries[BUILT] = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.built.items())
         return entries
 
     def require_path(self, path: str, what: str) -> FirstRun:
-        """Returns this run. Raises AttnperfError unless exactly `path` ran: a backend must not time another one."""
+        """Returns this object. Raises AttnperfError unless exactly `path` ran, because a backend must not time another
+        implementation."""
         if self.path != path:
             ran = self.path or "none that is known"
             raise AttnperfError(
-                f"{what} is to run aiter's {path}, but what ran is: {ran}; nothing was timed. The backend aiter.auto "
-                "times whatever aiter's dispatcher takes"
+                f"{what} is to run aiter's {path}, but what ran is: {ran}; nothing was timed. To time whatever "
+                "aiter's dispatcher chooses, use the backend aiter.auto"
             )
         return self
 

@@ -21,8 +21,8 @@ def make_build(
     matrix: bool = False,
     where: str = "",
 ) -> KernelBuild:
-    """Returns a kernel of this folder in one configuration, to be compiled for `arch`. `settings` is by default the
-    kernel's macros, and `where`, the place to look up the settings, the kernel's file."""
+    """Returns the build of a HIP kernel of this folder for `arch`. `settings`, by default the kernel's macros, describe
+    its configuration; `where` is the file to look them up, by default the kernel's."""
     source = HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
     return KernelBuild(
         kernel=name,
@@ -40,7 +40,7 @@ class HipKernelBuilds(Kernel):
     """A kernel of this folder: compiled ahead by clang, for AMD; a subclass gives `builds`."""
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Returns a reason for architectures other than AMD's, because only those are compiled ahead; else empty."""
+        """Returns a reason for architectures other than AMD's: only AMD's are compiled without a GPU. Else empty."""
         if arch.startswith("gfx"):
             return []
         return [f"{self.name} is compiled ahead for AMD architectures only; {arch} compiles it when it is run"]

@@ -142,7 +142,8 @@ def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: 
 def splits_of(
     seq_kv: int, workgroups_per_split: int, multiprocessors: int, split_keys_min: int = SPLIT_KEYS_MIN
 ) -> tuple[int, int]:
-    """Returns (number of splits, keys of each): at least one split, and enough to reach WORKGROUPS_PER_MULTIPROCESSOR.
+    """Returns (number of splits, keys of each): enough splits for WORKGROUPS_PER_MULTIPROCESSOR workgroups on each
+    multiprocessor, as far as `split_keys_min` allows; at least one.
 
     seq_kv                  keys of the longest sequence
     workgroups_per_split    B * Hk
@@ -160,7 +161,8 @@ def group_of(workload: Decode) -> int:
 
 
 def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
-    """Returns the kernel that attends over splits of the keys. Groups above eight have four parts with a wave each."""
+    """Returns the kernel that attends over splits of the keys. It has 128 threads, or 256 if more than GROUP_MAX / 2
+    query heads share a key head."""
     threads = 128 if group <= GROUP_MAX // 2 else 256
     defines = {"HEAD_DIM": head_dim, "GROUP": group, "PAGE": page, "THREADS": threads}
     scale = {"SOFTMAX_SCALE": f"{1.0 / math.sqrt(head_dim)!r}f"}

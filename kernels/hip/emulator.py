@@ -244,7 +244,7 @@ def _load_library(compiled: EmulatorObject) -> _Library:
 
 @functools.cache
 def _parse_order(order: str) -> tuple[int, int]:
-    """Returns (number of the order, seed), e.g. (2, 5) for 'shuffled-5'. Raises UsageError for an unknown order."""
+    """Returns (number of the order in _ORDERS, seed), e.g. (2, 5) for 'shuffled-5'. Raises UsageError if unknown."""
     name, dash, seed = order.partition("-")
     if name not in _ORDERS or (dash and (name != "shuffled" or not seed.isdecimal())):
         raise UsageError(

@@ -118,8 +118,9 @@ def missing_tools() -> list[str]:
 
 
 def compile_emulated(kernel: HipKernel, face: EmulatedGpu, checked: bool, cache: Path) -> EmulatorObject:
-    """Returns the kernel compiled for the emulator, from `cache` if it is there. `checked` adds tests of every memory
-    access. Raises EmulationError if it does not compile, ToolMissingError without clang."""
+    """Returns the kernel compiled for the emulator to imitate the GPU `face`; taken from the folder `cache` if it is
+    there. `checked` adds tests of every memory access. Raises EmulationError if it does not compile, ToolMissingError
+    without clang."""
     stated, parameters = _read_declaration(kernel)
     toolchain = find_toolchain(OLDEST_ARCH)
     entry = {"EMULATED_KERNEL": kernel.function, "EMULATED_THREADS": stated}
@@ -216,7 +217,8 @@ class SourceLines:
         self._known: dict[int, tuple[tuple[str, int, int], ...]] = {}
 
     def find_frames(self, address: int) -> tuple[tuple[str, int, int], ...]:
-        """Returns (file, line, column) of the call that returns to `address`, then of inlining calls; () if unknown."""
+        """Returns (file, line, column) of the call with return address `address`, then those of the calls that it was
+        inlined through; () if unknown."""
         if address not in self._known:
             self._known[address] = _parse_frames(self._ask_symbolizer(f"CODE {hex(address - 1)}")[0])
         return self._known[address]
@@ -278,7 +280,7 @@ def _parse_frames(answer: dict[str, Any]) -> tuple[tuple[str, int, int], ...]:
 
 
 def _is_api(path: Path) -> bool:
-    """Returns whether a file is gpu.h or part of the emulator. Messages name its callers instead."""
+    """Returns whether a file is gpu.h or part of the emulator. Messages name the line that calls into such a file."""
     return path.name in ("gpu.h", "gpu_emulated.h") or RUNTIME in path.parents
 
 

@@ -39,7 +39,8 @@ class Face:
     buffers: int
 
     def tiles_bytes(self, head_dim: int, block_m: int, block_n: int) -> tuple[int, int]:
-        """Returns the LDS bytes of (BLOCK_M rows of Q, the tiles of K and V), in the layout of steps 6 and 7."""
+        """Returns (LDS bytes of BLOCK_M rows of Q, LDS bytes of all buffered tiles of K and V), in the layout of the
+        kernels of steps 6 and 7."""
         dim = -(-head_dim // 16) * 16
         row = dim + self.lds_padding
         values = dim * (block_n + self.lds_padding) if self.values_transposed else block_n * row

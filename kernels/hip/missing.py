@@ -42,8 +42,8 @@ def missing_hip(device: DeviceInfo) -> list[str]:
 
 
 def _missing_compiler(kind: str) -> list[str]:
-    """Returns why no extension can be built (no nvcc or hipcc), if that is the only way: requested, or torch is too
-    old. Empty otherwise."""
+    """Returns why a HIP kernel cannot be built as an extension (no nvcc or hipcc). Empty if it can, or if it need not:
+    torch is new enough to compile it, and ATTNPERF_HIP_COMPILER does not request an extension."""
     program, variables, usual = TOOLKITS[kind]
     since = RTC_SINCE[kind]
     if os.environ.get(COMPILER) != "extension" and _torch_version() >= since:

@@ -44,8 +44,8 @@ class HipStep(Configured, Backend["Prefill"]):
         return (self.step.space,)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns what the step refuses; empty if it can run. It needs a compiler for the device or the emulator,
-        16-bit floats in rows of whole 16-byte words, and plain masks."""
+        """Returns why the step cannot run the workload; empty if it can. It needs a compiler for the device or the
+        emulator, 16-bit floats in rows of whole 16-byte words, and no mask but a causal one."""
         found = missing_hip(device)
         dim, most = workload.head_dim, self.step.head_dim_max(device.arch)
         if not HEAD_DIM_MIN <= dim <= most or dim % 8:

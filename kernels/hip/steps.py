@@ -56,7 +56,7 @@ class LadderStep:
     narrow: Mapping[str, int] = field(default_factory=dict)
 
     def head_dim_max(self, arch: str) -> int:
-        """Returns the largest head dimension of this step on an architecture."""
+        """Returns the largest head dimension that this step's kernel takes on an architecture."""
         return next((most for begin, most in self.narrow.items() if arch.startswith(begin)), HEAD_DIM_MAX)
 
     @property
@@ -77,7 +77,7 @@ def problem_of(workload: Prefill) -> Problem:
 
 
 def problem_defines(workload: Prefill) -> dict[str, str]:
-    """Returns the macros, name -> text, that a problem sets in every step of the ladder."""
+    """Returns the macros, name -> text, that a problem sets in the kernel of every step."""
     return {
         "HEAD_DIM": str(workload.head_dim),
         "CAUSAL": str(int(workload.causal)),

@@ -82,9 +82,11 @@ def static_lds_bytes(kernel: Any) -> int:
 
 
 def allow_dynamic_lds(kernel: Any, size_bytes: int) -> None:
-    """Announces the dynamic shared memory of launches to the driver. Raises RuntimeError where the driver refuses it.
+    """Allows launches of a loaded kernel `size_bytes` of dynamic shared memory. Raises RuntimeError where the driver
+    refuses it.
 
-    torch's own method compares AMD's architecture name, with feature suffixes, to 'gfx950', and allows others 64 KiB.
+    This replaces torch's own method, which compares AMD's architecture name, with feature suffixes, to 'gfx950', and
+    allows others 64 KiB.
     """
     if size_bytes < OPT_IN_BYTES:
         return
@@ -94,8 +96,8 @@ def allow_dynamic_lds(kernel: Any, size_bytes: int) -> None:
 
 
 def launch_function(kernel: Any, grid: Sequence[int], threads: int, arguments: Sequence[Any], lds_bytes: int) -> None:
-    """Launches a loaded kernel on torch's current stream, without waiting. `grid`: workgroups; `threads`: their
-    size."""
+    """Launches a loaded kernel on torch's current stream, without waiting, with `grid` workgroups in x, y and z of
+    `threads` threads each."""
     kernel(tuple(grid), (threads, 1, 1), [*arguments], lds_bytes)
 
 
@@ -166,8 +168,8 @@ def _link_ptx(ptx: bytes) -> bytes:
 
 @contextmanager
 def _include_folder() -> Iterator[None]:
-    """Gives `_nvrtc_compile` a toolkit folder in the block if torch has none: it raises without one, although our
-    sources include nothing."""
+    """Sets a toolkit folder for `_nvrtc_compile` while the block runs, if torch has none: it raises without one,
+    although our sources include nothing."""
     extension: Any = importlib.import_module("torch.utils.cpp_extension")
     before = extension.CUDA_HOME
     if before is None:  # a ROCm build without a ROCm folder asks for it too

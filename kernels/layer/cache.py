@@ -25,7 +25,7 @@ class KeyValueCache:
 
     def __post_init__(self) -> None:
         if self.k.dim() != 4:
-            raise UsageError(f"cache: k must be (B, room, Hk, D), got shape {tuple(self.k.shape)}")
+            raise UsageError(f"cache: k must be (B, positions, Hk, D), got shape {tuple(self.k.shape)}")
         for what in ("shape", "dtype", "device"):
             ours, theirs = getattr(self.v, what), getattr(self.k, what)
             if ours != theirs:
@@ -35,7 +35,7 @@ class KeyValueCache:
 
     @property
     def room(self) -> int:
-        """Number of positions per sequence."""
+        """Number of positions for which the cache has memory, per sequence."""
         return self.k.shape[1]
 
     def append(self, k: torch.Tensor, v: torch.Tensor, position: int) -> None:

@@ -40,8 +40,8 @@ class FlashBackward(Backend[Backward | VarlenBackward]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one op family that this backend was made for; dense and packed are separate, because both are common
-        baselines."""
+        """The op family that this backend implements, as a tuple of one; dense and packed sequences have a backend
+        each, because both are common baselines."""
         return (self.family,)
 
     def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:

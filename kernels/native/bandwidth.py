@@ -47,7 +47,7 @@ class NativeBandwidth(Backend[Bandwidth]):
 
 
 def _choose_operator(workload: Bandwidth) -> Callable[..., torch.Tensor]:
-    """Returns a function of the workload's inputs that allocates and returns the result of its kind."""
+    """Returns a function of the workload's inputs that allocates and returns its kind's result, e.g. a copy."""
     import torch
 
     def run_copy(b: torch.Tensor) -> torch.Tensor:

@@ -37,7 +37,7 @@ class TritonKernel(Kernel):
     space: Space
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns the builds under each rule of `arch`, or of 'default' if it has none; of equal ids only the first."""
+        """Returns the builds of each rule for `arch` (its own, else 'default'); of equal ids only the first."""
         found: dict[str, KernelBuild] = {}
         for rule in self.space.load_rules(arch):
             for one in self.builds_under(arch, rule):
@@ -45,8 +45,8 @@ class TritonKernel(Kernel):
         return list(found.values())
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterable[KernelBuild]:
-        """Returns the builds under one rule, for every kind of problem that the rule takes."""
-        raise NotImplementedError(f"{type(self).__name__} has neither builds() nor builds_under()")
+        """Returns the builds in the configuration of one rule: one for every kind of problem that it serves."""
+        raise NotImplementedError(f"{type(self).__name__} must override builds() or builds_under()")
 
 
 def make_build(

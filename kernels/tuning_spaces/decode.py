@@ -38,7 +38,7 @@ def list_constraints(workloads: Sequence[Decode], target: Target) -> tuple[Const
 
 
 def split_builds(workload: Decode, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """Returns a list of one: what is compiled of the kernel that reads the keys, under the rule."""
+    """Returns a list of one: the build of the kernel that reads the keys, with the rule's values."""
     return [with_rule(DecodeKernel().build_of(arch, workload), rule)]
 
 
@@ -58,7 +58,7 @@ def reduction_values(workloads: Sequence[Decode], target: Target) -> Values:
 
 
 def reduce_builds(workload: Decode, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """Returns a list of one: what is compiled of the kernel that joins the splits, under the rule."""
+    """Returns a list of one: the build of the kernel that joins the splits, with the rule's values."""
     return [with_rule(DecodeReduceKernel().build_of(arch, workload.head_dim), rule)]
 
 

@@ -56,7 +56,7 @@ def list_constraints(workloads: Sequence[Gemm], target: Target) -> tuple[Constra
 
 
 def make_builds(workload: Gemm, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """Returns a list of one: what is compiled for `triton.gemm` on the workload under the rule."""
+    """Returns a list of one: the build of `triton.gemm` for the workload, with the rule's values."""
     kernel = next(each for each in KERNELS if each.name == "triton.gemm")
     return [kernel.build_under(arch, workload, rule)]
 

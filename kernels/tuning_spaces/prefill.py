@@ -116,18 +116,18 @@ def _make_builds(kernel: str, space: Space, workload: Prefill, arch: str, rule: 
 
 
 def forward_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """Returns a list of one: what is compiled for `triton.flash` on the workload under the rule."""
+    """Returns a list of one: the build of `triton.flash` for the workload, with the rule's values."""
     return _make_builds("triton.prefill_forward", SPACE, workload, arch, rule)
 
 
 def persistent_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """Returns a list of one: what is compiled for `triton.flash_persistent` on the workload under the rule."""
+    """Returns a list of one: the build of `triton.flash_persistent` for the workload, with the rule's values."""
     return _make_builds("triton.prefill_persistent", PERSISTENT, workload, arch, rule)
 
 
 def varlen_builds(workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """Returns a list of one: what is compiled for `triton.flash_varlen` on the workload with the rule's values. Empty
-    for f32 and ALiBi, which need a GPU to compile."""
+    """Returns a list of one: the build of `triton.flash_varlen` for the workload, with the rule's values. Empty for f32
+    and ALiBi, which need a GPU to compile."""
     if workload.dtype not in VARLEN_TYPES or workload.alibi:
         return []
     build = VarlenForwardKernel().build_of(
@@ -139,7 +139,7 @@ def varlen_builds(workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelB
 
 
 def _without_lse(source: TritonSource) -> TritonSource:
-    """Returns a copy of the source's launch that stores no log-sum-exp."""
+    """Returns a copy of a kernel's source and arguments, changed to store no log-sum-exp."""
     signature = {name: kind for name, kind in source.signature.items() if name != "lse_ptr"}
     constants = {**source.constants, "lse_ptr": None, "WITH_LSE": False}
     divisible = [name for name in source.divisible_by_16 if name != "lse_ptr"]

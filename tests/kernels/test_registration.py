@@ -114,9 +114,7 @@ def test_a_list_without_its_comma_is_named_with_its_line(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(kernels, "MODULES", ("native.rope",))
     monkeypatch.setattr(rope, "BACKENDS", rope.BACKENDS[0])
-    with pytest.raises(
-        UsageError, match=r"native/rope\.py:\d+: BACKENDS is no tuple; a comma makes one: BACKENDS = \("
-    ):
+    with pytest.raises(UsageError, match=r"native/rope\.py:\d+: BACKENDS must be a tuple, with a comma: BACKENDS = \("):
         kernels.register(Registry())
 
 

@@ -209,7 +209,7 @@ def test_workloads_of_several_rules_are_refused() -> None:
     ("when", "message"),
     [
         ({"colour": 1}, "--when colour: prefill_forward knows head_dim, causal"),
-        ({"rows_max": 1024}, "--when rows_max 1024 does not take .*whose rows is 16384"),
+        ({"rows_max": 1024}, "--when rows_max 1024 excludes .*whose rows is 16384"),
         ({"causal_max": True}, "--when causal_max = True must be of the type of .*; only whole numbers take _max"),
         ({"rows_max": True}, "--when rows_max = True must be of the type of 16384, the rows of prefill-b4-s512"),
         ({"rows_max": "16384"}, "--when rows_max = '16384' must be of the type of 16384"),

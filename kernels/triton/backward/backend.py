@@ -33,7 +33,8 @@ class TritonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
     spaces = (DELTA, DKV, DQ)
 
     def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
-        """Returns reasons against head dimensions above HEAD_DIM_MAX, and missing Triton or interpreter."""
+        """Returns why the workload cannot run: a head dimension above HEAD_DIM_MAX, or no Triton (without a GPU, no
+        interpreter). Empty if it can."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest these kernels take")

@@ -33,7 +33,7 @@ class TritonBandwidth(Configured, Backend[Bandwidth]):
         return missing_triton(device)
 
     def prepare(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
-        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
+        """Copies the inputs, takes the configuration (pinned, else from this architecture's file), and compiles."""
         tensors = own_copies(inputs)
         problem: Problem = {"kind": workload.kind, "element_bits": tensors[0].element_size() * 8}
         choice = self.choose(SPACE, arch_of(tensors[0].device), problem)

@@ -33,7 +33,8 @@ class BandwidthKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.bandwidth",)
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """Yields one build per kind and width that the rule takes; `read` reads 32-bit words only."""
+        """Yields one build per kind (copy, read, write, triad) and element width that the rule serves; 'read' only in
+        32 bits."""
         for kind in KINDS:
             for dtype in ("f32", "f16"):
                 element, bits = ELEMENTS[dtype]

@@ -29,7 +29,8 @@ class TritonFlashDecode(Configured, Backend[Decode]):
     spaces = (SPACE, REDUCE_SPACE)
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Returns reasons against too large heads or groups, and missing Triton or, without a GPU, its interpreter."""
+        """Returns why the workload cannot run: a head dimension, a group of query heads or a cache dtype that the
+        kernel does not take, or no Triton (without a GPU, no interpreter). Empty if it can."""
         found = missing_triton(device)
         rows = workload.heads // workload.kv_heads * workload.queries
         if workload.head_dim > HEAD_DIM_MAX:

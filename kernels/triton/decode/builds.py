@@ -54,7 +54,7 @@ class DecodeKernel(TritonKernel):
         return [self.build_of(arch, parse_problem(line, arch)) for line in LINES]
 
     def build_of(self, arch: str, workload: Decode) -> KernelBuild:
-        """Returns the build for `arch` of a problem under the rule that takes it."""
+        """Returns the build for `arch` that runs a workload, configured by the rule that serves it."""
         rule = self.space.choose(arch, problem_of(workload)).rule
         # Values that only decide the grid are not arguments of the kernel.
         seen = {name: value for name, value in rule.config.items() if name not in LAUNCH_CONSTANTS}
@@ -86,7 +86,7 @@ class DecodeReduceKernel(TritonKernel):
         return [self.build_of(arch, head_dim) for head_dim in (64, 128, 256)]
 
     def build_of(self, arch: str, head_dim: int) -> KernelBuild:
-        """Returns the build for `arch` and a head dimension, in bf16, under the rule that takes it."""
+        """Returns the build for `arch` and a head dimension, in bf16, configured by the rule that serves it."""
         floats = dict.fromkeys(("acc_ptr", "max_ptr", "sum_ptr", "sinks_ptr", "lse_ptr"), "*fp32")
         pointers = {**floats, "seq_lens_ptr": "*i32", "out_ptr": "*bf16"}
         sizes = dict.fromkeys(("heads", "splits", "split_keys"), "i32")

@@ -55,10 +55,11 @@ class TritonGemm(Configured, Backend["Gemm"]):
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Returns (the timed function of `tensors`, the names of its kernels, further settings to record)."""
+        """Returns (the timed function of `tensors`, the names of the kernels it launches, entries to record)."""
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Returns reasons against fp8 formats that the device does not multiply, and missing Triton or interpreter."""
+        """Returns why the workload cannot run: an fp8 format that the device does not multiply, or no Triton (without a
+        GPU, no interpreter). Empty if it can."""
         found = missing_triton(device)
         if workload.is_scaled and device.kind != "cpu" and workload.dtype not in (formats := fp8_formats(device)):
             held = ", ".join(sorted(formats)) or "no fp8 format"
@@ -66,7 +67,7 @@ class TritonGemm(Configured, Backend["Gemm"]):
         return found
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
-        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
+        """Copies the inputs, takes the configuration (pinned, else from this architecture's file), and compiles."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
         call, kernels, recorded = self.bind_launch(workload, tensors, choice)
@@ -96,7 +97,7 @@ class DataParallel(TritonGemm):
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Returns (the launch of `gemm_kernel`, its name, how tiles are read, to record)."""
+        """Returns (a function that launches `gemm_kernel`, its name, the entry to record how tiles are read)."""
         from kernels.triton.gemm.kernel import gemm, takes_descriptors
 
         config = {name: value for name, value in choice.config.items() if name not in STREAM_K_ONLY}
@@ -117,7 +118,7 @@ class DataParallelTwin(DataParallel):
 
     @property
     def space(self) -> Space:
-        """The configuration space of stream-K, which `gemm_kernel` uses here."""
+        """The configuration space of stream-K, so that `gemm_kernel` runs in the same configuration."""
         return STREAM_K_SPACE
 
 
@@ -133,8 +134,8 @@ class StreamK(TritonGemm):
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Returns (the launch of both kernels, their names, settings to record: how tiles are read, how many are cut,
-        and the number of programs)."""
+        """Returns (a function that launches the kernels, their names, entries to record: how tiles are read, how many
+        of them are cut between programs, and the number of programs)."""
         from kernels.triton.gemm.kernel import takes_descriptors
         from kernels.triton.gemm.stream_k import cut_tile_count, gemm_stream_k, new_workspace, program_count
 
@@ -162,7 +163,8 @@ class MultiplyReduce(TritonGemm):
         return MULTIPLY_REDUCE_SPACE
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Returns reasons of all schedules, and against more than MULTIPLY_REDUCE_SIZE_M_MAX rows."""
+        """Returns why the workload cannot run: what every schedule refuses, or more than MULTIPLY_REDUCE_SIZE_M_MAX
+        rows. Empty if it can."""
         found = super().unsupported_reasons(workload, device)
         if workload.size_m > MULTIPLY_REDUCE_SIZE_M_MAX:
             found.append(
@@ -174,7 +176,7 @@ class MultiplyReduce(TritonGemm):
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Returns (the launch in the chosen configuration, the kernel's name, no further settings)."""
+        """Returns (a function that launches the kernel in the chosen configuration, its name, no entries to record)."""
         from kernels.triton.gemm.multiply_reduce import gemm_multiply_reduce
 
         config, transposed = choice.config, workload.layout == "nt"
@@ -187,7 +189,7 @@ class MultiplyReduce(TritonGemm):
 
 
 def _tile_read_entries(*, described: int) -> dict[str, str]:
-    """Returns the entry to record that says whether tiles are read by descriptors or by pointers."""
+    """Returns {'reads': 'descriptors'} or {'reads': 'pointers'}: how tiles are read, to record in `Prepared.config`."""
     return {"reads": "descriptors" if described else "pointers"}
 
 

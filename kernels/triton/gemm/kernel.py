@@ -236,7 +236,7 @@ def checked_sizes(a: torch.Tensor, b: torch.Tensor, scales: Scales | None, *, tr
     size_n, b_size_k = b.shape if transposed else reversed(b.shape)
     if b_size_k != a.shape[1]:
         wanted = "(N, K)" if transposed else "(K, N)"
-        raise UsageError(f"b must be {wanted} with K = {a.shape[1]} as a's, got shape {tuple(b.shape)}")
+        raise UsageError(f"b must be {wanted} with a's K = {a.shape[1]}, got shape {tuple(b.shape)}")
     is_fp8 = a.dtype.is_floating_point and a.element_size() == 1
     if is_fp8 != (scales is not None):
         raise UsageError(

@@ -67,7 +67,7 @@ def gemm_multiply_reduce(
     """
     size_m, size_n, size_k = checked_sizes(a, b, scales, transposed=transposed)
     if size_m > MULTIPLY_REDUCE_SIZE_M_MAX:
-        raise UsageError(f"a must have at most {MULTIPLY_REDUCE_SIZE_M_MAX} rows, got {size_m}; take gemm for more")
+        raise UsageError(f"a must have at most {MULTIPLY_REDUCE_SIZE_M_MAX} rows, got {size_m}; use gemm for more")
     out = empty_result(a, size_n)
     constants = kernel_constants(a, transposed=transposed)
     del constants["IN_FP32"]  # it always widens

@@ -38,7 +38,8 @@ class TritonUnified(Configured, Backend[Mixed]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """Returns reasons against too large heads or groups, and missing Triton or, without a GPU, its interpreter."""
+        """Returns why the workload cannot run: too large a head dimension or group of query heads, or no Triton
+        (without a GPU, no interpreter). Empty if it can."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest this kernel takes")

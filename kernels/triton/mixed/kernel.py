@@ -306,13 +306,13 @@ def _require_inputs(tensors: dict[str, torch.Tensor]) -> None:
             f"{_describe_tensor(k)} for q {_describe_tensor(q)}"
         )
     if k.shape != v.shape or k.dtype != v.dtype:
-        raise UsageError(f"v_cache must be as k_cache, got {_describe_tensor(v)} and {_describe_tensor(k)}")
+        raise UsageError(f"v_cache must match k_cache, got {_describe_tensor(v)} for {_describe_tensor(k)}")
     if k.dtype != q.dtype and k.element_size() != 1:
         raise UsageError(
             f"k_cache must be of q's dtype or of 8 bits, got {_describe_tensor(k)} for q {_describe_tensor(q)}"
         )
     if k.shape[1] & (k.shape[1] - 1):
-        raise UsageError(f"k_cache has pages of {k.shape[1]} keys; allowed are powers of two")
+        raise UsageError(f"k_cache has pages of {k.shape[1]} keys; it must be a power of two")
 
 
 def _require_indices(tensors: dict[str, torch.Tensor]) -> None:

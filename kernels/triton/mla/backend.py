@@ -36,7 +36,8 @@ class TritonMla(Configured, Backend[Mla]):
     spaces = (PREFILL, DECODE)
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """Returns reasons against too large dimensions, RDNA (too few registers), and missing Triton or interpreter."""
+        """Returns why the workload cannot run: too large dimensions, RDNA (too few registers), or no Triton (without a
+        GPU, no interpreter). Empty if it can."""
         found = missing_triton(device) + too_few_registers(device.arch)
         if workload.latent_dim > LATENT_DIM_MAX:
             found.append(f"latent_dim {workload.latent_dim} is above {LATENT_DIM_MAX}, the largest this kernel takes")
@@ -46,7 +47,7 @@ class TritonMla(Configured, Backend[Mla]):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
+        """Copies the inputs, takes the configuration (pinned, else from this architecture's file), and compiles."""
         from kernels.triton.mla.decode import mla_decode
         from kernels.triton.mla.kernel import mla_prefill
 

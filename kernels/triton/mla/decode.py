@@ -175,8 +175,8 @@ def mla_decode(
     with_lse: bool,
     config: dict[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Launches the three kernels: q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b
-    (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
+    """Attends over an MLA cache by three kernels: q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B,
+    T, R), wkv_b (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
 
     `config` holds BLOCK_M, BLOCK_N, BLOCK_T, BLOCK_K, BLOCK_V, PROGRAMS (how many programs of the split kernel fill the
     device: keys are split while there are fewer) and the compiler's options, which all three kernels get. Returns out

@@ -247,8 +247,8 @@ def mla_prefill(
     with_lse: bool,
     config: dict[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Launches the one kernel: q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b
-    (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
+    """Attends over an MLA cache by one kernel: q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T,
+    R), wkv_b (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
 
     `config` holds BLOCK_M, BLOCK_N, BLOCK_D, RELOAD (see `reloaded`) and the compiler's options (num_warps, num_stages,
     on AMD waves_per_eu).

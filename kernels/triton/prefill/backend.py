@@ -36,8 +36,9 @@ class TritonFlash(Configured, Backend["Prefill"]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns reasons against missing Triton or interpreter, large head dimensions, fp8 formats that the device
-        does not multiply, and fp8 log-sum-exp on NVIDIA, whose fp8 sums have too few bits."""
+        """Returns why the workload cannot run: no Triton (without a GPU, no interpreter), too large a head dimension,
+        an fp8 format that the device does not multiply, or fp8 log-sum-exp on NVIDIA, whose fp8 sums have too few
+        bits."""
         found = missing_triton(device)
         for name in ("head_dim", "head_dim_v"):
             if (size := getattr(workload, name)) > HEAD_DIM_MAX:
@@ -80,7 +81,7 @@ class TritonFlash(Configured, Backend["Prefill"]):
         )
 
     def choose_function(self, device: torch.device) -> Callable[..., Any]:
-        """Returns the function that launches the kernel, `prefill_forward`, for every device."""
+        """Returns `prefill_forward`, which launches the kernel; it is the same for every device."""
         from kernels.triton.prefill.forward import prefill_forward
 
         return prefill_forward
@@ -93,7 +94,7 @@ class TritonFlashPersistent(TritonFlash):
     spaces = (PERSISTENT,)
 
     def choose_function(self, device: torch.device) -> Callable[..., Any]:
-        """Returns `prefill_persistent` bound to the device's multiprocessors, three for the interpreter."""
+        """Returns `prefill_persistent` bound to the number of the device's multiprocessors, or to 3 on a CPU."""
         import functools
 
         import torch

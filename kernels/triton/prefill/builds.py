@@ -125,7 +125,7 @@ class PrefillForwardKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per head dimension that a rule of `arch` (or of 'default') ends at, element type, mask and
+        """Returns one build per largest head dimension of a rule of `arch` (or of 'default'), element type, mask and
         kind of lengths; then one per feature."""
         return [
             build_variant(self.name, arch, self.space, each)
@@ -155,7 +155,7 @@ class PrefillPersistentKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_persistent",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns two builds for `arch`: for ragged lengths, and for lengths that tiles and 16 divide."""
+        """Returns two builds for `arch`: for ragged lengths, and for multiples of 16 and of the tiles' sizes."""
         variants = (PrefillVariant("d128-bf16-causal-ragged"), PrefillVariant("d128-bf16-causal-even", even=True))
         further = {"batch_heads": "i32", "multiprocessors": "i32"}
         return [build_variant(self.name, arch, self.space, each, further) for each in variants]
@@ -172,7 +172,8 @@ def feature_variants(arch: str) -> Iterator[PrefillVariant]:
 def build_variant(
     kernel: str, arch: str, space: Space, variant: PrefillVariant, further: Mapping[str, str] | None = None
 ) -> KernelBuild:
-    """Returns the build of a variant under the rule that takes it. `further` holds more arguments, name -> type."""
+    """Returns the build of a variant in the configuration of the rule that serves it. `further` holds more arguments,
+    name -> type."""
     signature = {**variant.kernel_signature(), **(further or {})}
     aligned = [name for name, kind in signature.items() if kind.startswith("*")]
     return make_build(

@@ -163,7 +163,7 @@ def check_dense(
     check_window(window, causal)
     _check_descales(k, int8, descales)
     if alibi_slopes is not None and bias is not None:
-        raise UsageError("bias and alibi_slopes were both given; one of them may be")
+        raise UsageError("bias and alibi_slopes were both given; give at most one")
     check_slopes(alibi_slopes, heads)
     if bias is not None:
         _check_shape("bias", bias, (heads, seq_q, seq_kv))
@@ -205,7 +205,7 @@ def check_varlen(
     if cu_seqlens_q.shape != cu_seqlens_k.shape:
         raise UsageError(
             f"cu_seqlens_k has {cu_seqlens_k.shape[0]} entries and cu_seqlens_q {cu_seqlens_q.shape[0]}; they must "
-            "have as many"
+            "have the same number"
         )
     if not 1 <= max_q <= q.shape[0]:
         raise UsageError(f"max_q is {max_q}; it must be 1 to {q.shape[0]}, the rows of q")
@@ -257,7 +257,7 @@ def check_heads(heads: int, kv_heads: int, head_dim: int, head_dim_v: int) -> No
 def check_window(window: int, causal: bool) -> None:
     """Raises UsageError for a negative window, and for one without a causal mask."""
     if window < 0 or (window and not causal):
-        raise UsageError(f"window is {window} with causal={causal}; it must be 0, or the most keys a causal row sees")
+        raise UsageError(f"window is {window} with causal={causal}; it must be 0, or with causal the most keys per row")
 
 
 def check_slopes(alibi_slopes: torch.Tensor | None, heads: int) -> None:

@@ -31,7 +31,7 @@ class TritonRope(Configured, Backend[Rope]):
         return missing_triton(device)
 
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
-        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
+        """Copies the inputs, takes the configuration (pinned, else from this architecture's file), and compiles."""
         from kernels.triton.rope.kernel import rope
 
         tensors = own_copies(inputs)

@@ -63,7 +63,7 @@ class RowsBackend(Configured, Backend[P]):
         return missing_triton(device)
 
     def prepare(self, workload: P, inputs: Tensors) -> Prepared:
-        """Copies the inputs, picks this architecture's configuration, from files or pinned, and compiles."""
+        """Copies the inputs, takes the configuration (pinned, else from this architecture's file), and compiles."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
         call = self.bind_launch(workload, choice.config)

@@ -28,7 +28,7 @@ class RowsKernel(TritonKernel):
     dtypes: tuple[str, ...]
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """Yields one build for `arch` per dtype that the rule takes; norms with a residual."""
+        """Yields one build for `arch` per dtype that the rule serves; builds of norms take a residual."""
         longest = rule.when.get("columns_max")
         columns = "long" if longest is None else f"c{longest}"
         one_pass = longest is not None and int(longest) <= rule.constants["BLOCK_C"]

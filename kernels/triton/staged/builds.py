@@ -59,8 +59,8 @@ class TritonStagedKernel(TritonKernel):
 
 
 def _config_name(space: Space, dtype: str, rule: ConfigRule) -> str:
-    """Returns the build's id: 'd128-bf16', with a minimum e.g. 'd128-bf16-pairs4194304'; for row_softmax 'c8192' or
-    'long'; for the mask 'any'."""
+    """Returns the build's id: 'd128-bf16', or with the rule's minimum e.g. 'd128-bf16-pairs4194304'; for row_softmax
+    'c8192' (the longest row) or 'long'; for the mask 'any'."""
     if space is CAUSAL_MASK:
         return "any"
     if space is ROW_SOFTMAX:

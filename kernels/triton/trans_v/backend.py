@@ -33,8 +33,8 @@ class TritonTransV(Configured, Backend["Prefill"]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns reasons against missing Triton or interpreter, head dimensions other than 64 and 128 or of two sizes,
-        changed scores, and rows that see no key."""
+        """Returns why the workload cannot run: no Triton (without a GPU, no interpreter), head dimensions other than 64
+        and 128 or of two sizes, a window, ALiBi or a bias, or rows that see no key."""
         found = missing_triton(device)
         if workload.head_dim not in HEAD_DIMS:
             found.append(f"head_dim {workload.head_dim} is not one of {', '.join(map(str, HEAD_DIMS))}")

@@ -31,15 +31,16 @@ class TritonFlashVarlen(Configured, Backend["Varlen"]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Returns reasons against head dimensions above HEAD_DIM_MAX, and missing Triton or interpreter."""
+        """Returns why the workload cannot run: a head dimension above HEAD_DIM_MAX, or no Triton (without a GPU, no
+        interpreter). Empty if it can."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest this kernel takes")
         return found
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Copies the inputs, picks the data files' or the pinned configuration, and compiles. Raises UsageError for
-        invalid offsets."""
+        """Copies the inputs, takes the configuration (pinned, else from this architecture's file), and compiles. Raises
+        UsageError for invalid offsets."""
         from kernels.triton.varlen.kernel import varlen_forward
 
         tensors = own_copies(inputs)

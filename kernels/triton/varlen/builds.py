@@ -33,7 +33,7 @@ class VarlenForwardKernel(TritonKernel):
     def build_of(
         self, arch: str, dtype: str, causal: bool, head_dim: int = HEAD_DIM, *, windowed: bool = False
     ) -> KernelBuild:
-        """Returns the build for `arch` of an element type, mask and head dimension under the rule that takes it."""
+        """Returns the build for `arch` of an element type, mask and head dimension, by the rule that serves them."""
         pointers = {
             **dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), TYPES[dtype]),
             "lse_ptr": "*fp32",

@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("k", "v", "said"),
     [
-        ({"size": (2, 5, 4)}, {"size": SHAPE}, r"k must be \(B, room, Hk, D\), got shape \(2, 5, 4\)"),
+        ({"size": (2, 5, 4)}, {"size": SHAPE}, r"k must be \(B, positions, Hk, D\), got shape \(2, 5, 4\)"),
         ({"size": SHAPE}, {"size": (2, 4, 1, 4)}, r"v must have the shape of k, \(2, 5, 1, 4\), got \(2, 4, 1, 4\)"),
         (
             {"size": SHAPE, "dtype": "float16"},

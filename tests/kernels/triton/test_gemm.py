@@ -218,8 +218,8 @@ def bad_operands() -> dict[str, dict[str, Any]]:
         r"b must be a contiguous matrix with elements, got shape \(8, 4\) and strides \(1, 8\)": {"b": half.t()},
         "a must be one of torch.float32, .*, got torch.float64": {"a": half.double()},
         "b must be torch.float16 on cpu as a is, got torch.float32": {"b": torch.zeros(8, 6)},
-        r"b must be \(K, N\) with K = 8 as a's, got shape \(4, 8\)": {"b": half},
-        r"b must be \(N, K\) with K = 8 as a's, got shape \(8, 6\)": {"transposed": True},
+        r"b must be \(K, N\) with a's K = 8, got shape \(4, 8\)": {"b": half},
+        r"b must be \(N, K\) with a's K = 8, got shape \(8, 6\)": {"transposed": True},
         "scales must be None for torch.float16, got tuple": {"scales": (scale, scale)},
         "scales must be given for torch.float8_e4m3fn, got NoneType": {"a": fp8, "b": fp8, "transposed": True},
         r"scales must be two fp32 tensors \(1,\) on cpu, got torch.float64 \(1,\)": {

@@ -175,8 +175,8 @@ def launch(**changes: Any) -> Any:
         ("q", lambda torch, q: q.transpose(0, 1).contiguous().transpose(0, 1), "q must be contiguous"),
         ("k_cache", lambda torch, k: k[0], "k_cache must be (pages, page_size, Hk, D)"),
         ("k_cache", lambda torch, k: k[..., :8], "k_cache must be (pages, page_size, Hk, D) with the D of q"),
-        ("v_cache", lambda torch, v: v[:4], "v_cache must be as k_cache, got torch.float16 (4, 16, 2, 16)"),
-        ("v_cache", lambda torch, v: v.bfloat16(), "v_cache must be as k_cache, got torch.bfloat16"),
+        ("v_cache", lambda torch, v: v[:4], "v_cache must match k_cache, got torch.float16 (4, 16, 2, 16)"),
+        ("v_cache", lambda torch, v: v.bfloat16(), "v_cache must match k_cache, got torch.bfloat16"),
         (
             "block_table",
             lambda torch, t: t.long(),
@@ -206,7 +206,7 @@ def test_caches_of_another_width_or_without_scales_are_refused() -> None:
 
     for dtype, page, message in (
         ("bfloat16", 16, "k_cache must be of q's dtype or of 8 bits, got torch.bfloat16"),
-        ("float16", 24, "k_cache has pages of 24 keys; allowed are powers of two"),
+        ("float16", 24, "k_cache has pages of 24 keys; it must be a power of two"),
         ("int8", 16, "k_scale must be given with an 8-bit cache and only then, got none"),
     ):
         with pytest.raises(UsageError, match=re.escape(message)):

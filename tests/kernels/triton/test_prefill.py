@@ -147,14 +147,14 @@ def test_int8_that_is_widened_is_never_narrow(int8: str, widened: tuple[str, ...
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"window": -1}, "window is -1 with causal=True; it must be 0, or the most keys a causal row sees"),
+        ({"window": -1}, "window is -1 with causal=True; it must be 0, or with causal the most keys per row"),
         ({"window": 4, "causal": False}, "window is 4 with causal=False"),
         ({"int8": "kv16"}, "int8 is 'kv16'; it must be one of '', 'pv16', 'kv8'"),
         ({"int8": "pv16"}, "q, k and v are float16, float16, float16; with int8='pv16' they must be int8"),
         ({"descales": ((1,), (1,), (1,))}, "descales holds 3; float16 keys with int8='' need none"),
         ({"alibi_slopes": (3,)}, r"alibi_slopes has shape \(3,\); it must be \(4,\)"),
         ({"bias": (4, 8, 9)}, r"bias has shape \(4, 8, 9\); it must be \(4, 8, 8\)"),
-        ({"bias": (4, 8, 8), "alibi_slopes": (4,)}, "bias and alibi_slopes were both given; one of them may be"),
+        ({"bias": (4, 8, 8), "alibi_slopes": (4,)}, "bias and alibi_slopes were both given; give at most one"),
         ({"k": (1, 8, 3, 16)}, r"v has shape \(1, 8, 2, 16\); it must be \(1, 8, 3, 16\)"),
         ({"k": (1, 8, 3, 16), "v": (1, 8, 3, 16)}, "q has 4 heads and k 3; those of q must be a multiple"),
         ({"q": (1, 8, 4, 17)}, r"k has shape \(1, 8, 2, 16\); it must be \(1, 8, 2, 17\)"),

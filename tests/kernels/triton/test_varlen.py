@@ -81,7 +81,7 @@ def test_lengths_that_are_none(ends: list[int], text: str) -> None:
         ({"max_q": 9}, "max_q is 9; it must be 1 to 8, the rows of q"),
         ({"window": 3, "causal": False}, "window is 3 with causal=False"),
         ({"cu_q": "int64"}, r"cu_seqlens_q is int64 of shape \(3,\); it must be int32 \(sequences \+ 1,\)"),
-        ({"cu_k": 4}, "cu_seqlens_k has 4 entries and cu_seqlens_q 3; they must have as many"),
+        ({"cu_k": 4}, "cu_seqlens_k has 4 entries and cu_seqlens_q 3; they must have the same number"),
         ({"v": "float32"}, "v is float32 and q float16; both must be the same of float16, bfloat16, float32"),
     ],
 )
