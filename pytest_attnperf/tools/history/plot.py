@@ -74,7 +74,8 @@ def _render_histories(histories: Sequence[CaseHistory], form: str) -> bytes:
 
 
 def _draw_history(axes: Axes, history: CaseHistory) -> None:
-    """Draws one case's history. x: the run's index, as runs of one day would overlap; y: microseconds per call."""
+    """Draws one case's times, baselines, levels and changes on `axes`. x: index of the run (not its date, because runs
+    of one day would overlap); y: microseconds per call."""
     points = history.points
     _draw_baseline(axes, points)
     _draw_levels(axes, history)

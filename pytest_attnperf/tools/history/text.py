@@ -200,8 +200,7 @@ def _format_spread(point: HistoryPoint) -> str:
 
 
 def _format_last_change(one: ListedCase) -> str:
-    """Returns the newest change of a case: size, day, commit; '' without one, so that a narrow terminal lists only
-    cases that changed."""
+    """Returns the newest change of a case: size in percent, day, commit; '' if the case has no change."""
     if one.change is None:
         return ""
     return f"{format_change(one.change.ratio)} {format_day(one.change_at)} {_format_commit(one.change.first_after)}"
