@@ -125,8 +125,8 @@ def _format_resources(shape: KernelShape) -> str:
 
 
 def _has_one_granule(shape: KernelShape) -> bool:
-    """Returns whether VGPRs and AccVGPRs are at most one allocation granule (8) each. gfx908 reports VGPRs twice; from
-    gfx90a sums may be in either."""
+    """Returns whether a launch has at most 8 VGPRs and 8 AccVGPRs (one allocation granule); False if VGPRs are unknown.
+    Both are checked, because profilers differ in which of them contains the other."""
     return shape.vgprs is not None and shape.vgprs <= ENCODED_VGPRS and (shape.accum_vgprs or 0) <= ENCODED_VGPRS
 
 
@@ -300,7 +300,8 @@ def _half_digit(percentage: float) -> float:
 
 
 def _has_several_files(summed: float, slack: float) -> bool:
-    """Returns whether percentages that add up to `summed` are of several processes: a multiple of 100."""
+    """Returns whether percentages that add up to `summed` are of several processes: whether that is 200, 300 ..., give
+    or take `slack`."""
     return round(summed / 100) > 1 and abs(summed - 100 * round(summed / 100)) <= slack
 
 
