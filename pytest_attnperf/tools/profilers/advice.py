@@ -112,7 +112,8 @@ def advise_on_gemm(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_leaving_alone(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice to leave computing families below 2 % alone. It does not judge a small kernel of a large family."""
+    """Yields advice not to optimise kernel families that compute and take less than 2 % of GPU time each. It does not
+    judge a small kernel of a large family."""
     small = [
         family for family in summary.families if family.share < LEAVE_ALONE and family.nature in ("compute", UNKNOWN)
     ]

@@ -227,7 +227,7 @@ def _collect_agents(summary: ProfileSummary) -> set[str]:
 
 
 def _find_impossible_spread(name: str, spread: Spread) -> Iterator[ProfileFinding]:
-    """Yields a contradiction for each pair of minimum, quartiles, maximum, deviation and total that cannot be."""
+    """Yields a finding for each contradiction between minimum, quartiles, maximum, standard deviation and total."""
     calls, total, least, most = spread.calls, spread.total_ns, spread.min_ns, spread.max_ns
     shown = f"{cut_name(name)}: {calls:,} calls, {total:,} ns"
     ordered = [

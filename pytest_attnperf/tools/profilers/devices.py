@@ -48,8 +48,8 @@ def apply_spec(profile: Profile, spec: DeviceSpec) -> Profile:
         agent = known.get(name, Agent(name))
         if agent.arch and agent.arch != spec.arch:
             raise UsageError(
-                f"--device {spec.name} is {spec.arch}, but the files say that {name!r} is {agent.arch}; give the name of "
-                "the device that was profiled"
+                f"--device {spec.name} is {spec.arch}, but the files say that {name!r} is {agent.arch}; give "
+                "the name of the device that was profiled"
             )
         found[name] = replace(
             agent,

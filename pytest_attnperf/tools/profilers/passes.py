@@ -169,8 +169,8 @@ class _Candidate:
 
 
 def _list_candidates(calls: Calls, total: int, layers: int | None) -> list[_Candidate]:
-    """Returns possible numbers of passes: first one that follows from given layers, then the others, those first that
-    divide the calls of most dispatches."""
+    """Returns possible numbers of passes: first one that follows from given layers, then the others by the share of
+    dispatches that are of kernels whose calls they divide, largest first."""
     numbers = Counter(calls.counts.values())
     found = [
         _Candidate(
@@ -246,8 +246,8 @@ def _has_drift(calls: Calls, kernels: Sequence[int], passes: int, length: int) -
 
 
 def _infer_layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, str]:
-    """Returns the layers of each pass and the reason. Without given layers, they are the calls of attention per pass;
-    None if its kernels do not run equally often."""
+    """Returns (layers of each pass, reason in words). Keeps given `layers`; else takes the attention calls per pass;
+    None if that is no whole number above 1, or if several attention kernels or equal parts make it unclear."""
     attention = sorted({calls.counts[name] for name in calls.attention})
     if layers is not None:
         expected = passes * layers

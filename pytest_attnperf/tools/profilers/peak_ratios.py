@@ -145,7 +145,8 @@ def describe_mixed_kinds(ratios: Sequence[PeakRatio]) -> tuple[str, ...]:
 
 
 def describe_advantage(ratios: Sequence[PeakRatio]) -> str:
-    """Returns '1.71 x as fast with 3.17 x the bandwidth' and the used share of each; '' without speed or peaks."""
+    """Returns '1.71 x as fast with 3.17 x the bandwidth: 54% ...', where the share is the speed ratio over the peak's
+    ratio; '' without ratios of speed or of a peak."""
     speed = next((ratio.ratio for ratio in ratios if ratio.what == SPEED), None)
     peaks = [ratio for ratio in ratios if ratio.what != SPEED]
     if speed is None or not peaks:

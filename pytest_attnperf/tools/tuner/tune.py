@@ -114,7 +114,7 @@ class _Run:
         self.job.say(f"{text} ({minutes}:{seconds:02d} left)")
 
     def run_steps(self) -> TuneResult:
-        """Compiles, excludes, searches, confirms and decides; a static job only ranks by code objects."""
+        """Compiles, excludes, searches, confirms; returns the decision. A static job only ranks by code objects."""
         if self.job.static:
             self._prune_candidates(self._compile_candidates())
             return self._rank_statically()
