@@ -167,7 +167,7 @@ def _download_results(github: GitHub, repo: str, found: dict[str, Any], name: st
     size = int(found.get("size_in_bytes") or 0)
     if size > ARCHIVE_LIMIT:
         most = f"{ARCHIVE_LIMIT:,}"
-        raise ArtifactError(f"artifact {name} is {size:,} bytes long; at most {most} are read: upload {MEMBER} alone")
+        raise ArtifactError(f"artifact {name} is {size:,} bytes long; at most {most} are read: upload results.json alone")
     archive = github.download(f"repos/{repo}/actions/artifacts/{int(found['id'])}/zip", ARCHIVE_LIMIT)
     return extract_member(archive, limit=limit, where=f"artifact {name}")
 

@@ -65,10 +65,11 @@ class WorkloadShape:
 
 
 def parse_shape(workload: str, definition: Mapping[str, Any]) -> tuple[WorkloadShape, int]:
-    """Returns shape and size of a workload, from its id or, if its family is not built in, from its stored definition.
+    """Splits a workload into its size (the value of one field, such as seq_q) and its shape (all other fields).
 
-    The size is 0 if there is no axis. Raises WorkloadError if an id of a built-in family cannot be read, or a
-    definition holds values that a table cannot hold."""
+    Reads them from its id or, if its family is not built in, from its stored definition. The size is 0 if no field is
+    one. Raises WorkloadError if an id of a built-in family cannot be read, or a definition holds values that a table
+    cannot hold."""
     try:
         parsed = parse_workload(workload)
     except UnknownNameError as error:

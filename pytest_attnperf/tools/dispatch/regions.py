@@ -47,12 +47,12 @@ class Region:
 
     @property
     def first(self) -> int:
-        """The region's smallest measured size, 0 if the shape has no size."""
+        """Smallest measured size of the region (neighbouring sizes with one choice); 0 if the shape has no size."""
         return self.choices[0].point.size
 
     @property
     def last(self) -> int:
-        """The region's largest measured size."""
+        """Largest measured size of the region (neighbouring sizes with one choice); 0 if the shape has no size."""
         return self.choices[-1].point.size
 
     @property

@@ -139,8 +139,8 @@ def _list_causes(surroundings: Surroundings) -> list[str]:
 
 @contextlib.contextmanager
 def _hold_lease(surroundings: Surroundings) -> Iterator[str]:
-    """Takes a visible GPU's lease, yields the GPU's token, and releases the lease at the end, so that other runs keep
-    off the GPU meanwhile. Raises UsageError if none is free."""
+    """Takes the lease of a visible GPU, so that other runs keep off it, and releases it at the end. Yields the text
+    that selects this GPU in HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES. Raises UsageError if no GPU is free."""
     lease = lease_gpu(list_tokens(surroundings), environ=surroundings.environ)
     try:
         yield lease.token

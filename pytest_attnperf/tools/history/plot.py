@@ -125,7 +125,7 @@ def _draw_baseline(axes: Axes, points: Sequence[HistoryPoint]) -> None:
 
 
 def _draw_levels(axes: Axes, history: CaseHistory) -> None:
-    """Draws a horizontal line at the level between two changes; without changes, at the median of all points."""
+    """Draws a horizontal line at the usual time of each stretch between changes; without changes, at the median."""
     changes = history.changes
     bounds = [0, *(change.index for change in changes), len(history.points)]
     median = statistics.median(point.median_us for point in history.points)

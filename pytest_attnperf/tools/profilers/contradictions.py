@@ -94,7 +94,8 @@ def _find_too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> It
 
 
 def _count_moved_bytes(shape: KernelShape) -> float:
-    """Returns the bytes through the device's memory: twice the size of a copy within the device, 0 for a kernel."""
+    """Returns the bytes that a copy or memory set moves through device memory: its size, twice that for a copy within
+    the device; 0 for a kernel, or if the size is not known."""
     if shape.kind not in ("copy", "set") or not shape.bytes:
         return 0.0
     name = shape.name.upper().replace(" ", "_")

@@ -160,7 +160,7 @@ class _Pair:
         return self._judge_look(look, theirs, ours)
 
     def _start_processes(self, place: int) -> None:
-        """Starts process `place` of the default and of the winner at the same time, and waits for both. Raises
+        """Starts process number `place` of default and winner at the same time, and waits for both. Raises
         WorkerError if one does not start."""
         for side in (self.base, self.new):
             side.pool.start([place])
