@@ -110,7 +110,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _find_pull(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> dict[str, str]:
-    """Returns name -> text of the outputs skip, pull (number), base-ref and base-sha (newest commit of that branch).
+    """Returns name -> text of the outputs skip, pull (number), base-ref and base-sha (the base branch's newest commit).
 
     Of the open pull request with head `sha`; without one, skip is 'true' and the others are ''. For a run that no pull
     request started, skip is 'false' and the others are ''."""
@@ -167,7 +167,7 @@ def _download_results(github: GitHub, repo: str, found: dict[str, Any], name: st
     size = int(found.get("size_in_bytes") or 0)
     if size > ARCHIVE_LIMIT:
         most = f"{ARCHIVE_LIMIT:,}"
-        raise ArtifactError(f"artifact {name} is {size:,} bytes long; at most {most} are read: upload results.json alone")
+        raise ArtifactError(f"artifact {name} has {size:,} bytes, more than {most}; upload results.json alone")
     archive = github.download(f"repos/{repo}/actions/artifacts/{int(found['id'])}/zip", ARCHIVE_LIMIT)
     return extract_member(archive, limit=limit, where=f"artifact {name}")
 

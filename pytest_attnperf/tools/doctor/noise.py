@@ -86,8 +86,8 @@ def compute_case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
 def smallest_detectable(median_us: float, relative_sd: float, policy: Policy | None = None) -> float:
     """Returns the smallest slowdown of a case, as a fraction, that 99 % of runs of a suite of SUITE_CASES detect.
 
-    Assumes a baseline of seven processes; the run measures one, and three more if that one is slow. A slowdown must
-    pass both tests. Each test may miss it in 0.5 % of runs, so that at most 1 % are missed, even if the tests depend
+    Assumes a baseline of seven processes; the run measures one, and three more if that one is slow. Both tests
+    must find a slowdown. Each may miss it in 0.5 % of runs, so that at most 1 % are missed, even if the tests depend
     on each other."""
     policy = policy or Policy()
     tolerated = tolerated_ratio(policy, median_us)

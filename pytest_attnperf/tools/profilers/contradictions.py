@@ -127,7 +127,7 @@ def _format_resources(shape: KernelShape) -> str:
 
 def _has_one_granule(shape: KernelShape) -> bool:
     """Returns whether a launch has at most 8 VGPRs and 8 AccVGPRs (one allocation granule); False if VGPRs are unknown.
-    Both are checked, because profilers differ in which of them contains the other."""
+    Both are checked, because architectures differ in which of the two figures holds the sum."""
     return shape.vgprs is not None and shape.vgprs <= ENCODED_VGPRS and (shape.accum_vgprs or 0) <= ENCODED_VGPRS
 
 
