@@ -110,9 +110,10 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _find_pull(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> dict[str, str]:
-    """Returns the outputs skip, pull, base-ref and base-sha (name -> text) of the open pull request with head `sha`.
+    """Returns name -> text of the outputs skip, pull (number), base-ref and base-sha (the base branch's newest commit).
 
-    skip is 'true' if there is none. The others are '' then, and for a run that no pull request started."""
+    Of the open pull request with head `sha`; without one, skip is 'true' and the others are ''. For a run that no pull
+    request started, skip is 'false' and the others are ''."""
     if options.event != "pull_request":
         return {"skip": "false", "pull": "", "base-ref": "", "base-sha": ""}
     pull = pulls.find_open_pull(github, repo, sha, options.head_repo)
@@ -124,8 +125,9 @@ def _find_pull(github: GitHub, repo: str, sha: str, options: argparse.Namespace)
 
 
 def _fetch_artifacts(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> tuple[str, list[str]]:
-    """Writes the results of each --artifact to INTO/NAME/results.json. Returns the state (measured, unmeasured or
-    broken) and the commits that they may belong to: `sha`, and its merge if GitHub confirms one. Raises GitHubError."""
+    """Downloads each --artifact's results to INTO/NAME/results.json. Returns a state ('measured'; 'unmeasured' if the
+    run lacks an artifact; 'broken' if one cannot be used) and the commits that results may name: `sha`, and a merge
+    of `sha` that results name and GitHub confirms. Raises GitHubError."""
     there = _list_newest_artifacts(github, repo, options.run_id)
     state, commits = "measured", [sha]
     for name in options.artifact:
@@ -165,7 +167,7 @@ def _download_results(github: GitHub, repo: str, found: dict[str, Any], name: st
     size = int(found.get("size_in_bytes") or 0)
     if size > ARCHIVE_LIMIT:
         most = f"{ARCHIVE_LIMIT:,}"
-        raise ArtifactError(f"artifact {name} is {size:,} bytes long; at most {most} are read")
+        raise ArtifactError(f"artifact {name} has {size:,} bytes, more than {most}; upload results.json alone")
     archive = github.download(f"repos/{repo}/actions/artifacts/{int(found['id'])}/zip", ARCHIVE_LIMIT)
     return extract_member(archive, limit=limit, where=f"artifact {name}")
 
@@ -221,7 +223,7 @@ def read_commit(results: bytes) -> str:
 def _find_entry(opened: zipfile.ZipFile, name: str, where: str) -> zipfile.ZipInfo:
     entries = opened.infolist()
     if len(entries) > MOST_MEMBERS:
-        raise ArtifactError(f"{where} holds {len(entries):,} files; {name} alone is expected")
+        raise ArtifactError(f"{where} holds {len(entries):,} files; upload {name} alone")
     named = [entry for entry in entries if entry.filename == name]
     if len(named) != 1:
         inside = ", ".join(one_line(entry.filename, 60) for entry in entries[:10]) or "nothing"
@@ -229,7 +231,7 @@ def _find_entry(opened: zipfile.ZipFile, name: str, where: str) -> zipfile.ZipIn
     (entry,) = named
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if entry.is_dir() or kind not in (0, stat.S_IFREG):
-        raise ArtifactError(f"{name} in {where} is no regular file")
+        raise ArtifactError(f"{name} in {where} is no regular file; upload the file itself, not a link or folder")
     if entry.compress_type not in PACKED_BY:
         raise ArtifactError(f"{name} in {where} is packed by method {entry.compress_type}; 0 and 8 (deflate) are known")
     return entry

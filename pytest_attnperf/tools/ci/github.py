@@ -48,7 +48,7 @@ class GitHubError(AttnperfError):
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether GitHub may have carried out the request although it failed: no answer, or one of `PASSING`."""
+        """Whether GitHub may have carried out the request although it failed: no answer came, or a 5xx of `PASSING`."""
         return self.status == 0 or self.status in PASSING
 
 
@@ -316,4 +316,4 @@ def _check_address(url: str, what: str) -> None:
         return
     if parts.scheme == "http" and _is_loopback(url):
         return
-    raise UsageError(f"{what} is {one_line(url.partition('?')[0])!r}; an https address without a user is needed")
+    raise UsageError(f"{what} is {one_line(url.partition('?')[0])!r}; give an https address without a user name")

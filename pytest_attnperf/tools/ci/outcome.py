@@ -61,12 +61,14 @@ class Conclusion:
 
     @property
     def state(self) -> str:
-        """State of the commit status. A mode that does not block gives 'success', so that a required check passes."""
+        """State for GitHub's commit status, by outcome: 'success', 'failure', 'error' or 'pending' in mode block;
+        always 'success' in the other modes, so that a required check passes."""
         return STATES[self.outcome] if self.mode is GateMode.BLOCK else "success"
 
     @property
     def sentence(self) -> str:
-        """The outcome in words: 'passed', 'failed', or with the mode if that does not block: 'would fail (warn)'."""
+        """The outcome in words, such as 'passed' or 'failed'. Unless it passed, a mode other than block is added:
+        'would fail (warn)'."""
         if self.outcome is GateOutcome.PASSED or self.mode is GateMode.BLOCK:
             return SENTENCES[self.outcome]
         said = "would fail" if self.outcome is GateOutcome.FAILED else SENTENCES[self.outcome]

@@ -135,8 +135,8 @@ def format_description(conclusion: Conclusion, counted: str, stamp: Stamp) -> st
 
 @expect_documented_form()
 def _find_shown_stamp(github: GitHub, repo: str, sha: str, context: str) -> Stamp | None:
-    """Returns the run that the newest status `context` of commit `sha` names in its description; None without such a
-    status, or if it names no run."""
+    """Returns a Stamp of the run that is named in the description of the newest status `context` of commit `sha`; None
+    without such a status, or if it names no run."""
     for found in github.list_items(f"repos/{repo}/commits/{sha}/statuses"):
         if found.get("context") == context:
             run = _RUN.search(str(found.get("description") or ""))

@@ -65,15 +65,16 @@ class WorkloadShape:
 
 
 def parse_shape(workload: str, definition: Mapping[str, Any]) -> tuple[WorkloadShape, int]:
-    """Returns shape and size of a workload, from its id or, if its family is not built in, from its stored definition.
+    """Splits a workload into its size (the value of one field, such as seq_q) and its shape (all other fields).
 
-    The size is 0 if there is no axis. Raises WorkloadError if an id of a built-in family cannot be read, or a
-    definition holds values that a table cannot hold."""
+    Reads them from its id or, if its family is not built in, from its stored definition. The size is 0 if no field is
+    one. Raises WorkloadError if an id of a built-in family cannot be read, or a definition holds values that a table
+    cannot hold."""
     try:
         parsed = parse_workload(workload)
     except UnknownNameError as error:
         if not definition:
-            raise WorkloadError(f"{error}, and no definition is stored with it") from error
+            raise WorkloadError(f"{error}; no definition is stored with it, so make the results again") from error
         return _shape_from_definition(workload, definition)
     return _shape_from_workload(parsed)
 
@@ -100,13 +101,14 @@ def _shape_from_workload(workload: Workload) -> tuple[WorkloadShape, int]:
 
 
 def _find_repeated(values: Mapping[str, Value]) -> set[str]:
-    """Returns the names of fields with the value that follows from other fields, such as kv_heads equal to heads."""
+    """Returns the names of fields whose value is the default that follows from other fields, e.g. kv_heads = heads."""
     linked = {name for name, like in LINKED.items() if name in values and values[name] == values.get(like)}
     return linked | {name for name, usual in _usual_values(values).items() if values[name] == usual}
 
 
 def _usual_values(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the default `room` and `hidden` of an attention layer's fields; empty for other workloads."""
+    """Returns the default `room` (length of the KV cache) and `hidden` (elements of a token) of an attention layer,
+    from its other fields; {} for other workloads."""
     seq, past, heads, head_dim = (values.get(name) for name in ("seq", "past", "heads", "head_dim"))
     if "room" not in values or not all(isinstance(value, int) for value in (seq, past, heads, head_dim)):
         return {}
@@ -125,8 +127,8 @@ def _is_size(value: object) -> bool:
 
 
 def _shape_from_definition(workload: str, definition: Mapping[str, Any]) -> tuple[WorkloadShape, int]:
-    """Returns shape and size of a workload whose family is not built in, from its stored definition. Texts and
-    fractions in it are the shape's defaults."""
+    """Returns shape and size (0 without a size field) of a workload whose family is not built in, from its stored
+    definition. The shape's defaults are its texts and floats, except dtype. Raises WorkloadError for invalid values."""
     family = definition.get("family", workload.split("-")[0])
     if not isinstance(family, str):
         raise WorkloadError(f"the stored definition of {workload!r} has the family {family!r}, which is no text")

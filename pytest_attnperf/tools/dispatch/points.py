@@ -77,7 +77,7 @@ class WorkloadPoint:
 
     @property
     def fastest(self) -> BackendTime:
-        """The backend's time that is shortest, even if its difference from the next one is not detectable."""
+        """The shortest time of all backends, even if the difference from the next one is not detectable."""
         return self.times[0]
 
     def find_time(self, backend: str) -> BackendTime | None:
@@ -89,8 +89,9 @@ def make_points(cases: Iterable[BackendTime]) -> tuple[list[WorkloadPoint], list
     """Returns one point per workload, in order of family, shape and size, and the times that were left out, with
     reasons.
 
-    If a backend was timed twice, takes the newest time (of equal ages the later one). If conditions differ within a
-    workload, keeps those that most backends share. Raises UsageError for a time that is not finite and positive."""
+    If a backend was timed twice, takes the newest time (of equal ages the later one). If times of a workload were taken
+    under different `conditions`, such as timers, keeps only those under the most frequent ones. Raises UsageError for a
+    time that is not finite and positive."""
     left_out: list[LeftOut] = []
     by_place: dict[tuple[WorkloadShape, int], dict[str, BackendTime]] = {}
     for timed in cases:
@@ -132,7 +133,8 @@ def _describe_repeat(kept: BackendTime, dropped: BackendTime) -> str:
 
 
 def _split_comparable(cases: Sequence[BackendTime]) -> tuple[list[BackendTime], list[LeftOut]]:
-    """Returns the times with the conditions that most backends share, and the other times with what differs."""
+    """Returns the times of one workload whose `conditions` are the most frequent, and the other times, each with the
+    conditions that differ."""
     by_conditions: dict[tuple[tuple[str, str], ...], list[BackendTime]] = {}
     for timed in cases:
         by_conditions.setdefault(tuple(sorted(timed.conditions.items())), []).append(timed)
@@ -193,8 +195,8 @@ def _make_backend_time(case: CaseResult, started: str, source: str) -> BackendTi
 
 
 def _choose_processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
-    """Returns the processes of the case's second look (its repeated measurement), else of the first. The first look's
-    size selected the cases that were repeated."""
+    """Returns the processes of a case's repeated measurement if there is one, else of the first measurement. The first
+    is biased then: only cases with a large first difference are repeated."""
     return case.second or case.first
 
 

@@ -47,23 +47,23 @@ class Region:
 
     @property
     def first(self) -> int:
-        """The region's smallest measured size, 0 if the shape has no size."""
+        """Smallest measured size of the region (neighbouring sizes with one choice); 0 if the shape has no size."""
         return self.choices[0].point.size
 
     @property
     def last(self) -> int:
-        """The region's largest measured size."""
+        """Largest measured size of the region (neighbouring sizes with one choice); 0 if the shape has no size."""
         return self.choices[-1].point.size
 
     @property
     def is_sampled(self) -> bool:
-        """Whether single processes were measured for every choice of the region, so that intervals could be
-        computed."""
+        """Whether intervals could be computed for every size of the region: times of single processes are known."""
         return all(choice.sampled for choice in self.choices)
 
     @property
     def confidence(self) -> str:
-        """'clear', 'tie', 'alone', or 'clear, tie at 1024'. Without samples only the margin decides."""
+        """How sure the choice is: 'clear' (fastest), 'tie' (another is as fast), 'alone' (no other was measured), or
+        mixed, 'clear, tie at 1024'. Without times of single processes, a tie depends on the margin only."""
         tied = [choice.point.size for choice in self.choices if choice.confidence == TIE]
         if not tied or len(tied) == len(self.choices):
             return self.choices[0].confidence
@@ -77,13 +77,14 @@ class Region:
 
     @property
     def margins(self) -> tuple[float, float] | None:
-        """Smallest and largest extra time of the fastest other backend, as fractions; None if there is no other."""
+        """Smallest and largest extra time of the fastest other backend over the chosen one, as fractions (0.02: 2 %);
+        negative if the chosen one won a tie; None if there is no other."""
         margins = [choice.margin for choice in self.choices if choice.margin is not None]
         return (min(margins), max(margins)) if margins else None
 
     @property
     def against(self) -> tuple[str, ...]:
-        """Names of the fastest other backends at the region's sizes, in order of size, each once."""
+        """Names of the fastest backends besides the chosen one at the region's sizes, in order of size, each once."""
         return tuple(dict.fromkeys(choice.against for choice in self.choices if choice.against))
 
 
@@ -138,8 +139,9 @@ def make_dispatch_table(
     family: str = "",
 ) -> DispatchTable:
     """Chooses a backend for every point, joins neighbouring sizes of one choice into regions, and returns the table.
-    `family` '' is all; noise is pooled over all families in any case. Raises UsageError for no points, an unknown
-    family or incumbent, and an invalid margin."""
+
+    Holds only shapes of `family`, all if that is ''; noise is estimated from all families. `incumbent` is chosen at
+    ties. Raises UsageError for no points, an unknown family or incumbent, and an invalid margin."""
     left_out = tuple(case for case in left_out if family in ("", case.workload.split("-")[0]))
     families = sorted({point.shape.family for point in points})
     if not points:
@@ -249,14 +251,14 @@ class PointJudge:
         return BackendChoice(point, backend, confidence, sampled, against.backend, margin, interval)
 
     def _compare_with_fastest(self, point: WorkloadPoint, timed: BackendTime) -> tuple[bool, bool]:
-        """Returns whether `timed` is shown to be slower than the point's fastest backend, and whether both have
-        samples."""
+        """Returns (whether `timed` is shown to be slower than the point's fastest backend, whether an interval of
+        their ratio could be computed)."""
         interval = self._compute_interval(point.fastest, timed)
         beyond = timed.median_us / point.fastest.median_us - 1 >= self._margin
         return beyond and (interval is None or interval[0] > 0), interval is not None
 
     def _compute_interval(self, base: BackendTime, other: BackendTime) -> tuple[float, float] | None:
-        """Returns the 95 % interval of `other`'s time over `base`'s, minus 1; None if no spread is known."""
+        """Returns the 95 % interval of (`other`'s time / `base`'s time - 1); None if either's spread is not known."""
         if not base.processes or not other.processes:
             return None
         estimates = [

@@ -37,8 +37,8 @@ _COLUMNS = (
 
 
 def render_table(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing], width: int) -> str:
-    """Returns the dispatch table for a terminal of `width` columns, at least 80: `told`, a legend, a table per family,
-    what was never measured, and what was left out."""
+    """Returns the dispatch table for a terminal of `width` columns, at least 80: the lines `told` (device, date ...), a
+    legend, a table per family, and lists of what was never measured (`missing` combinations, too) or left out."""
     width = max(width, MIN_WIDTH)
     lines = [*(one_line(line, 1000) for line in told), *legend_lines(table)]
     body = [_fit_table(of_family, width) for of_family in make_tables(table)]
@@ -59,8 +59,8 @@ def render_markdown(table: DispatchTable, told: Sequence[str], missing: Sequence
 
 
 def legend_lines(table: DispatchTable) -> list[str]:
-    """Returns lines that explain the columns incumbent, margin and of, and name the families that have only one
-    backend."""
+    """Returns lines that explain the words 'incumbent', 'margin' and 'of' in a dispatch table, and name the families
+    that have only one backend."""
     lines = [
         "incumbent: chosen at ties and for everything that was never measured",
         f"margin: extra time of the fastest other backend; it is a tie below {table.margin * 100:g} %, or if the 95 % "

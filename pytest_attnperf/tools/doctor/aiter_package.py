@@ -24,7 +24,8 @@ LOSES = "cases of ck and aiter.* are UNSUPPORTED"
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns one finding 'aiter': whether ROCm's, its stale pre-release, an unrelated one or none is installed."""
+    """Returns one finding 'aiter': which package of that name is installed (ROCm's, ROCm's stale pre-release, an
+    unrelated one) or that none is."""
     folder = package_folder()
     if folder is None:
         return (_absent_finding(here),)

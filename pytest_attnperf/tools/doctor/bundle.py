@@ -206,8 +206,8 @@ def collect_private(here: Surroundings) -> Private:
 
 
 def _list_users(here: Surroundings) -> Iterator[str]:
-    """Yields names of the account and its person: full name, that without or with other separators, its longer
-    words."""
+    """Yields what may name the user: account and home folder names, the full name, that with its spaces removed or
+    replaced by '.', '_' or '-', and its longer words."""
     yield from (here.environ.get(name, "") for name in USER_VARIABLES)
     yield from (os.path.basename(home.rstrip("/")) for home in _list_homes(here))
     account = _find_account()

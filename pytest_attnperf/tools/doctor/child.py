@@ -33,7 +33,7 @@ def answer_of(command: Sequence[str], *, limit_s: float, environ: Mapping[str, s
     try:
         out, err = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
-        raise ProbeError(f"did not answer in {limit_s:g} s") from None
+        raise ProbeError(f"the process did not answer in {limit_s:g} s") from None
     finally:
         _end_process(process)
         _running.discard(process)
@@ -58,7 +58,7 @@ def end_all() -> None:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kills a process that has not ended, with its group, because what it started may hold the pipes open."""
+    """Kills a process that has not ended, and its process group, because its children may hold its pipes open."""
     if process.returncode is None:  # not waited for yet, so the id still belongs to it
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

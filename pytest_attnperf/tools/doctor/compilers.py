@@ -21,7 +21,8 @@ DRIVER = {"amd": ("hipcc", ("opt/rocm/bin",)), "nvidia": ("nvcc", ("usr/local/cu
 
 
 def clang_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns one finding 'clang': whether one compiles HIP for the GPU's architecture, gfx942 without an AMD GPU."""
+    """Returns one finding 'clang': whether a clang here compiles HIP for the AMD GPU's architecture (without an AMD
+    GPU: for gfx942)."""
     arch = next(iter(kfd.list_architectures(here.system)), DEFAULT_ARCH)
     try:
         found = find_toolchain(arch, here.environ)
@@ -36,7 +37,8 @@ def clang_probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def objdump_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns one finding 'llvm-objdump': whether one here can disassemble AMD code objects."""
+    """Returns one finding 'llvm-objdump': whether one on this machine disassembles code for the AMD GPU's
+    architecture (without an AMD GPU: for gfx942)."""
     arch = next(iter(kfd.list_architectures(here.system)), DEFAULT_ARCH)
     try:
         found = find_objdump(arch)

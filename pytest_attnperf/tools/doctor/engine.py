@@ -55,8 +55,8 @@ class DoctorReport:
 
     @property
     def timer(self) -> str:
-        """Timer of cases: 'graph', 'event', 'profiler', 'host', 'none' if none works, 'not known' if no probe found
-        out."""
+        """Name of the timer that will time cases: 'graph', 'event', 'profiler' or 'host'; 'none' if none works, 'not
+        known' if no probe found out."""
         found = next((each for each in self.findings if each.name == TIMER and each.status is not Status.UNKNOWN), None)
         word = re.match(r"\w+", found.value) if found else None
         return word[0] if word else "not known"
@@ -137,7 +137,7 @@ def clean_answer(answer: object) -> tuple[DoctorFinding, ...]:
     """Returns the findings that a probe answered, each text on one line without control characters. Raises TypeError or
     ValueError if the answer is no sequence of findings."""
     if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
-        raise TypeError(f"it is a {type(answer).__name__}, not a list of findings")
+        raise TypeError(f"the probe returned a {type(answer).__name__}, not a list of findings")
     return tuple(_clean_finding(each) for each in answer)
 
 
@@ -149,7 +149,7 @@ def _clean_finding(finding: object) -> DoctorFinding:
     }  # fmt: skip
     wrong = next((name for name, text in texts.items() if not isinstance(text, str)), "")
     if wrong or not isinstance(finding.status, Status) or not finding.name:
-        raise ValueError(f"{wrong or 'status or name'} of a finding is invalid")
+        raise ValueError(f"a finding's {wrong or 'status or name'} is no text, no Status, or empty")
     return replace(
         finding,
         name=_clean_text(finding.name),

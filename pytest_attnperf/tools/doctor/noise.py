@@ -60,7 +60,7 @@ def compute_case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
     """Returns the noise of a case from its samples, one per process. Raises ValueError for fewer than two processes,
     for samples without times, and if timers differ."""
     if len(samples) < LEAST_PROCESSES:
-        raise ValueError(f"{case}: {len(samples)} process; a standard deviation needs at least {LEAST_PROCESSES}")
+        raise ValueError(f"{case}: {len(samples)} processes; a standard deviation needs at least {LEAST_PROCESSES}")
     timers = sorted({each.timer for each in samples})
     if len(timers) > 1:
         raise ValueError(f"{case}: its processes used different timers ({', '.join(timers)}); measure all with one")
@@ -84,10 +84,11 @@ def compute_case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
 
 
 def smallest_detectable(median_us: float, relative_sd: float, policy: Policy | None = None) -> float:
-    """Returns the slowdown, as a fraction, that both looks at a case detect in 99 % of runs of a suite of SUITE_CASES.
+    """Returns the smallest slowdown of a case, as a fraction, that 99 % of runs of a suite of SUITE_CASES detect.
 
-    Seven processes are stored, one is the first look and three the second. Each look may miss half of the 1 %, so that
-    both together miss at most 1 %, even if they depend on each other."""
+    Assumes a baseline of seven processes; the run measures one, and three more if that one is slow. Both tests
+    must find a slowdown. Each may miss it in 0.5 % of runs, so that at most 1 % are missed, even if the tests depend
+    on each other."""
     policy = policy or Policy()
     tolerated = tolerated_ratio(policy, median_us)
     first = standard_error(relative_sd, SHARES.base, SHARES.first)
@@ -141,7 +142,8 @@ def _suggest_fix(case: CaseNoise, causes: Sequence[str]) -> str:
 
 
 def _detectable_beyond(limit: float, error: float) -> float:
-    """Returns the slowdown, as a fraction, whose observed ratio is below `limit` in MISSED / 2 of measurements only."""
+    """Returns the slowdown, as a fraction, that a test misses with probability MISSED / 2: the test detects measured
+    ratios above `limit`, whose standard error is `error`."""
     return limit * compute_factor(upper_quantile(MISSED / 2) * error) - 1
 
 

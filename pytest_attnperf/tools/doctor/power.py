@@ -90,7 +90,7 @@ def _probe_amd(surroundings: Surroundings) -> list[DoctorFinding]:
 
 
 def _read_amd_cap(address: str, system: System) -> Cap:
-    """Returns the current and default power cap of the card at a PCI address. Raises ProbeError if it has none."""
+    """Returns the current and default power cap (W) of the AMD card at a PCI address. Raises ProbeError without one."""
     folder = f"sys/bus/pci/devices/{address}"
     now = _read_microwatts(folder, "power1_cap", system)
     if now is None:
@@ -179,8 +179,8 @@ def _judge_caps(seen: Mapping[str, Cap], more: Callable[[str, float], str]) -> D
 
 
 def _judge_clocks(state: Mapping[str, DeviceReading]) -> DoctorFinding:
-    """Returns the finding 'clocks': what lowers the compute clocks now. The driver reports lowering by its settings,
-    but no locked clocks."""
+    """Returns the finding 'clocks': why the driver lowers NVIDIA GPUs' compute clocks now: heat, a setting or the power
+    cap; OK if nothing does. Locked clocks are not found, because the driver does not report them."""
     name = "clocks"
     reasons = {token: reading.values.get("throttle_reasons", "") for token, reading in state.items()}
     clocks = {token: reading.values.get("sm_clock_mhz", "") for token, reading in state.items()}

@@ -40,9 +40,9 @@ _RUN = "run it by hand for the whole error: python -m pytest_attnperf.tools.doct
 
 
 def graph_probe(surroundings: Surroundings, ask: Ask | None = None) -> Sequence[DoctorFinding]:
-    """Returns 'timer', 'graph against events' and 'clock stamps' from a test of one GPU in another process; 'timer'
-    alone if the test fails. The value of 'timer' begins with the timer that cases get: 'graph', 'event' or 'profiler',
-    or 'none'."""
+    """Returns findings from a test of one GPU in another process: 'timer', 'graph against events' (whether both timers
+    agree) and 'clock stamps' (whether kernels can read the clock); 'timer' alone if the test fails. The value of
+    'timer' begins with the timer that cases get: 'graph', 'event', 'profiler' or 'none'."""
     try:
         with _hold_lease(surroundings) as token:
             found = (ask or _make_ask(surroundings, token))(self_test_process.TIMER, TIMER_SECONDS)
@@ -91,9 +91,10 @@ def noise_probe(
 
 
 def _ask_processes(ask: Ask, clock: Callable[[], float], deadline_s: float) -> tuple[list[dict[str, Samples]], str]:
-    """Returns the samples by case of each process, run one after another, and the error that ended this; '' if time or
-    number did. Another process starts only if the longest one so far would still end in time. The first may use all the
-    time."""
+    """Runs up to PROCESSES_MAX self-test processes, one after another. Returns (each one's samples by case, error).
+
+    error: why a process failed, which ends this; '' if none did. After the first, a process starts only if it would end
+    by `deadline_s` although it took as long as the longest so far."""
     answers: list[dict[str, Samples]] = []
     longest_s = 0.0
     while len(answers) < PROCESSES_MAX:
@@ -125,8 +126,8 @@ def _parse_answer(found: Mapping[str, object]) -> dict[str, Samples]:
 
 
 def _list_causes(surroundings: Surroundings) -> list[str]:
-    """Returns warnings and problems of GPU processes, power and partitions as 'name: value', without the lease, which
-    we hold."""
+    """Returns warnings and problems of the probes of GPU processes, power and partitions as 'name: value'; without 'GPU
+    lease', because this process holds a lease itself."""
     found = [
         finding
         for probe in (gpu_processes.probe, power.probe, partitions.probe)
@@ -138,8 +139,8 @@ def _list_causes(surroundings: Surroundings) -> list[str]:
 
 @contextlib.contextmanager
 def _hold_lease(surroundings: Surroundings) -> Iterator[str]:
-    """Takes a visible GPU's lease, yields the GPU's token, and releases the lease at the end, so that other runs keep
-    off the GPU meanwhile. Raises UsageError if none is free."""
+    """Takes the lease of a visible GPU, so that other runs keep off it, and releases it at the end. Yields the text
+    that selects this GPU in HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES. Raises UsageError if no GPU is free."""
     lease = lease_gpu(list_tokens(surroundings), environ=surroundings.environ)
     try:
         yield lease.token

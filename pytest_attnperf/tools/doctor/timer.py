@@ -11,8 +11,8 @@ from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundi
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns the finding 'timer', which timer cases get; with a GPU also 'graph against events' and 'clock stamps'.
-    Without a GPU starts no process."""
+    """Returns the finding 'timer': the timer with which cases are timed. With a GPU, starts a self-test process and
+    also returns 'graph against events' (whether two timers agree) and 'clock stamps' (whether kernels read a clock)."""
     if here.has_gpu:
         from pytest_attnperf.tools.doctor.self_test import graph_probe
 

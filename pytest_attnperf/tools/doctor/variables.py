@@ -132,7 +132,8 @@ def probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def list_relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns name -> value of the variables that can change measurements, those that begin with PREFIXES, sorted."""
+    """Returns name -> value of the variables that can change measurements (any that begin with one of PREFIXES),
+    sorted by name."""
     return {name: environ[name] for name in sorted(environ) if name.startswith(PREFIXES)}
 
 

@@ -63,8 +63,8 @@ class _Cut:
 
 
 def with_changes(history: CaseHistory) -> CaseHistory:
-    """Returns the history with the lasting changes of its time. Notes say if there are too few points, or a drift.
-    Raises HistoryError if ruptures is missing."""
+    """Returns the history with its `changes` set: the runs from which on times are lastingly slower or faster. Adds a
+    note if there are too few points, or a drift. Raises HistoryError if the library ruptures is missing."""
     indices = [index for index, point in enumerate(history.points) if point.verdict not in NOT_COMPARED]
     if len(indices) < MIN_POINTS:
         said = f"too few points to look for changes: {len(indices)}, at least {MIN_POINTS}"
@@ -78,7 +78,8 @@ def with_changes(history: CaseHistory) -> CaseHistory:
 
 
 def _find_cuts(logs: Sequence[float]) -> tuple[float, list[_Cut]]:
-    """Returns the noise of a point (standard deviation of log times) and the cuts between levels that are changes."""
+    """Returns the noise of a point (standard deviation of log times), and the borders between levels of time whose
+    difference is more than noise."""
     sigma = step_noise(logs)
     bounds = _find_bounds(replace_outliers(logs, sigma), sigma)
     sigma = max(sigma, level_noise(logs, bounds))
@@ -93,8 +94,8 @@ def _find_cuts(logs: Sequence[float]) -> tuple[float, list[_Cut]]:
 
 
 def _find_bounds(logs: Sequence[float], sigma: float) -> list[int]:
-    """Returns the end index of each level that ruptures proposes; the last one is the number of points. Raises
-    HistoryError if ruptures is missing."""
+    """Returns the end index of each level (stretch of equal times) that the library ruptures proposes; the last is the
+    number of points. Raises HistoryError if ruptures is missing."""
     try:
         import numpy
         import ruptures
@@ -123,7 +124,8 @@ def _is_change(logs: Sequence[float], cut: _Cut, sigma: float) -> bool:
 
 
 def _estimate_step(before: Sequence[float], after: Sequence[float]) -> float:
-    """Returns the step from `before` to `after`, by least squares with one slope for both, after clipping outliers."""
+    """Returns by how much `after` (log times) lies above `before`, by least squares: two levels with one common slope,
+    after clipping outliers."""
     sides = [_clip_outliers(before), _clip_outliers(after)]
     means = [statistics.fmean(side) for side in sides]
     middles = [(len(before) - 1) / 2, len(before) + (len(after) - 1) / 2]
@@ -210,8 +212,8 @@ def smallest_p(lower: int, higher: int) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _count_orders(fewer: int, more: int) -> tuple[int, ...]:
-    """Returns how many orders of both samples give U = 0, 1, 2 ... in the rank test: coefficients of the Gaussian
-    binomial."""
+    """Returns how many of the possible orders of two samples of these sizes give U = 0, 1, 2 ... in the rank test: the
+    coefficients of the Gaussian binomial."""
     size = fewer * more + 1
     counts = [1] + [0] * (size - 1)
     for step in range(1, fewer + 1):
@@ -224,8 +226,8 @@ def _count_orders(fewer: int, more: int) -> tuple[int, ...]:
 
 
 def step_noise(logs: Sequence[float]) -> float:
-    """Returns the standard deviation of a point around its level, from differences of neighbours, which changes hardly
-    affect.
+    """Returns the standard deviation of log times around their level, from differences of neighbouring points, because
+    changes of level hardly affect these.
 
     At least NOISE_FLOOR. Raises ValueError for fewer than two points."""
     if len(logs) < 2:
@@ -235,8 +237,8 @@ def step_noise(logs: Sequence[float]) -> float:
 
 
 def level_noise(logs: Sequence[float], bounds: Sequence[int]) -> float:
-    """Returns the standard deviation of a point around its level, from distances to each level's median; includes slow
-    waves. At least NOISE_FLOOR. `bounds` are the levels' end indices."""
+    """Returns the standard deviation of log times around their level, from distances to each level's median, so that it
+    includes slow waves. At least NOISE_FLOOR. `bounds` are the levels' end indices."""
     distances: list[float] = []
     for start, end in zip((0, *bounds), bounds, strict=False):
         centre = statistics.median(logs[start:end])
@@ -245,7 +247,8 @@ def level_noise(logs: Sequence[float], bounds: Sequence[int]) -> float:
 
 
 def replace_outliers(logs: Sequence[float], sigma: float) -> list[float]:
-    """Returns the values; a point far from its neighbours becomes their median, as one or two outliers are no level."""
+    """Returns the values with each one far from its neighbours replaced by their median, so that one or two outliers
+    are not taken for a level."""
     cleaned = []
     for index, value in enumerate(logs):
         around = statistics.median(logs[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1])

@@ -89,7 +89,7 @@ class Transactions:
         from sqlalchemy.exc import DBAPIError, StatementError
 
         if self.read_only:
-            raise HistoryError(f"history {self.place.shown} is open for reading only; nothing was written")
+            raise HistoryError(f"history {self.place.shown} is open for reading only; open it with read_only=False")
         deadline = time.monotonic() + self.wait_s
         attempt = 0
         while True:
@@ -109,8 +109,8 @@ class Transactions:
         self.engine.dispose()
 
     def _can_read_without_log(self, error: Any) -> bool:
-        """Returns whether the SQLite file can be opened as immutable after this error: in a read-only folder SQLite
-        cannot make its log files, and does not need them if the log is empty."""
+        """Returns whether opening the SQLite file as immutable can help after this error: SQLite could not make its log
+        files, as in a read-only folder, and the log is absent or empty, so that it is not needed."""
         path = self.place.path
         if not self.read_only or path is None or not is_unopenable(error) or not path.is_file():
             return False

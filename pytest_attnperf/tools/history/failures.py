@@ -83,8 +83,8 @@ def translate_error(place: StoreLocation, error: StatementError) -> HistoryError
 
 
 def make_content_error(place: StoreLocation, error: Exception) -> HistoryError:
-    """Returns a HistoryError for stored values that attnperf cannot have written; `error` is what reading them
-    raised."""
+    """Returns a HistoryError which says that the store holds values that attnperf never writes, and what to do;
+    `error` is what reading them raised."""
     said = hide_passwords(f"{type(error).__name__}: {error}", place.passwords)
     return HistoryError(
         f"history {place.shown}: it holds values that attnperf never writes; it was damaged or edited. Restore "

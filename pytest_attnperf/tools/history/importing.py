@@ -149,7 +149,7 @@ def _benchmark_run(path: Path, data: bytes, fields: Mapping[str, Any]) -> Import
 
 
 def _convert_case(entry: Mapping[str, Any], machine: Mapping[str, Any]) -> CaseResult | str:
-    """Returns a benchmark of pytest-benchmark as a case, or a text with the reason why it cannot be one."""
+    """Returns a benchmark of pytest-benchmark as a case, or a text that says why it cannot be imported."""
     name = _get_text(entry, "fullname") or _get_text(entry, "name")
     if not name:
         return "has no name"

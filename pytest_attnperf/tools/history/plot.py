@@ -74,7 +74,8 @@ def _render_histories(histories: Sequence[CaseHistory], form: str) -> bytes:
 
 
 def _draw_history(axes: Axes, history: CaseHistory) -> None:
-    """Draws one case's history. x: the run's index, as runs of one day would overlap; y: microseconds per call."""
+    """Draws one case's times, baselines, levels and changes on `axes`. x: index of the run (not its date, because runs
+    of one day would overlap); y: microseconds per call."""
     points = history.points
     _draw_baseline(axes, points)
     _draw_levels(axes, history)
@@ -124,7 +125,7 @@ def _draw_baseline(axes: Axes, points: Sequence[HistoryPoint]) -> None:
 
 
 def _draw_levels(axes: Axes, history: CaseHistory) -> None:
-    """Draws a horizontal line at the level between two changes; without changes, at the median of all points."""
+    """Draws a horizontal line at the usual time of each stretch between changes; without changes, at the median."""
     changes = history.changes
     bounds = [0, *(change.index for change in changes), len(history.points)]
     median = statistics.median(point.median_us for point in history.points)

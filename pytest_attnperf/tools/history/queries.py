@@ -197,8 +197,8 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _load_series(connection: Connection, one: _Found, asked: PointFilter) -> list[CaseHistory]:
-    """Returns a case's points on one device, one series per machine: times of machines whose facts differ cannot be
-    compared. One series without points if no run has a time; empty without a run."""
+    """Returns a case's points on one device, one series per machine, because times of machines whose facts differ
+    cannot be compared. A single series without points if no run has a time; empty if there is no run."""
     rows = connection.execute(points_query(one.id, asked)).all()[::-1]
     facts = _load_facts(connection, rows)
     wrong = [row for row in rows if row.median_us is None]
@@ -265,8 +265,8 @@ def _wrong_note(rows: Sequence[Row]) -> str:
 
 
 def _machine_notes(own: Mapping[str, str], machines: Sequence[Mapping[str, str]]) -> list[str]:
-    """Returns one note with the facts in which this series' machine differs from those of other series; empty if there
-    are none."""
+    """Returns one note with the facts of this series' machine (`own`) in which the machines of the series differ;
+    empty if there is only one machine."""
     if len(machines) == 1:
         return []
     names = sorted({name for one in machines for name in one})
@@ -317,7 +317,7 @@ def prune_measurements(connection: Connection, rule: RetentionRule) -> Pruned:
 
 
 def simulate_pruning(connection: Connection, rule: RetentionRule) -> Pruned:
-    """Returns the numbers that `prune_measurements` gives, and undoes its deletions."""
+    """Returns how many rows `prune_measurements` would delete and leave; the store stays as it is."""
     nested = connection.begin_nested()
     try:
         return prune_measurements(connection, rule)

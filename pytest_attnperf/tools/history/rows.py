@@ -31,9 +31,9 @@ class RunRows:
 
 
 def make_rows(run: RunResult, source: str) -> RunRows:
-    """Returns the rows that a run adds: timed cases, and wrong ones without a time; none if the run has no device. If a
-    case occurs twice, keeps the failing one, else the later one. Raises HistoryError for a start that is no date, and a
-    figure that is not finite and positive."""
+    """Returns the database rows that a run adds: its own, and those of cases that are timed or wrong (without a time);
+    of no case if the run has no device. If a case occurs twice, keeps the failing one, else the later one. Raises
+    HistoryError if the start is no date, or a time is not finite and positive."""
     rows = RunRows(_run_row(run, source))
     if run.device is None:
         return rows
@@ -82,7 +82,7 @@ def digest_data(value: object) -> str:
 
 
 def make_storable(text: str) -> str:
-    """Returns the text with replacements for NUL and lone surrogates, which one of the databases cannot store."""
+    """Returns the text with NUL and lone surrogates replaced, because SQLite or PostgreSQL cannot store them."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 

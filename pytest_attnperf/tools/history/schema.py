@@ -69,8 +69,8 @@ def _define_facts(metadata: MetaData) -> Table:
 
 
 def _define_cases(metadata: MetaData) -> Table:
-    """Returns the table of cases. `digest` covers suite to product, `key_digest` the first four as one text; `nodeid`
-    is the newest known."""
+    """Returns the table of cases. `digest` is a hash of suite, backend, workload, label, arch and product; `key_digest`
+    one of the first four only; `nodeid` is the pytest node id of the newest run."""
     from sqlalchemy import Column, Integer, String, Table, Text
 
     names = [Column(name, Text, nullable=False) for name in ("suite", "backend", "workload", "label")]
@@ -87,8 +87,8 @@ def _define_cases(metadata: MetaData) -> Table:
 
 
 def _define_runs(metadata: MetaData) -> Table:
-    """Returns the table of runs. `digest` covers `run_id`; `started` is in seconds since 1970, `started_text` is the
-    run's own text."""
+    """Returns the table of runs. `digest` is a hash of `run_id`; `started` is in seconds since 1970, `started_text` the
+    same time as the run wrote it."""
     from sqlalchemy import JSON, Boolean, Column, Double, Integer, String, Table, Text
 
     texts = ("run_id", "started_text", "commit_id", "branch", "source", "version", "mode", "appended")
@@ -105,8 +105,8 @@ def _define_runs(metadata: MetaData) -> Table:
 
 
 def _define_measurements(metadata: MetaData) -> Table:
-    """Returns the table of measurements. `median_us` is NULL if a case was wrong and has no time; `started` repeats the
-    run's."""
+    """Returns the table of measurements. `median_us` is NULL if a case was wrong, without a time; `started` is a copy
+    of the run's."""
     from sqlalchemy import JSON, Column, Double, ForeignKey, Integer, String, Table
 
     return Table(

@@ -78,8 +78,8 @@ class HistoryStore:
         return self.transactions.place.shown
 
     def append(self, run: RunResult, *, source: str = "attnperf") -> Appended:
-        """Stores a run's timed and wrong cases, all or none; returns how many rows were added. A run that is stored
-        already stays as it is."""
+        """Stores a run's timed and wrong cases, all or none; returns how many rows were added. Adds nothing if the run
+        is stored already."""
         added = rows.make_rows(run, source)
 
         def append_run(connection: Connection) -> Appended:
@@ -215,7 +215,8 @@ def _find_ids(connection: Connection, table: Table, digests: list[str]) -> dict[
 
 
 def _update_node_ids(connection: Connection, known: HistoryTables, added: rows.RunRows, ids: dict[str, int]) -> None:
-    """Stores the run's node ids of its cases, so that a test that moved to another file is found by its newest one."""
+    """Replaces the stored pytest node ids of a run's cases by the run's, because a test may have moved to another
+    file."""
     from sqlalchemy import bindparam, update
 
     table = known.cases
@@ -280,7 +281,7 @@ def _read_version(connection: Connection, transactions: Transactions) -> int | N
         return None
     found = connection.execute(select(table.c.version).where(table.c.part == PART)).scalar()
     if found is None or found < 1:
-        raise HistoryError(f"history {shown}: its schema version is {found}; known: 1 to {SCHEMA_VERSION}")
+        raise HistoryError(f"history {shown}: its schema version is {found}, not 1 to {SCHEMA_VERSION}; restore a copy")
     if found > SCHEMA_VERSION:
         raise HistoryError(
             f"history {shown} has schema {found}, this version knows up to {SCHEMA_VERSION}; upgrade pytest-attnperf"

@@ -193,22 +193,21 @@ def _point_row(point: HistoryPoint) -> tuple[str, ...]:
 
 
 def _format_spread(point: HistoryPoint) -> str:
-    """Returns by how much the slowest process is above the fastest, e.g. '+3.0 %'; ABSENT with fewer than two."""
+    """Returns by how much the slowest process is above the fastest, e.g. '+3.0 %'; '-' with fewer than two."""
     if len(point.process_us) < 2:
         return ABSENT
     return format_change(max(point.process_us) / min(point.process_us))
 
 
 def _format_last_change(one: ListedCase) -> str:
-    """Returns the newest change of a case: size, day, commit; '' without one, so that a narrow terminal lists only
-    cases that changed."""
+    """Returns the newest change of a case: size in percent, day, commit; '' if the case has no change."""
     if one.change is None:
         return ""
     return f"{format_change(one.change.ratio)} {format_day(one.change_at)} {_format_commit(one.change.first_after)}"
 
 
 def _format_commit(commit: str) -> str:
-    """Returns twelve digits of the commit and the suffix of a changed tree; 'unknown' without a commit."""
+    """Returns the first twelve digits of a commit and, if the tree was changed, the suffix; 'unknown' for ''."""
     name, plus, rest = commit.partition("+")
     return one_line(f"{name[:12]}{plus}{rest}", COMMIT_LIMIT) or "unknown"
 

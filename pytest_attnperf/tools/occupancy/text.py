@@ -212,9 +212,9 @@ def format_count(count: int, what: str) -> str:
 
 
 def render_staircase(unit: str, stairs: Sequence[PlottedStair], at: int, most_waves: int, ink: PlotInk) -> list[str]:
-    """Returns lines of a text plot, 69 columns wide: waves per SIMD over the amount of a resource (`unit`) by `stairs`.
+    """Returns lines of a text plot, 69 columns wide. x: amount of a resource (`unit`); y: waves per SIMD by `stairs`.
 
-    at: the kernel's amount, which is marked; most_waves: top of the axis. A column stands for an equal share of the
+    at: the kernel's amount, which is marked; most_waves: top of the y axis. A column stands for an equal share of the
     amounts and shows the occupancy at the largest of them. Dots show the waves of whole workgroups, rounded down, if
     they are fewer than the compiler counts.
     """

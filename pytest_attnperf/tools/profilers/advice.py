@@ -112,7 +112,8 @@ def advise_on_gemm(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_leaving_alone(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice to leave computing families below 2 % alone. It does not judge a small kernel of a large family."""
+    """Yields advice not to optimise kernel families that compute and take less than 2 % of GPU time each. It does not
+    judge a small kernel of a large family."""
     small = [
         family for family in summary.families if family.share < LEAVE_ALONE and family.nature in ("compute", UNKNOWN)
     ]
@@ -221,7 +222,7 @@ def advise_on_first_calls(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_spills(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on kernels with scratch memory that take 0.5 % of GPU time; the three longest are named."""
+    """Yields advice on the three longest kernels with scratch memory, of those that take 0.5 % or more of GPU time."""
     found = []
     for kernel in summary.kernels:
         launches = [one for one in kernel.shapes if kernel.kind == "kernel" and one.shape.scratch_bytes]
@@ -241,7 +242,7 @@ def advise_on_spills(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on launches with 10 % of GPU time and low occupancy, and what limits it; one launch per kernel."""
+    """Yields advice on launches with low occupancy and 10 % or more of GPU time: what limits it. One per kernel."""
     named: set[str] = set()
     for launch, share in _list_launches(summary, OCCUPANCY_SHARE, lambda one: _find_low_occupancy(one) is not None):
         found = _find_low_occupancy(launch)
@@ -259,7 +260,8 @@ def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def _advise_on_grids(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on launches with 2 % of GPU time and fewer workgroups than units; for the gain, all get work."""
+    """Yields advice on launches with fewer workgroups than compute units and 2 % or more of GPU time. The gain in it
+    assumes that all units get work."""
     agents = {agent.name: agent for agent in summary.agents}
     for launch, share in _list_launches(summary, GRID_SHARE, lambda one: _find_idle_units(one, agents) is not None):
         fill = _find_idle_units(launch, agents)

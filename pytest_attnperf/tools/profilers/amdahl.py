@@ -37,9 +37,9 @@ def overall_gain(share: float, gain: float) -> float:
     Raises ValueError for a share outside 0 to 1 and for a gain of -1 or less.
     """
     if not 0 <= share <= 1:
-        raise ValueError(f"share {share}: a part takes 0 to 1 of the whole")
+        raise ValueError(f"share is {share}, must be 0 to 1: a part's fraction of the whole")
     if not gain > -1:
-        raise ValueError(f"gain {gain}: it must be above -1, because a part's rate stays above 0")
+        raise ValueError(f"gain is {gain}, must be above -1, because a part's rate stays above 0")
     if not math.isinf(gain):
         return share * gain / (1 + gain * (1 - share))
     return math.inf if share == 1 else share / (1 - share)

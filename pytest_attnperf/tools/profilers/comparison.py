@@ -64,7 +64,8 @@ class _Unit:
         return kernel.steady if self.steady else kernel.spread
 
     def count_calls(self, kernel: KernelTime) -> float:
-        """Returns a kernel's calls per pass or profile; 0 if only steady state counts and it has none."""
+        """Returns a kernel's calls per pass, or in the whole profile if passes are not known; 0 if only calls after the
+        warm-up count and it has none."""
         return kernel.spread.calls / self.passes if self.choose_spread(kernel) else 0.0
 
     def compute_ns(self, kernel: KernelTime) -> float:
@@ -109,8 +110,8 @@ def compare_profiles(
 
 
 def is_within_spread(before: Spread, after: Spread) -> bool | None:
-    """Returns whether medians differ by no more than both widths of 1.57 x interquartile range / sqrt(calls) together;
-    None without quartiles or with fewer than 5 calls."""
+    """Returns whether two medians differ by no more than the sum of their uncertainties, each 1.57 x interquartile
+    range / sqrt(calls); None without quartiles or with fewer than 5 calls."""
     widths = [_half_width(spread) for spread in (before, after)]
     if before.median_ns is None or after.median_ns is None or None in widths:
         return None
@@ -255,11 +256,11 @@ def _join_devices(summary: ProfileSummary) -> str:
 def _compare_peaks(
     before: Peaks | None, after: Peaks | None, ns: tuple[float, float] | None, unit: str
 ) -> tuple[PeakRatio, ...]:
-    """Returns ratios (after / before) of two devices' peaks and speeds; () if peaks are unknown (None), equal, or have
-    no figure in common, because a speed alone compares no devices.
+    """Returns ratios (after / before) of two devices' peaks and of the speeds of two profiles; () if peaks are unknown
+    (None), equal, or have no figure in common.
 
-    A speed is 1e9 / `ns`, the time of a profile, and `unit` is its name. Speeds that the user gives with the peaks are
-    used instead. Raises UsageError if the user gave a speed for one side only."""
+    The speeds are 1e9 / `ns` (times of both profiles), called `unit`; or, if the user gave speeds with both peaks,
+    those. Raises UsageError if the user gave a speed with one of the peaks only."""
     if (
         before is None
         or after is None
@@ -270,7 +271,7 @@ def _compare_peaks(
     speeds = ({SPEED: 1e9 / ns[0]}, {SPEED: 1e9 / ns[1]}) if ns else ({}, {})
     given = [SPEED in peaks.figures for peaks in (before, after)]
     if any(given) != all(given):
-        raise UsageError("speed is given for one profile only; give it for both, in one unit, or for none")
+        raise UsageError("speed is given for one profile only; give it in --peaks and --against-peaks, or in neither")
     return peak_ratios(
         {**(speeds[0] if not any(given) else {}), **before.figures},
         {**(speeds[1] if not any(given) else {}), **after.figures},

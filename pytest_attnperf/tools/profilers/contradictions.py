@@ -94,7 +94,8 @@ def _find_too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> It
 
 
 def _count_moved_bytes(shape: KernelShape) -> float:
-    """Returns the bytes through the device's memory: twice the size of a copy within the device, 0 for a kernel."""
+    """Returns the bytes that a copy or memory set moves through device memory: its size, twice that for a copy within
+    the device; 0 for a kernel, or if the size is not known."""
     if shape.kind not in ("copy", "set") or not shape.bytes:
         return 0.0
     name = shape.name.upper().replace(" ", "_")
@@ -125,8 +126,8 @@ def _format_resources(shape: KernelShape) -> str:
 
 
 def _has_one_granule(shape: KernelShape) -> bool:
-    """Returns whether VGPRs and AccVGPRs are at most one allocation granule (8) each. gfx908 reports VGPRs twice; from
-    gfx90a sums may be in either."""
+    """Returns whether a launch has at most 8 VGPRs and 8 AccVGPRs (one allocation granule); False if VGPRs are unknown.
+    Both are checked, because architectures differ in which of the two figures holds the sum."""
     return shape.vgprs is not None and shape.vgprs <= ENCODED_VGPRS and (shape.accum_vgprs or 0) <= ENCODED_VGPRS
 
 
@@ -227,7 +228,7 @@ def _collect_agents(summary: ProfileSummary) -> set[str]:
 
 
 def _find_impossible_spread(name: str, spread: Spread) -> Iterator[ProfileFinding]:
-    """Yields a contradiction for each pair of minimum, quartiles, maximum, deviation and total that cannot be."""
+    """Yields a finding for each contradiction between minimum, quartiles, maximum, standard deviation and total."""
     calls, total, least, most = spread.calls, spread.total_ns, spread.min_ns, spread.max_ns
     shown = f"{cut_name(name)}: {calls:,} calls, {total:,} ns"
     ordered = [
@@ -300,7 +301,8 @@ def _half_digit(percentage: float) -> float:
 
 
 def _has_several_files(summed: float, slack: float) -> bool:
-    """Returns whether percentages that add up to `summed` are of several processes: a multiple of 100."""
+    """Returns whether percentages that add up to `summed` are of several processes: whether that is 200, 300 ..., give
+    or take `slack`."""
     return round(summed / 100) > 1 and abs(summed - 100 * round(summed / 100)) <= slack
 
 

@@ -53,7 +53,7 @@ def read_counters(path: Path, report: Callable[[int, str], None] | None = None) 
         if wrong and report is not None:
             report(rows.line_num, wrong)
     if not found and report is None:
-        raise UsageError(f"{path} holds no counter: only the line of columns")
+        raise UsageError(f"{path} holds no counter: only the line of columns; give rocprofv3 counters by --pmc")
     return tuple(
         KernelCounter(kernel, grid, counter, statistics.median(values.values()), len(values))
         for (kernel, grid, counter), values in found.items()

@@ -116,7 +116,8 @@ class CsvTable:
         self._report_misfit(last=self._misfit is not None and self._misfit[0] == reader.line_num)
 
     def _report_misfit(self, *, last: bool) -> None:
-        """Adds a problem for the pending row of another width, if any. last: it ends the file, perhaps cut short."""
+        """Adds a problem for the last row read if it has another number of values than columns. last: it is the file's
+        last row, which may be cut short."""
         if self._misfit is None:
             return
         line, values = self._misfit

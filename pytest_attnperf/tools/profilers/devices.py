@@ -47,7 +47,10 @@ def apply_spec(profile: Profile, spec: DeviceSpec) -> Profile:
     for name in (*names, *(agent.name for agent in profile.agents if agent.kind == "gpu")):
         agent = known.get(name, Agent(name))
         if agent.arch and agent.arch != spec.arch:
-            raise UsageError(f"--device {spec.name} is {spec.arch}, but the files say that {name!r} is {agent.arch}")
+            raise UsageError(
+                f"--device {spec.name} is {spec.arch}, but the files say that {name!r} is {agent.arch}; give "
+                "the name of the device that was profiled"
+            )
         found[name] = replace(
             agent,
             arch=spec.arch,

@@ -46,7 +46,8 @@ def kernel_bounds(
     spec: DeviceSpec | None,
     ceilings: DeviceCeilings | None = None,
 ) -> tuple[KernelBound, ...]:
-    """Returns what limits each work; uses counters if the profile has some and one kernel does the work.
+    """Returns what limits (memory, compute, ...) each of the works that the user describes. Uses hardware counters if
+    the profile has some and one kernel does the work.
 
     A call is one dispatch of the work's longest kernel. Raises UsageError if no kernel has such a name, the profile has
     no times of single dispatches, or that kernel runs at several sizes, which are different work."""
@@ -128,8 +129,8 @@ def with_counters(
     spec: DeviceSpec | None,
     ceilings: DeviceCeilings | None,
 ) -> BoundVerdict:
-    """Returns the verdict with the counters of one dispatch in its reason, decided if it was open and they can decide
-    it; the verdict as it is if `reading` is None or has no figure.
+    """Returns the verdict on what limits a kernel with the counters of one dispatch added to its reason. An undecided
+    verdict becomes memory or compute if they show it. Unchanged if `reading` is None or has no figure.
 
     time_us   of a dispatch without counters, because kernels run one at a time while counters are read
     """

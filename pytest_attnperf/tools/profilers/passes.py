@@ -124,8 +124,8 @@ def _infer_passes(calls: Calls, layers: int | None) -> tuple[int | None, str, tu
 
 
 def _or_layers(calls: Calls, count: int, how: str, begins: tuple[int, ...]) -> tuple[int | None, str, tuple[int, ...]]:
-    """Returns (passes, reason, begins) for a number `count` that fits. If the equal stretches of dispatches may be
-    layers of one pass, passes is None, or the reason says so."""
+    """Returns (number of passes, reason in words, indices where passes begin), if dispatches repeat `count` times. If
+    the repeats may be layers of one pass, the number is None and the indices (), or the reason says so."""
     attention = _most_attention(calls)
     rare = sorted((calls_of, name) for name, calls_of in calls.counts.items() if calls_of < count)
     if (attention and attention != count) or not (attention or rare):
@@ -146,8 +146,8 @@ def _most_attention(calls: Calls) -> int:
 def _choose_by_counts(
     candidates: Sequence[_Candidate], fitting: Sequence[_Candidate]
 ) -> tuple[int | None, str, tuple[int, ...]]:
-    """Returns the best candidate as (passes, reason, ()); passes is None if one kernel's calls suggest fewer passes, of
-    which these are parts, such as layers."""
+    """Returns (number of passes, reason in words, ()) of the best candidate in `fitting`. The number is None if the
+    best of all `candidates` divides it, so that its passes may be parts of passes, such as layers."""
     best, most = fitting[0], candidates[0]
     if most.share > best.share and best.count % most.count == 0:
         how = f"{best.count} or {most.count}, which only one kernel supports; counts without the order cannot decide"
@@ -169,7 +169,8 @@ class _Candidate:
 
 
 def _list_candidates(calls: Calls, total: int, layers: int | None) -> list[_Candidate]:
-    """Returns possible numbers of passes: one that follows from given layers, then by most explained dispatches."""
+    """Returns possible numbers of passes: first one that follows from given layers, then the others by the share of
+    dispatches that are of kernels whose calls they divide, largest first."""
     numbers = Counter(calls.counts.values())
     found = [
         _Candidate(
@@ -245,8 +246,8 @@ def _has_drift(calls: Calls, kernels: Sequence[int], passes: int, length: int) -
 
 
 def _infer_layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, str]:
-    """Returns the layers of each pass and the reason. Without given layers, they are the calls of attention per pass;
-    None if its kernels do not run equally often."""
+    """Returns (layers of each pass, reason in words). Keeps given `layers`; else takes the attention calls per pass;
+    None if that is no whole number above 1, or if several attention kernels or equal parts make it unclear."""
     attention = sorted({calls.counts[name] for name in calls.attention})
     if layers is not None:
         expected = passes * layers
@@ -270,7 +271,8 @@ def _infer_layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | 
 
 
 def _list_parts(calls: Calls, passes: int) -> list[int]:
-    """Returns into how many equal parts, such as micro-batches, kernels that run once in each may divide a pass."""
+    """Returns the numbers of equal parts, such as micro-batches, into which a pass may be divided: those in which most
+    kernels run equally often."""
     total = sum(calls.counts.values())
     candidates = _list_candidates(calls, total, None)
     fitting = [found for found in candidates if found.share >= FITTING_SHARE and found.witnesses >= WITNESSES]

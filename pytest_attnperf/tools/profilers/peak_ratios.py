@@ -99,13 +99,13 @@ def peak_ratios(
 def check_peaks(peaks: Mapping[str, float], kind: str, spec: DeviceSpec | None = None) -> None:
     """Raises UsageError for impossible peaks: unknown, not above 0, above every device's, or above those of `spec`."""
     if kind not in KINDS:
-        raise UsageError(f"kind {kind!r} of a peak; known: {', '.join(KINDS)}")
+        raise UsageError(f"a peak's kind is {kind!r}; known: {', '.join(KINDS)}")
     limits = _compute_limits(spec) if spec else {}
     for name, value in peaks.items():
         if name != SPEED and name not in FIGURES:
             raise UsageError(f"peak {name!r} is not known; known: {', '.join((*FIGURES, SPEED))}")
         if not (math.isfinite(value) and value > 0):
-            raise UsageError(f"{name} {value:g}: it must be above 0")
+            raise UsageError(f"the peak {name} is {value:g}, must be finite and above 0")
         if name in FIGURES and value > FIGURES[name].most:
             figure = FIGURES[name]
             raise UsageError(
@@ -145,7 +145,8 @@ def describe_mixed_kinds(ratios: Sequence[PeakRatio]) -> tuple[str, ...]:
 
 
 def describe_advantage(ratios: Sequence[PeakRatio]) -> str:
-    """Returns '1.71 x as fast with 3.17 x the bandwidth' and the used share of each; '' without speed or peaks."""
+    """Returns '1.71 x as fast with 3.17 x the bandwidth: 54% ...', where the share is the speed ratio over the peak's
+    ratio; '' without ratios of speed or of a peak."""
     speed = next((ratio.ratio for ratio in ratios if ratio.what == SPEED), None)
     peaks = [ratio for ratio in ratios if ratio.what != SPEED]
     if speed is None or not peaks:

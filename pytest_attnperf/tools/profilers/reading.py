@@ -120,8 +120,8 @@ def group_runs(files: Iterable[_ProfileFile]) -> tuple[ProfileRun, ...]:
 
 
 def _unify_prefixes(files: Sequence[_ProfileFile]) -> list[_ProfileFile]:
-    """Gives files of one folder without a known name ending the prefix of the folder's only run. Returns them as they
-    are if there are several runs, or if one has a kind that another file has."""
+    """Returns one folder's files; those without a known name ending get the prefix of the folder's only run. All stay
+    as they are if the folder has several runs, or if such a file has the same kind as another file."""
     anchored = {file.prefix for file in files if file.ending}
     loose = [file for file in files if not file.ending and file.prefix not in anchored]
     forms = [file.form_name for file in files if file not in loose or file.prefix not in anchored]

@@ -59,8 +59,8 @@ class GridFill:
 
     @property
     def used_share(self) -> float | None:
-        """Share of all places for workgroups that are used, over all rounds, of which the last may be partly empty;
-        None without a capacity."""
+        """Workgroups over what the device could hold in the rounds that they need: below 1 if the last round is partly
+        empty; None without a capacity."""
         return self.workgroups / (-(-self.workgroups // self.capacity) * self.capacity) if self.capacity else None
 
 
@@ -174,7 +174,8 @@ def _compute_amd_occupancy(
 
 
 def _choose_wave_size(limits: ArchLimits, agent_wave: int | None) -> tuple[int, list[str]]:
-    """Returns the wave size to calculate with, and caveats: one that names the size if the architecture has several."""
+    """Returns (wave size to calculate occupancy with, caveats). If the architecture has several sizes, takes the
+    device's, else the default, and one caveat says which."""
     own = limits.wave_sizes[0]
     if len(limits.wave_sizes) == 1:
         return own, []
@@ -187,8 +188,8 @@ def _choose_wave_size(limits: ArchLimits, agent_wave: int | None) -> tuple[int, 
 
 
 def _reason_registers_unusable(shape: KernelShape, limits: ArchLimits) -> str:
-    """Returns why the profile's register counts give no occupancy; '' if they do. Checks only architectures whose waves
-    take VGPRs and AccVGPRs from one file."""
+    """Returns why the profile's register counts give no occupancy; '' if they do. Checks only architectures that
+    allocate VGPRs and AccVGPRs from one register file."""
     if limits.agpr_rule is not AgprRule.UNIFIED:
         return ""
     if shape.accum_vgprs is None:

@@ -121,7 +121,8 @@ class _Sum:
 
 
 def read_api(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Returns an API trace's calls summed up by function, and the first start; without the program's own ranges."""
+    """Returns an API trace's calls summed up by function, and the first start. Leaves out ranges that the program
+    marked itself (domain MARKER...)."""
     function, (start, end) = table.column_index("Function"), (table.column_index(name) for name in TIMES)
     domain = table.column_index("Domain") if "Domain" in table.columns else None
     sums: dict[str, _Sum] = {}
@@ -255,7 +256,8 @@ def _read_stats(table: CsvTable) -> tuple[StatsRow, ...]:
 
 
 def find_domain(names: Sequence[str], path: Path) -> str:
-    """Returns what a stats file counts: 'domain', 'copy', 'api' or else 'kernel', by the rows' and the file's names."""
+    """Returns what the rows of a *_stats CSV are, by their names and the file's: 'domain' (sums by kind of work),
+    'copy', 'api' (host functions) or else 'kernel'."""
     stem = path.stem
     if names and all(DOMAINS.fullmatch(name) for name in names):
         return "domain"

@@ -54,7 +54,7 @@ class Paced:
     _last_s: float = float("-inf")
 
     def __call__(self, *numbers: int) -> None:
-        """Prints the text unless it was printed less than SAY_EVERY_S seconds ago."""
+        """Prints `text` filled with these numbers, unless it was printed less than SAY_EVERY_S seconds ago."""
         if self.clock() - self._last_s >= SAY_EVERY_S:
             self._last_s = self.clock()
             self.say(self.text.format(*numbers))
@@ -75,7 +75,7 @@ class WatchedBench:
         return self.bench.lanes
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """Returns the trial that the wrapped bench measures. Adds one to `count` and reports it through `told`."""
+        """Returns the trial that the wrapped bench measures. Adds one to `count`, and prints it as progress."""
         trial = self.bench.time(lane, process, candidate, workload)
         with self._lock:
             self.count += 1

@@ -60,14 +60,14 @@ def compile_all(
     told: Callable[[int, int], None] = lambda done, all_of_them: None,
     command: Sequence[str] = COMMAND,
 ) -> dict[str, CompiledCandidate]:
-    """Compiles every candidate's builds in `jobs` processes, and reads the results.
+    """Compiles every candidate's kernels in `jobs` processes. Returns candidate -> what is read from its code objects.
 
-    root      the project; the processes' path has it after the harness
+    root      the project's folder, from which the processes import backends
     cache     folder of compiled objects; what was read from them lies in 'code' beside it
     limit_s   seconds for one candidate: a process that takes longer is killed and replaced
-    stop      called before each candidate; once it returns True, the rest is left out of the result
+    stop      called before each candidate; once it returns True, the other candidates are not in the result
     told      called with the number of finished candidates and of all
-    Candidates without builds have a result without codes.
+    A candidate without builds has a result without code objects.
     """
     work = _Work(builds, cache, limit_s, stop, told, command)
     with tempfile.TemporaryDirectory(prefix="attnperf-tune-") as scratch:
@@ -234,7 +234,8 @@ class _CompileThread:
         return line if line.endswith("\n") else ""
 
     def _describe_end(self, said: str) -> str:
-        """Ends the compile process. Returns its signal or exit status, `said`, and the last lines of its log."""
+        """Ends the compile process. Returns as text its signal or exit status, `said` (an error), and its last log
+        lines."""
         process, code = self._process, None
         if process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):

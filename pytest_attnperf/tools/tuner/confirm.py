@@ -46,12 +46,12 @@ class Confirmation:
     done: Callable[[str, int, Found], None] = lambda workload, number, found: None
 
     def add(self, workload: str, number: int, found: Found) -> None:
-        """Stores a pair's ratio, or a text why the workload failed, and reports it to `done`."""
+        """Stores pair `number` of a workload, or a text that says why the workload failed; then calls `done`."""
         self.restore(workload, number, found)
         self.done(workload, number, found)
 
     def restore(self, workload: str, number: int, found: Found) -> None:
-        """Stores a pair's ratio or a failure text from an interrupted run, without reporting it."""
+        """Stores a pair or a failure text like `add`, from an interrupted run, without calling `done`."""
         if isinstance(found, str):
             self.failures[workload] = found
         else:
@@ -132,8 +132,10 @@ class _Pair:
     limit_s: float
 
     def take(self, number: int, key: CaseKey, *, at_once: bool) -> Found:
-        """Returns pair `number` of default and winner on one workload, or a text why there is none. Starts two new
-        processes; two others if one of them dies. `at_once` False checks the sides one after the other."""
+        """Times default and winner alternately on one workload, in two new processes (two others if one dies).
+
+        Returns their times as pair `number`, or a text that says why there is none. `at_once` False checks the
+        results of both one after the other, which needs less memory."""
         place, seed = PAIR_PLACES + number, self.seed + 2 * number
         theirs, ours = (
             OpenRequest(key, None, seed, seed + 1, self.limit_s, pin=self.pin_of(candidate))
@@ -158,7 +160,7 @@ class _Pair:
         return self._judge_look(look, theirs, ours)
 
     def _start_processes(self, place: int) -> None:
-        """Starts process `place` of the default and of the winner at the same time, and waits for both. Raises
+        """Starts process number `place` of default and winner at the same time, and waits for both. Raises
         WorkerError if one does not start."""
         for side in (self.base, self.new):
             side.pool.start([place])

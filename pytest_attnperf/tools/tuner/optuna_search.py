@@ -212,7 +212,7 @@ class Exploration:
             if candidate is not None and (candidate.id in wanted or not self._places):
                 return self._register_proposal(trial.number, candidate)
             self._study.tell(trial, state=TrialState.FAIL)
-        raise AssertionError("an enqueued candidate is valid and untried")
+        raise AssertionError("Optuna did not propose the valid, untried candidate that was enqueued")
 
     def _make_random(self) -> random.Random:
         return random.Random(f"{self._slots.settings.seed}:{self._places}")

@@ -198,7 +198,8 @@ def _compute_occupancy(code: KernelCode) -> Occupancy | None:
 
 
 def _possible_occupancy(code: KernelCode) -> Occupancy | None:
-    """Returns what `_compute_occupancy` does; None also for resources that no kernel of the architecture can have."""
+    """Returns how many waves fit a SIMD; None if the architecture is not known, or for resources that no kernel of it
+    can have."""
     try:
         return _compute_occupancy(code)
     except CodeObjectError:
@@ -219,8 +220,8 @@ def _describe_excluded(excluded: Sequence[Excluded]) -> str:
 
 
 def _kind_of_reason(one: Excluded) -> str:
-    """Returns an exclusion's stage, and its reason up to the first colon without digits: exclusions that differ only in
-    figures are of one kind."""
+    """Returns an exclusion's stage and the part of its reason before the first ':', with digits removed, so that
+    exclusions that differ only in figures count as one kind."""
     return one.stage + "".join(letter for letter in one.reason.partition(":")[0] if not letter.isdigit())
 
 
@@ -285,7 +286,8 @@ def split_repeats(
 
 
 def find_light_candidates(candidates: Sequence[Candidate], static: Mapping[str, StaticFigures]) -> frozenset[str]:
-    """Returns ids of candidates with at most LIGHT_SCRATCH_BYTES of private memory; all ids if none is known to be."""
+    """Returns the ids of candidates whose kernels have at most LIGHT_SCRATCH_BYTES of private memory per thread; all
+    ids if no candidate is known to have so little."""
     found = {
         candidate.id
         for candidate in candidates

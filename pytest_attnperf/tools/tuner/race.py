@@ -185,7 +185,7 @@ class Race:
 def difference_sd(settings: TuneSearchSettings) -> float:
     """Returns the assumed standard deviation of the difference of two candidates' log costs in one process.
 
-    It is not divided by the number of workloads, because their shared part within a process is not known."""
+    It is the same for any number of workloads, because errors of workloads in one process may be equal."""
     return math.sqrt(2) * settings.process_sd
 
 

@@ -30,7 +30,7 @@ def search_candidates(
     if len(set(workloads)) < len(workloads):
         raise UsageError(f"a workload is named twice: {', '.join(workloads)}; name each once")
     if all(candidate.id == space.default.id for candidate in candidates):
-        raise UsageError(f"no candidate besides the default {space.default.id} is left to search")
+        raise UsageError(f"no candidate besides the default {space.default.id} is left to search; widen the space")
     chosen = choose_strategy(candidates, workloads, settings)
     modules = {
         "race": race.search_by_race,

@@ -80,9 +80,9 @@ class Slots:
         self.stopped = ""
 
     def time_candidates(self, slots: Sequence[int], candidates: Sequence[Sequence[Candidate]], workload: str) -> None:
-        """Times the candidates of each slot on one workload; times the default first and after every DEFAULT_EVERY
-        candidates. Candidates that failed are left out; stops at the limits. Raises CaseFailedError if the default
-        cannot be timed."""
+        """Times the candidates of each slot (numbered process) on one workload, the default first and again after every
+        DEFAULT_EVERY candidates. Leaves out candidates that failed; stops at the limits of time and trials. Raises
+        CaseFailedError if the default cannot be timed."""
         for slot in slots:
             self._assign_process(slot)
         at_once = min(len(slots), max(1, self.bench.lanes))

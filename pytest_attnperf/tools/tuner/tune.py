@@ -114,7 +114,7 @@ class _Run:
         self.job.say(f"{text} ({minutes}:{seconds:02d} left)")
 
     def run_steps(self) -> TuneResult:
-        """Compiles, excludes, searches, confirms and decides; a static job only ranks by code objects."""
+        """Compiles, excludes, searches, confirms; returns the decision. A static job only ranks by code objects."""
         if self.job.static:
             self._prune_candidates(self._compile_candidates())
             return self._rank_statically()
@@ -280,7 +280,7 @@ class _Run:
             )
 
     def _list_distinct(self) -> list[Served]:
-        """Returns tuned workloads with other default builds than earlier ones; all if no builds are declared."""
+        """Returns the tuned workloads but those for which the default has the same kernels as for an earlier one."""
         known: list[list[object]] = []
         found = []
         for served in self.job.tuned.values():
@@ -316,8 +316,8 @@ class _Run:
         return found
 
     def _max_trials(self) -> int | None:
-        """Returns the trial limit of an Optuna search: a quarter of one pass over all candidates worth timing, excluded
-        repeats included; None for other strategies."""
+        """Returns the trial limit of an Optuna search, a quarter of one pass over all candidates worth timing and those
+        with the same code as another one; None for other strategies."""
         if choose_strategy(self.kept, list(self.job.tuned), self.job.settings) != "optuna":
             return None
         repeats = sum(one.stage == SAME_CODE for one in self.excluded)

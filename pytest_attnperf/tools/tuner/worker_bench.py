@@ -107,7 +107,7 @@ class WorkerBench:
         return self._judge_look(candidate, workload, process, look, pin)
 
     def list_notes(self) -> tuple[str, ...]:
-        """Returns one note if trials used up a process each, because their timer needs a profiler; else nothing."""
+        """Returns one note if trials needed a process each, because their timer uses a profiler; else nothing."""
         if not self._spent:
             return ()
         return (

@@ -129,7 +129,7 @@ def test_download_follows_without_the_token(github: FakeGitHub) -> None:
 def test_download_to_plain_http_elsewhere_is_refused(github: FakeGitHub) -> None:
     """A result that anybody on the way may change is worth nothing."""
     github.script.append(Scripted("GET", "zip", 302, None, {"Location": "http://storage.example/x?sig=secret"}))
-    with pytest.raises(UsageError, match=r"'http://storage\.example/x'; an https address"):
+    with pytest.raises(UsageError, match=r"'http://storage\.example/x'; give an https address"):
         github.client().download(f"repos/{REPO}/actions/artifacts/5/zip", 100)
 
 

@@ -74,7 +74,7 @@ def test_slow_process_and_what_it_started_are_ended(tmp_path: Path) -> None:
         return str(caught.value)
 
     with ThreadPoolExecutor() as pool:
-        assert list(pool.map(failure, folders)) == ["did not answer in 0.7 s"] * 2
+        assert list(pool.map(failure, folders)) == ["the process did not answer in 0.7 s"] * 2
     assert all(ends_soon((folder / "pid").read_text()) for folder in folders)
 
 

@@ -42,11 +42,11 @@ def test_overall_gain_is_the_quotient_of_times(share: int, gain: int) -> None:
 @pytest.mark.parametrize(
     ("share", "gain", "message"),
     [
-        (-0.1, 0.04, "share -0.1: a part takes 0 to 1"),
-        (1.1, 0.04, "share 1.1"),
-        (math.nan, 0.04, "share nan"),
-        (0.5, -1.0, "gain -1.0: it must be above -1"),
-        (0.5, math.nan, "gain nan"),
+        (-0.1, 0.04, "share is -0.1, must be 0 to 1"),
+        (1.1, 0.04, "share is 1.1"),
+        (math.nan, 0.04, "share is nan"),
+        (0.5, -1.0, "gain is -1.0, must be above -1"),
+        (0.5, math.nan, "gain is nan"),
     ],
 )
 def test_what_cannot_be_is_refused(share: float, gain: float, message: str) -> None:

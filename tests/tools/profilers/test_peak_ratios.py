@@ -70,10 +70,10 @@ def test_equal_ratios_are_told_once() -> None:
     ("peaks", "message"),
     [
         ({"bandwidth": 672}, "peak 'bandwidth' is not known; known: mem_gb_s, cache_gb_s, f16_tflops"),
-        ({"mem_gb_s": 0}, "mem_gb_s 0: it must be above 0"),
-        ({"mem_gb_s": -1}, "mem_gb_s -1: it must be above 0"),
-        ({"speed": math.inf}, "speed inf: it must be above 0"),
-        ({"f16_tflops": math.nan}, "f16_tflops nan: it must be above 0"),
+        ({"mem_gb_s": 0}, "peak mem_gb_s is 0, must be finite"),
+        ({"mem_gb_s": -1}, "peak mem_gb_s is -1, must be finite"),
+        ({"speed": math.inf}, "peak speed is inf, must be finite"),
+        ({"f16_tflops": math.nan}, "peak f16_tflops is nan, must be finite"),
         ({"mem_gb_s": 672e9}, r"no device has more DRAM bandwidth than 100000 GB/s; is the value\s+in another unit"),
     ],
 )
@@ -99,7 +99,7 @@ def test_nothing_is_measured_above_its_data_sheet() -> None:
 
 def test_kind_must_be_known() -> None:
     """A kind that is neither a data sheet's nor measured is refused with those that are."""
-    with pytest.raises(UsageError, match="kind 'guess' of a peak; known: data sheet, measured"):
+    with pytest.raises(UsageError, match="a peak's kind is 'guess'; known: data sheet, measured"):
         check_peaks({}, "guess")
 
 
@@ -126,7 +126,7 @@ def test_peaks_are_written_in_one_text() -> None:
         ("mem_gb_s", "'mem_gb_s' is no peak; give e.g. mem_gb_s=212"),
         ("mem_gb_s=fast", "'mem_gb_s=fast' is no peak"),
         ("bandwidth=212", "peak 'bandwidth' is not known; known: mem_gb_s"),
-        ("mem_gb_s=-1", "it must be above 0"),
+        ("mem_gb_s=-1", "must be finite and above 0"),
         ("mem_gb_s=212e9", "is the value in another unit"),
     ],
 )

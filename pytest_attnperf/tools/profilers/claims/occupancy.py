@@ -96,8 +96,8 @@ def _assess_sgprs(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _assess_vgprs(known: Known) -> Iterator[ProfileFinding]:
-    """Yields a finding for a matrix kernel with one granule (8) of registers, as a kernel without a body has:
-    open, but it holds if the report says that outputs were compared with a reference."""
+    """Yields a finding if a report's matrix kernel has at most 8 VGPRs, the least that can be allocated, as an empty
+    kernel has. It is undecided, but accepted if the report says that outputs were compared with a reference."""
     kernel = known.claims.kernel
     accumulators = kernel.agprs.count if kernel.agprs else 0
     if kernel.vgprs is None or kernel.family == "other" or max(kernel.vgprs.count, accumulators) > ENCODED_VGPRS:

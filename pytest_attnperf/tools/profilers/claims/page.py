@@ -143,7 +143,8 @@ def _list_records(hint: object) -> list[type[msgspec.Struct]]:
 
 
 def finding_lines(findings: Sequence[ProfileFinding]) -> list[str]:
-    """Returns a line per finding: contradictions, open ones, those that hold; then a line of counts."""
+    """Returns a line per finding (contradictions first, then undecided ones, then those that hold) and a line of
+    counts."""
     wrong = [found for found in findings if found.holds is False]
     open_ = [found for found in findings if found.holds is None]
     right = [found for found in findings if found.holds]
@@ -237,8 +238,8 @@ def _find_in_profile(row: ReportedRow, summary: ProfileSummary) -> _Seen | None:
 
 
 def _describe_mixed_row(row: ReportedRow, families: Sequence[FamilyTime]) -> str:
-    """Returns in words the families of a profile that a row mixes: those of its nature and one or two of another, if
-    their calls add up exactly to the row's. '' if no such sum is equal."""
+    """Returns in words which kernel families of a profile a report's row seems to add up: all of the row's nature and
+    one or two others, if their calls sum to the row's. '' if no such sum does."""
     own = [family for family in families if family.nature == row.nature]
     others = [family for family in families if family.nature != row.nature]
     if row.nature is None or row.calls is None or not own:

@@ -74,7 +74,8 @@ class Known:
 
     @property
     def wave_size(self) -> int | None:
-        """The document's wave size if the architecture has it, else the architecture's own; 32 on NVIDIA, else None."""
+        """The report's wave size if the architecture has it, else the architecture's own. Without known limits of the
+        architecture: 32 on NVIDIA, else the report's; None if it gives none."""
         device = self.claims.device
         said = device.wave_size if device else None
         if self.limits is None:

@@ -74,7 +74,8 @@ def _assess_passes(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _assess_launch(known: Known) -> Iterator[ProfileFinding]:
-    """Yields a finding if an attention launch is given: open unless workgroups are a multiple of heads x sequences."""
+    """Yields a finding if the launch of an attention kernel is given: it holds if the number of workgroups is a
+    multiple of heads x sequences, else it is undecided."""
     kernel, model = known.claims.kernel, known.claims.model
     groups = known.grid
     if groups is None or not model.heads or not model.sequences or kernel.family != "attention":
@@ -121,7 +122,8 @@ def _assess_computing(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _describe_missing_work(implied: float, known: Known) -> str:
-    """Returns in words how much of a call's FLOPs a rate counts (`implied`): one sequence, one head, or a share."""
+    """Returns a text that says which part of a call's FLOPs `implied` (FLOPs by the reported rate) is: about those of
+    one sequence, of one head, or a share in percent."""
     flops, model = known.flops or 0.0, known.claims.model
     for count, word in ((model.sequences or 1, "sequence"), (model.heads or 1, "head")):
         part = flops / count
@@ -229,8 +231,8 @@ def _assess_roof(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _assess_own_roof(known: Known) -> Iterator[ProfileFinding]:
-    """Yields a finding on the kernel's rate over the lower of the report's memory roof and peak: only this share shows
-    how far the kernel is from its limit, so a report without it is contradicted."""
+    """Yields a finding on the kernel's rate as a share of the lower of the report's memory roof and compute peak. A
+    report without this share is contradicted, because only this shows how far the kernel is from its limit."""
     performance = known.claims.performance
     if performance.memory_roof is None or performance.computing is None:
         return

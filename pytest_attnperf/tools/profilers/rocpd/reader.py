@@ -67,7 +67,8 @@ class _Read:
     replayed: int = 0
 
     def add_problem(self, text: str, used: str = "", column: str = "") -> None:
-        """Adds a problem of the file, unless an equal one is there. used: what is used in spite of it."""
+        """Adds a problem of the file, unless an equal one is there. used: a sentence on what is used in spite of it, or
+        left out."""
         problem = Problem(self.path, text, used, column=column)
         if problem not in self.problems:
             self.problems.append(problem)

@@ -293,7 +293,8 @@ def read_counter_values(connection: sqlite3.Connection, tables: ProcessTables) -
 def _sum_counters(
     connection: sqlite3.Connection, tables: ProcessTables
 ) -> tuple[dict[tuple[object, object], float], int]:
-    """Returns (event id, counter id) -> sum of values, and how many values are no numbers. Skips samples over time."""
+    """Returns (event id, counter id) -> sum of values, and how many values are no numbers. Skips values that
+    were sampled over time, because they belong to no dispatch."""
     values: dict[tuple[object, object], float] = defaultdict(float)
     odd = 0
     columns = ("event_id", "pmc_id", "value", "sample_id")
