@@ -90,7 +90,7 @@ class PlacementPlan:
 
 
 def make_placement_plan(call_us: float, max_blocks: int) -> PlacementPlan:
-    """Returns at how many places (2 to 15) to time calls of `call_us`, and how many blocks at each.
+    """Returns at how many places in memory (2 to 15) to time calls of `call_us`, and how many blocks at each.
     Longer calls get fewer places. All places together get at most 3 * `max_blocks` blocks, but at least one each."""
     blocks = SPLIT * max_blocks
     places = max(LEAST, min(MOST, blocks // BLOCKS_LEAST, round(AVERAGING_US / max(call_us, 1e-3))))

@@ -65,7 +65,7 @@ class BuildLog(logging.Filter):
             self.built[name] = time.monotonic() - start
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Notes the build or load that a log record reports; returns whether it would be logged without this filter."""
+        """Counts a build or load that aiter's log record reports; returns whether the record is to be logged at all."""
         found = _LOADING.search(record.getMessage())
         if found is not None:
             event = found.group(1) or found.group(2)

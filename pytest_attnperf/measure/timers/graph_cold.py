@@ -90,7 +90,7 @@ class CallRounds:
         self._made = 0
 
     def __call__(self) -> Any:
-        """Makes the next of the calls, in turn, and returns its result."""
+        """Makes the next of the calls in order, after the last the first again; returns its result."""
         result = self._calls[self._made % len(self._calls)]()
         if not self._made:
             self.first = result
