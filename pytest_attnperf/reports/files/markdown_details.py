@@ -283,8 +283,8 @@ def _code_row(columns: Sequence[_MarkdownColumn], result: CodeResult) -> str:
 
 
 def _is_open(result: CaseResult | CodeResult) -> bool:
-    """Returns whether the result needs attention: it failed, could fail under another policy, or is unresolved.
-    Quarantined cases have their own section."""
+    """Returns whether a result belongs in the table of the worst: it failed, is unresolved, MOVED, DRIFT, STALE, or
+    SLOWER or worse. Returns False for a quarantined case, which has a section of its own."""
     if isinstance(result, CaseResult) and result.quarantined:
         return False
     return (

@@ -203,7 +203,7 @@ def _count_repeated(joined: Joined, runs: Sequence[RunResult]) -> int:
 
 
 def _count_gated_twice(joined: Joined, runs: Sequence[RunResult]) -> int:
-    """Returns how many of the dropped, repeated results had counted as gated, to subtract them from the sum."""
+    """Returns how many gated results are dropped as repetitions, to be subtracted from the sum of gated results."""
 
     def count_gated(verdicts: Sequence[Verdict], unchanged: Sequence[CaseResult]) -> int:
         return sum(verdict in GATED for verdict in verdicts) + sum(case.unchanged for case in unchanged)
