@@ -192,7 +192,7 @@ def _take_rows(matrix: torch.Tensor, rows: list[int]) -> torch.Tensor:
 
 
 def _choose_lines(count: int) -> list[int]:
-    """Returns at most 4 of `count` row numbers: the first, the last, and even steps between, off the tiles' borders."""
+    """Returns at most 4 of the row numbers 0 to count - 1, sorted: the first, the last, and two evenly between."""
     return sorted({round(index * (count - 1) / (CHECKED_LINES - 1)) for index in range(CHECKED_LINES)})
 
 

@@ -162,8 +162,8 @@ class Twins:
         self._expected = self._replay_proven()
 
     def make_twin(self) -> tuple[Prepared, GraphTimer]:
-        """Returns (a copy with the timed inputs at other addresses, a timer with its own proven graph on that copy).
-        Raises TimedWrongError if the new graph's result is wrong."""
+        """Returns (a copy of the case with the timed inputs at other addresses, a timer with its own checked graph on
+        it). Raises TimedWrongError if the new graph's result is wrong."""
         prepared = copy_prepared(self._prepared)
         twin = self._timer.make_twin(prepared.run)
         copy_inputs(self._checked, prepared)

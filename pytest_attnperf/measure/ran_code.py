@@ -100,7 +100,7 @@ class RanCode:
     def record_launched(self, launched: Any, read: Callable[[], WatchedKernel]) -> None:
         """Stores the kernel that `read` returns for the launched object; does nothing if it was launched before.
 
-        An exception becomes the reason for unknown code, because it must not fail the case.
+        An exception in `read` is stored as the reason why code is unknown; it must not fail the case.
         """
         if id(launched) in self._held:
             return

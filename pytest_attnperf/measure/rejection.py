@@ -97,12 +97,12 @@ class CompileWatch:
 
     @property
     def count(self) -> int:
-        """Compilations and tunings so far; only differences are meaningful."""
+        """Number of compilations and tunings seen so far; only differences are meaningful."""
         return sum(self._seen.values()) + _count_dynamo_graphs()
 
     @property
     def description(self) -> str:
-        """What was seen since entering, e.g. '2 x graph of torch.compile, 3 x Triton kernel add'; '' for nothing."""
+        """What was compiled in the context: '2 x graph of torch.compile, 3 x Triton kernel add'; '' for nothing."""
         graphs = _count_dynamo_graphs() - self._graphs_before
         parts = [f"{graphs} x graph of torch.compile"] if graphs else []
         parts += [f"{count} x {what}" for what, count in self._seen.most_common(NAMED_MOST)]

@@ -143,7 +143,7 @@ class Timing:
         return self._sample_with_check(timer, rule, self._hidden_check(timer, rule.min_blocks))
 
     def _sample_with_check(self, timer: Timer, rule: StoppingRule, hidden: HiddenCheck | None) -> Samples:
-        """Measures blocks and the hidden check's block. Raises TimedWrongError if that block's result is wrong."""
+        """Measures blocks, and one more whose result `hidden` checks. Raises TimedWrongError if that is wrong."""
         with CompileWatch() as watch:
             samples = sample_blocks(timer, rule, watch, hidden)
         if hidden is not None and hidden.report is not None:

@@ -310,7 +310,7 @@ def _format_change_cell(case: CaseResult) -> str:
 
 
 def _format_detection_limit(case: CaseResult) -> str:
-    """Returns the slowdown that the case's look detects 99 % of the time, e.g. '+1.8 %'; '-' if not known."""
+    """Returns the least slowdown that the case's measurement detects 99 % of the time: '+1.8 %'; '-' if not known."""
     return ABSENT if case.detection_limit is None else format_change(1 + case.detection_limit)
 
 

@@ -104,7 +104,7 @@ def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKi
 
 
 def _should_fail(case: CaseResult) -> bool:
-    """Returns whether the case's verdict fails its test by the file's policy. A quarantine excuses only SLOWER."""
+    """Returns whether a case is to fail its test, by verdict and stored policy. A quarantine excuses only SLOWER."""
     if case.verdict not in FAILS_BY_ITSELF or (case.quarantined and case.verdict is Verdict.SLOWER):
         return False
     by_policy = case.policy.get("fail_on")

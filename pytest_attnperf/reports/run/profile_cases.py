@@ -136,7 +136,7 @@ def _format_longest_kernel(profile: CaseProfile) -> str:
 
 
 def _format_roof(point: RooflinePoint | None) -> tuple[str, str]:
-    """Returns (share of the roof that limits the point, name of this roof); '-' for what is not known."""
+    """Returns (share that the point reaches of the highest rate that limits it, its name); '-' for what is unknown."""
     if point is None:
         return ABSENT, ABSENT
     return format_percent(point.share), one_line(point.roof, NAME_WIDTH) if point.roof else ABSENT
