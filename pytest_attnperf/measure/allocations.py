@@ -43,7 +43,7 @@ def _count_on_gpu(call: Call) -> Allocations | None:
 
 
 def _count_on_cpu(call: Call) -> Allocations | None:
-    """Counts with the profiler, which reports allocations (+) and releases (-) in bytes; torch has no CPU counter."""
+    """Counts what one call allocates on a CPU, from torch's profiler; None if this torch was built without Kineto."""
     import torch
 
     # Not torch.profiler: importing that loads Inductor, which takes 2 s.

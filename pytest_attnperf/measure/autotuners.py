@@ -61,7 +61,7 @@ class Use:
 
     @property
     def entries(self) -> tuple[str, str]:
-        """Names of the two entries that may hold the choice: 'autotuned.<kernel>(<where>)', 'autotuned.<kernel>'."""
+        """Names under which the chosen config may be stored: 'autotuned.<kernel>(<where>)', 'autotuned.<kernel>'."""
         return f"{PREFIX}{self.kernel}({self.where})", f"{PREFIX}{self.kernel}"
 
 
@@ -102,7 +102,7 @@ def triton_use(autotuner: Any, arguments: Mapping[str, Any]) -> Use:
 
 
 def inductor_use(autotuner: Any) -> Use:
-    """Describes a use of a kernel that Inductor wrote; the hash of its source distinguishes kernels of one name."""
+    """Describes a use of a kernel that Inductor wrote by its name and the first 12 digits of its source's hash."""
     name = autotuner.inductor_meta.get("kernel_name") or autotuner.fn.__name__
     return Use(str(name), str(autotuner.kernel_hash)[:12])
 

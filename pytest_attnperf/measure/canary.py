@@ -52,7 +52,7 @@ SIZES = {
 
 
 def take_canary(torch_device: str) -> dict[str, Samples]:
-    """Times a fixed GEMM and copy as cases are timed, on 'cuda' (both vendors) or 'cpu'; keys are 'gemm' and 'copy'.
+    """Times a fixed GEMM and a fixed copy on 'cuda' (both vendors) or 'cpu'; returns their blocks by 'gemm' and 'copy'.
 
     It replays graphs on a GPU and uses the host's clock on a CPU. The device is warmed once per process, and rests
     before each. This takes about half a second on a warm GPU. Afterwards the memory returns to the GPU.

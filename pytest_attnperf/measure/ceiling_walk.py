@@ -123,7 +123,7 @@ def has_stopped_growing(rates: Sequence[float]) -> bool:
 def walk_sizes(bench: CeilingBench, unit: str, sizes: Sequence[tuple[float, Callable[[], Work]]]) -> CeilingFigure:
     """Times growing sizes until the rate stops growing or memory or time runs out; returns the fastest size's figure.
 
-    sizes   (FLOPs or bytes of a call, function that makes the work) each
+    sizes   (FLOPs or bytes of a call, function that makes the work) of each, the smallest first
     Raises CaseFailedError if even the smallest cannot be measured, and for a wrong result of any size.
     """
     began, note = time.monotonic(), "no plateau up to the largest size"

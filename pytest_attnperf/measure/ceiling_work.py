@@ -57,7 +57,7 @@ class Reader:
 
     @property
     def name(self) -> str:
-        """Text that is stored with a ceiling, e.g. 'torch.sum over rows of 256' or 'torch.sum over everything'."""
+        """How the bytes are read, as stored text: 'torch.sum over rows of 256' or 'torch.sum over everything'."""
         return f"torch.{self.operator} over " + (f"rows of {self.words}" if self.words else "everything")
 
 
@@ -192,7 +192,7 @@ def _take_rows(matrix: torch.Tensor, rows: list[int]) -> torch.Tensor:
 
 
 def _choose_lines(count: int) -> list[int]:
-    """Returns at most 4 of `count` row numbers: the first, the last, and even steps between, off the tiles' borders."""
+    """Returns at most 4 of the row numbers 0 to count - 1, sorted: the first, the last, and two evenly between."""
     return sorted({round(index * (count - 1) / (CHECKED_LINES - 1)) for index in range(CHECKED_LINES)})
 
 
@@ -226,7 +226,7 @@ def make_kernel_copy(count_bytes: int, torch_device: str) -> Work:
 
 def make_read(count_bytes: int, torch_device: str, reader: Reader = READERS[0]) -> Work:
     """Makes the work of reading `count_bytes` and reducing each row to one number.
-    Its amount is all bytes read and written, except mv's vector."""
+    The work's amount is all bytes read and written, without the vector by which 'mv' multiplies."""
     import torch
 
     words = _make_words(count_bytes, torch_device, reader.words or READERS[0].words)
@@ -288,7 +288,7 @@ def _sum_fault(source: torch.Tensor, result: torch.Tensor) -> str:
 
 
 def _amax_fault(source: torch.Tensor, result: torch.Tensor) -> str:
-    """Returns a sentence unless each row's result is equal to a word of the row and no word is larger; else ''."""
+    """Returns '' if each element of `result` is the largest integer of its row of `source`, else a sentence."""
     import torch
 
     met = torch.zeros_like(result, dtype=torch.bool)

@@ -154,7 +154,7 @@ def _square_product(process: _CeilingProcess, dtype: str, computed_in: str) -> C
 
 
 def _oblong_product(process: _CeilingProcess) -> CeilingFigure:
-    """Times one oblong product of the best square's size; K is a quarter of M and N, as where heads are joined."""
+    """Times one f16 product M x K x N: M and N are those of the best square product, K is a quarter of them."""
     square = process.figures["f16"]
     side = int(square.size.partition(" ")[0])
     point = time_size(process, partial(work_of.make_gemm, "f16", (side, max(1, side // 4), side), process.torch_device))
@@ -205,7 +205,7 @@ def _choose_copy_sizes(process: _CeilingProcess, cache_bytes: int) -> list[int]:
 
 
 def _far_copy(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> CeilingFigure:
-    """Times copies far larger than every cache, at the best size also a copy by a kernel; returns the fastest."""
+    """Times Tensor.copy_ of sizes far beyond every cache, and a copy by a kernel at the best; returns the fastest."""
     sizes = _choose_copy_sizes(process, cache_bytes)
     walked = walk_sizes(process, BYTES, [(2.0 * n, partial(work_of.make_copy, n, process.torch_device)) for n in sizes])
     at = max(range(len(walked.tried)), key=lambda index: walked.tried[index].rate)
@@ -214,7 +214,7 @@ def _far_copy(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> Ce
 
 
 def _far_read(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> CeilingFigure:
-    """Times reads far larger than every cache, with the reader that is fastest at the smallest size."""
+    """Times reads far larger than every cache, with the operator that is fastest at the smallest; returns the best."""
     sizes = _choose_copy_sizes(process, cache_bytes)
     reader, raced, note = find_fastest_reader(process, sizes[0])
     walked = walk_sizes(
@@ -225,9 +225,10 @@ def _far_read(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> Ce
 
 
 def find_fastest_reader(bench: CeilingBench, count_bytes: int) -> tuple[work_of.Reader, list[CeilingPoint], str]:
-    """Returns (the plan's fastest reader with right results, points of all such readers, why other readers failed).
+    """Times each of the plan's readers, the operators that may read memory fastest, on `count_bytes`.
 
-    The only reader of a plan is returned untimed, without points. Raises CaseFailedError if no reader is right.
+    Returns (the fastest with right results, the rates of all with right results, why others failed or ''). The only
+    reader of a plan is returned untimed, without rates. Raises CaseFailedError if no reader is right.
     """
     if len(bench.plan.readers) == 1:
         return bench.plan.readers[0], [], ""
@@ -250,7 +251,7 @@ def _try_reader(bench: CeilingBench, count_bytes: int, reader: work_of.Reader) -
 
 
 def _cached_copy(process: _CeilingProcess, cache_bytes: int) -> CeilingFigure:
-    """Times copies that fit the cache, returns the fastest. Raises CaseFailedError unless it beats those far beyond."""
+    """Times copies that fit the cache; returns the fastest. Raises CaseFailedError if copies from DRAM are as fast."""
     points = [
         time_size(process, partial(make, int(cache_bytes * share), process.torch_device))
         for share in CACHE_SHARES
@@ -277,17 +278,17 @@ def _graph_launch(process: _CeilingProcess) -> CeilingFigure:
     samples, size, _ = time_work(process, partial(work_of.make_smallest_kernel, process.torch_device))
     if samples.calls_per_block < GRAPH_LAUNCHES_LEAST or samples.timer != "graph":
         raise CaseFailedError(
-            f"{samples.calls_per_block} launches in a block of the {samples.timer} timer, but it needs "
-            f"{GRAPH_LAUNCHES_LEAST} in a graph{f' ({samples.note})' if samples.note else ''}"
+            f"{samples.calls_per_block} launches in a block of the {samples.timer} timer are too few to time a launch: "
+            f"that needs a graph of at least {GRAPH_LAUNCHES_LEAST}{f' ({samples.note})' if samples.note else ''}"
         )
     size = f"{size}, graph of {samples.calls_per_block}"
     return CeilingFigure(statistics.median(samples.block_us), US, size, find_median_clock(samples))
 
 
 def _eager_launch(process: _CeilingProcess) -> CeilingFigure:
-    """Times consecutive calls from Python with one wait at the end: host and device time together.
+    """Measures the microseconds per launch of consecutive eager calls of a tiny kernel, with one wait at the end.
 
-    It returns the fastest group of blocks, because other work on the host can only make a group slower.
+    It returns the median of the fastest group of blocks, because other work on the host can only make a group slower.
     """
     import torch
 

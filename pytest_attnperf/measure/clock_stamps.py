@@ -133,7 +133,7 @@ extern "C" __attribute__((global)) void {KERNEL}(unsigned long long* ring, int n
 
 
 def mean_clocks_mhz(stamps: Sequence[Stamp], ticks_per_us: float) -> list[float | None]:
-    """Returns the mean clock in MHz between each two consecutive stamps; None where no multiprocessor gives one.
+    """Returns the mean GPU clock in MHz between each two stamps (counters that a kernel read), or None if unknown.
 
     A multiprocessor gives a clock if both stamps reached it and both its counters increased. A counter that wrapped, or
     a constant clock that stood still, gives none.
@@ -185,7 +185,7 @@ class ClockStamps:
         self._taken = 0
 
     def take(self) -> None:
-        """Queues a stamp on the current stream without allocating or waiting; does nothing if the ring is full."""
+        """Queues a kernel that stores clock counters (a stamp), without a wait; does nothing if the ring is full."""
         if self._taken < len(self._ring):
             self._launch(self._taken)
         self._taken += 1
@@ -202,7 +202,7 @@ class ClockStamps:
         return known if complete and len(known) == len(clocks) else []
 
     def read_stamps(self) -> list[Stamp]:
-        """Returns the stamps in the order taken, with the slots that any of them reached, and forgets the stamps."""
+        """Returns the stamps in the order taken, without multiprocessors that none of them ran on, and forgets them."""
         taken = min(self._taken, len(self._ring))
         written = self._ring[:taken].cpu()
         reached = (written[..., 1] != 0).any(dim=0)
@@ -285,8 +285,8 @@ def _amd_kernel() -> _Kernel:
 
 
 def _try_stamps(stamps: ClockStamps) -> str:
-    """Takes two stamps around a known spin, between two events, and returns why the stamps are wrong, or ''.
-    All is queued behind another spin, so that no gap between launches counts."""
+    """Tests the clock stamps: two around a spinning kernel that events time, too. Returns what is wrong with them, or
+    ''. All is queued behind another spin, so that no gap between launches counts."""
     import torch
 
     cuda: Any = torch.cuda  # events and `_sleep` carry types in some torch versions only

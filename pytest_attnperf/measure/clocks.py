@@ -52,14 +52,14 @@ class TwoClocks:
         self._before = (0, 0)
 
     def begin(self) -> None:
-        """Reads the clocks at the start of a span; only the timed code may run before `end`."""
+        """Reads perf_counter and CLOCK_MONOTONIC_RAW at a span's start; only the timed code may run before `end`."""
         if self._waited_ns is not None:
             self._before = self._clock_ns(), self._waited_ns()
         other_ns = self._other_ns()
         self._began = self._clock_ns(), other_ns
 
     def end(self) -> float:
-        """Returns the microseconds since `begin`. Raises CaseFailedError if the other clock measured more time."""
+        """Returns microseconds since `begin` without waits for a CPU. Raises CaseFailedError if the clocks disagree."""
         now_ns = self._clock_ns()
         other_ns = self._other_ns() - self._began[1] - BETWEEN_NS
         span_ns = now_ns - self._began[0]
@@ -73,7 +73,7 @@ class TwoClocks:
         return max(1, span_ns - self._waited_inside_ns(span_ns)) / 1000
 
     def _waited_inside_ns(self, span_ns: int) -> int:
-        """Returns the thread's waiting time within the span, without waits that may have occurred while reading it."""
+        """Returns the ns that the thread waited for a CPU within the span, without waits while the clocks were read."""
         if self._waited_ns is None:
             return 0
         waited_ns = self._waited_ns() - self._before[1]

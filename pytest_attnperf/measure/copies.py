@@ -68,7 +68,7 @@ def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
 
 
 def count_copies(held_bytes: int, round_bytes: int) -> int | None:
-    """Returns how many copies of `held_bytes`, the original included, hold `round_bytes`; None for 0 bytes."""
+    """Returns how many copies of `held_bytes` (with the original) fill `round_bytes`, at least 2; None for 0 bytes."""
     return max(LEAST, math.ceil(round_bytes / held_bytes)) if held_bytes else None
 
 

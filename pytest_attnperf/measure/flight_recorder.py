@@ -95,9 +95,9 @@ def record_launches(path: Path) -> Iterator[None]:
 
 
 def find_blamed_kernel(text: str, is_fault: Callable[[str], bool]) -> str:
-    """Returns the kernel that a recording blames: the first launch that raised a fault, else the last unfinished one.
+    """Returns the kernel that broke the device, by the `text` of a recording; '' if the recording does not show it.
 
-    Of nested unfinished launches it is the innermost. '' if there is none: the broken launch was not recorded.
+    It is the first launch that raised a fault, else the last that did not finish (the innermost of nested ones).
 
     is_fault   tells whether an error text means a broken device: an autotuner also tries what cannot run
     """

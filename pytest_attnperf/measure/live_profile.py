@@ -165,7 +165,7 @@ def _make_cold_copies(prover: Prover, prepared: Prepared) -> tuple[Copies, tuple
 
 
 def _mean_us(turns: Iterator[Call], count: int, torch_device: str) -> float:
-    """Returns the mean microseconds per call of `count` calls, including the device's work."""
+    """Makes the next `count` calls of `turns`; returns the mean microseconds per call, including the device's work."""
     wait = _choose_wait(torch_device)
     wait()
     begin = time.perf_counter()

@@ -66,7 +66,7 @@ class Patches:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Finds a module that has waiting patches, for `import`, and applies them after it has run; else None."""
+        """For `import`: returns the spec of a module that has patches, to be applied after it has run; else None."""
         if name in self._finding or all(patch.module != name for patch in self._waiting):
             return None
         self._finding.add(name)

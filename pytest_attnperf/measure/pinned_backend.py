@@ -50,7 +50,7 @@ NOTHING_TIMED_MS = (0.0, 0.0, 0.0)
 
 
 def pin_backend(backend: Backend, config: Mapping[str, str]) -> Backend:
-    """Returns the backend with a stored configuration: replays its own choice if it is Pinnable, and its autotuners'.
+    """Returns a backend that runs with the stored `config`: its own choice if it is Pinnable, and its autotuners'.
 
     Raises UsageError as `Pinnable.replay_config` does. If an autotuner cannot be pinned, the entry 'pinned' of the
     prepared configuration says so instead of an error.
@@ -69,7 +69,7 @@ class PinnedBackend(Around):
     replayed: bool = False
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Prepares the backend with the stored choices; calls it once if a kernel that has one has not run yet.
+        """Prepares the backend with the stored choices; then calls it once if some of their kernels have not run yet.
         The entry 'pinned' of `Prepared.config` says what was replayed. Pinning ends when the result is freed."""
         with pin_choices(self.config) as pins:
             prepared = self.backend.prepare(workload, inputs)
@@ -108,7 +108,7 @@ class Pins:
 
     @property
     def decided_entries(self) -> dict[str, str]:
-        """Entry -> stored choice, where Inductor did not decide about padding, so that `record_choices` saw nothing."""
+        """Entry -> stored choice of padding for each product whose choice was replayed instead of decided."""
         return {name: self._stored[name] for name in sorted(self._met) if name.startswith(f"{PREFIX}{PAD_KERNEL}")}
 
     def has_choice_for(self, kernel: str) -> bool:
@@ -128,7 +128,7 @@ class Pins:
         self._only.clear()
 
     def find_stored_choice(self, use: Use) -> str | None:
-        """Returns the stored choice for this use of a kernel, and notes that it was met; None if none is stored."""
+        """Returns the configuration stored for this use of a kernel and marks it as met; None if none is stored."""
         for name in use.entries:
             if name in self._stored:
                 self._met.add(name)
@@ -190,7 +190,7 @@ def _set_launchers(autotuner: Any, launchers: list[Any]) -> None:
 
 
 def _find_launcher(autotuner: Any, wanted: str) -> Any:
-    """Returns a launcher with the stored configuration: one that Inductor compiled, else compiles one.
+    """Returns a function that launches the kernel as `wanted`: one that Inductor compiled, else it compiles one.
     Raises CannotPinError as `_find_config` does."""
     for launcher in autotuner.launchers:
         if format_inductor_config(autotuner, launcher.config) == wanted:
@@ -207,7 +207,7 @@ def _find_config(autotuner: Any, wanted: Mapping[str, str]) -> Any:
     config = copy.deepcopy(autotuner.launchers[0].config)
     own = parse_config(format_inductor_config(autotuner, config))
     if own.keys() != wanted.keys():
-        raise CannotPinError(f"it now has {sorted(own)}, stored is {sorted(wanted)}")
+        raise CannotPinError(f"its configuration now has {sorted(own)}, the stored one {sorted(wanted)}")
     for name, text in wanted.items():
         if name in config.kwargs:
             config.kwargs[name] = parse_value(text)
@@ -220,7 +220,7 @@ def _find_config(autotuner: Any, wanted: Mapping[str, str]) -> Any:
 
 @contextlib.contextmanager
 def pin_choices(config: Mapping[str, str]) -> Iterator[Pins]:
-    """Gives kernels that run inside the choice of their 'autotuned.' entry in `config`; they keep it afterwards.
+    """Makes kernels that run in this context use the choice of their 'autotuned.' entry in `config`, also afterwards.
 
     A kernel that is tuned for other sizes after the context ended chooses for itself. `Pins.list_missed_choices` lists
     what could not be replayed; `Pins.release` ends the pinning. Without such an entry nothing happens.
@@ -242,7 +242,7 @@ def pin_choices(config: Mapping[str, str]) -> Iterator[Pins]:
 
 
 def _traced_anew() -> contextlib.AbstractContextManager[None]:
-    """Returns a context without AOTAutograd's cache: its graphs are padded already and must not keep pinned ones."""
+    """Returns a context without AOTAutograd's cache: cached graphs keep their padding, pinned or not."""
     settings: Any = importlib.import_module("torch._functorch.config")
     patched: contextlib.AbstractContextManager[None] = settings.patch(enable_autograd_cache=False)
     return patched

@@ -90,7 +90,7 @@ class PlacementPlan:
 
 
 def make_placement_plan(call_us: float, max_blocks: int) -> PlacementPlan:
-    """Returns at how many places (2 to 15) to time calls of `call_us`, and how many blocks at each.
+    """Returns at how many places in memory (2 to 15) to time calls of `call_us`, and how many blocks at each.
     Longer calls get fewer places. All places together get at most 3 * `max_blocks` blocks, but at least one each."""
     blocks = SPLIT * max_blocks
     places = max(LEAST, min(MOST, blocks // BLOCKS_LEAST, round(AVERAGING_US / max(call_us, 1e-3))))
@@ -162,8 +162,8 @@ class Twins:
         self._expected = self._replay_proven()
 
     def make_twin(self) -> tuple[Prepared, GraphTimer]:
-        """Returns (a copy with the timed inputs at other addresses, a timer with its own proven graph on that copy).
-        Raises TimedWrongError if the new graph's result is wrong."""
+        """Returns (a copy of the case with the timed inputs at other addresses, a timer with its own checked graph on
+        it). Raises TimedWrongError if the new graph's result is wrong."""
         prepared = copy_prepared(self._prepared)
         twin = self._timer.make_twin(prepared.run)
         copy_inputs(self._checked, prepared)

@@ -54,7 +54,7 @@ class RecordedReferences(References):
     """References that the flight recorder names, if a case that hangs runs a second time."""
 
     def compute_expected(self, workload: Workload, inputs: Tensors, *, seed: int, planted: bool) -> Expected:
-        """Returns the expected results as `References` does, with a flight recorder's line before and after."""
+        """Returns the reference's results as `References` does, and records this as a launch in the flight recorder."""
         with flight_recorder.launch(f"the reference of {workload.id}"):
             return super().compute_expected(workload, inputs, seed=seed, planted=planted)
 
@@ -158,7 +158,7 @@ class Prover:
         return report.merge_with(CheckReport(problems=found, seconds=spent, parts={"outside tensors": spent}))
 
     def check_beside(self, workload: Workload) -> CheckReport:
-        """Prepares the case's backend for another workload, which the case also stands for, and judges its results."""
+        """Judges the backend's results for `workload`, another one than the case times but that it is to cover, too."""
         prover = Prover(self.backend, workload, self.device, self.seeds)
         inputs = workload.make_inputs(self.seeds.timed, self.device.torch_device, planted=False)
         prepared = self.backend.prepare(workload, inputs)
@@ -227,7 +227,7 @@ class Prover:
         self.note_cost(report)
 
     def note_cost(self, report: CheckReport) -> None:
-        """Adds the time of a passing proof between check and finish to `cost`."""
+        """Adds the seconds of `report`, a passing proof between the first check and the last, to `cost`."""
         self.cost = self.cost.merge_with(CheckReport(seconds=report.seconds, parts=report.parts))
 
 
@@ -329,8 +329,8 @@ class Redraws:
         self._device = device
 
     def list_unseen_inputs(self) -> tuple[str, ...]:
-        """Returns names of inputs that the reference reads, but whose change makes no checked result wrong.
-        It is empty for a built-in workload, and if the reference is slow."""
+        """Returns names of inputs that the reference reads, but whose other values leave its result within budget.
+        Returns () for a built-in workload, and if the reference is slow."""
         workload = self._workload
         if not isinstance(workload, AdHoc) or not workload.learned.count:
             return ()
@@ -351,8 +351,8 @@ class Redraws:
     def _list_without_effect(
         self, workload: AdHoc, numbers: tuple[int, ...], seed: int, *, planted: bool
     ) -> tuple[int, ...]:
-        """Returns those inputs of `numbers` whose other values change the reference's result by less than is allowed.
-        It returns none if the reference takes longer than 0.05 s."""
+        """Returns those of `numbers` whose inputs hardly matter: other values change the reference's result, but within
+        budget. Returns () if the reference takes longer than 0.05 s."""
         inputs = workload.make_inputs(seed, self._device, planted=planted)
         others = workload.make_inputs(seed ^ REDRAWN, self._device, planted=False)
         started = time.perf_counter()
@@ -384,7 +384,7 @@ def _replace_input(inputs: Tensors, number: int, others: Tensors) -> Tensors:
 
 
 def _is_same(outputs: Outputs, reference: Outputs) -> bool:
-    """Tells whether two results are equal: an input whose change has no effect is not read, which another note says."""
+    """Tells whether two results are equal in every element; NaN counts as 0."""
     import torch
 
     return all(torch.equal(outputs[name].nan_to_num(), truth.nan_to_num()) for name, truth in reference.items())

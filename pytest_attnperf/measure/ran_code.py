@@ -87,7 +87,7 @@ class RanCode:
         self._unknown = ""
 
     def add(self, kernel: WatchedKernel) -> None:
-        """Stores a kernel; if its object is too large, only its name and block."""
+        """Stores a kernel that was launched; one with too large a code object is stored without it, with the reason."""
         if len(kernel.data) > OBJECT_BYTES_MOST:
             self._unknown = (
                 f"the object of {kernel.name} has {len(kernel.data)} bytes and was left out, being larger than "
@@ -100,7 +100,7 @@ class RanCode:
     def record_launched(self, launched: Any, read: Callable[[], WatchedKernel]) -> None:
         """Stores the kernel that `read` returns for the launched object; does nothing if it was launched before.
 
-        An exception becomes the reason for unknown code, because it must not fail the case.
+        An exception in `read` is stored as the reason why code is unknown; it must not fail the case.
         """
         if id(launched) in self._held:
             return
@@ -134,7 +134,7 @@ class RanCode:
         }
 
     def list_kernel_objects(self) -> tuple[KernelObject, ...]:
-        """Returns at most 8 (LOADED_MOST) kernels with their code objects: those whose name and code came last."""
+        """Returns the last 8 (LOADED_MOST) kernels that were stored with a code object, one per name and code."""
         last = {(kernel.name, kernel.object_id): kernel for kernel in self._kernels.values() if kernel.data}
         kernels = list(last.values())[-LOADED_MOST:]
         return tuple(KernelObject(kernel.name, kernel.threads, _encode_object(kernel)) for kernel in kernels)

@@ -65,7 +65,7 @@ class BuildLog(logging.Filter):
             self.built[name] = time.monotonic() - start
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Notes the build or load that a log record reports; returns whether it would be logged without this filter."""
+        """Counts a build or load that aiter's log record reports; returns whether the record is to be logged at all."""
         found = _LOADING.search(record.getMessage())
         if found is not None:
             event = found.group(1) or found.group(2)
@@ -97,12 +97,12 @@ class CompileWatch:
 
     @property
     def count(self) -> int:
-        """Compilations and tunings so far; only differences are meaningful."""
+        """Number of compilations and tunings seen so far; only differences are meaningful."""
         return sum(self._seen.values()) + _count_dynamo_graphs()
 
     @property
     def description(self) -> str:
-        """What was seen since entering, e.g. '2 x graph of torch.compile, 3 x Triton kernel add'; '' for nothing."""
+        """What was compiled in the context: '2 x graph of torch.compile, 3 x Triton kernel add'; '' for nothing."""
         graphs = _count_dynamo_graphs() - self._graphs_before
         parts = [f"{graphs} x graph of torch.compile"] if graphs else []
         parts += [f"{count} x {what}" for what, count in self._seen.most_common(NAMED_MOST)]

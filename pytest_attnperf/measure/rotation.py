@@ -185,7 +185,7 @@ def _swap_elements(words: torch.Tensor, other: int) -> torch.Tensor:
 
 
 def _view_words(tensor: torch.Tensor, most: int) -> torch.Tensor:
-    """Returns integer views of at most `most` words (..., elements of a word); no element occurs twice."""
+    """Returns at most `most` words as integers, in a view of shape (..., elements of a word); no element is in two."""
     bits = each_once(as_integers(tensor))
     reach = memory_span(bits)
     if reach > bits.numel():  # memory between the elements is not the input's

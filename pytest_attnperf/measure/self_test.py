@@ -163,7 +163,7 @@ def _make_call(case: str, torch_device: str) -> functools.partial[Any]:
 
 
 def _choose_working_timer(torch_device: str, call: Callable[[], Any]) -> tuple[Timer, str]:
-    """Returns (the timer that a case with this call would get, why it is no graph or '').
+    """Returns (the timer that a case with this call would get, why that does not replay a graph, or '').
     It is the profiler's timer if neither a graph nor events work on this GPU."""
     warm_up(call, torch_device)
     try:

@@ -72,7 +72,7 @@ class TimedStage:
     blocks_us: list[float] = field(default_factory=list)
 
     def replay(self) -> None:
-        """Replays the stage once and stores its results where later stages read; does nothing without a timer."""
+        """Runs the stage once as timed, stores its results where later stages read; does nothing without a timer."""
         if self.timer is not None:
             # If results share memory with its inputs, filling them with NaN would destroy the inputs.
             self.kept.store_values(self.timer.run_once(poisoned=not self.kept.in_place))
@@ -244,7 +244,7 @@ class KeptStage:
 
     @property
     def in_place(self) -> bool:
-        """Whether a result shares memory with an input."""
+        """Whether one of the stage's results shares memory with one of its inputs."""
         return any(poison.has_overlap(new, old) for new in self.gave.values() for old in self.before.values())
 
     def store_values(self, gave: Values) -> None:
@@ -273,7 +273,7 @@ def run_stages(pipeline: Pipeline, tensors: Tensors) -> tuple[list[KeptStage], T
 
 
 def cold_copies(kept: KeptStage, own: Tensors, size: ColdSize) -> Copies | None:
-    """Copies what a stage reads of the call's inputs as often as a cold cache needs; None if it is none or too little.
+    """Copies the call's inputs that a stage reads until they exceed the cache; None if it reads none or too few bytes.
 
     Views of inputs, e.g. of a cache's rows, have the same layout in the copies. Results of earlier stages are not
     copied: in the call they were written just before, too.

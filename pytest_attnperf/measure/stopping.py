@@ -42,7 +42,7 @@ class StoppingRule:
 
     @property
     def pairs_wanted(self) -> int:
-        """Pairs of blocks to run before the next decision; 0 if finished."""
+        """Number of pairs (unmeasured and measured block) to run before this is asked again; 0 if finished."""
         if self._blocks < self.min_blocks:
             return self.min_blocks - self._blocks
         affordable = int((self.budget_us - self._spent_us) // max(self._spent_us / self._blocks, _LEAST_US))

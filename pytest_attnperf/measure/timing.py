@@ -143,7 +143,7 @@ class Timing:
         return self._sample_with_check(timer, rule, self._hidden_check(timer, rule.min_blocks))
 
     def _sample_with_check(self, timer: Timer, rule: StoppingRule, hidden: HiddenCheck | None) -> Samples:
-        """Measures blocks and the hidden check's block. Raises TimedWrongError if that block's result is wrong."""
+        """Measures blocks, and one more whose result `hidden` checks. Raises TimedWrongError if that is wrong."""
         with CompileWatch() as watch:
             samples = sample_blocks(timer, rule, watch, hidden)
         if hidden is not None and hidden.report is not None:
@@ -225,7 +225,7 @@ class Timing:
             self._inspect(timer)
 
     def _prove_first_copy(self, timer: GraphColdTimer) -> None:
-        """Proves the first call of a round, on the first copy; the last call reads the case's own inputs.
+        """Checks the result of a round's first call, on the first copy; the last call reads the case's own inputs.
 
         All copies hold the same inputs meanwhile, because a backend may write every result to one buffer of its own.
         """
@@ -258,7 +258,7 @@ class _Places:
         self.kept: list[Prepared] = []
 
     def close(self) -> None:
-        """Frees the timers at further places and their inputs, but not the case's own timer."""
+        """Frees the timers of further places in memory and their inputs, but not the case's own timer."""
         for twin in self.timers[1:]:
             twin.close()
         self.timers, self.kept = [], []

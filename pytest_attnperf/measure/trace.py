@@ -122,7 +122,7 @@ def _wait_for_device(torch_device: str) -> None:
 
 
 def own_total_ns(profiler: Any, torch_device: str) -> int:
-    """Returns the nanoseconds of all GPU work, or of all operators on a CPU, as the last line of torch's table does."""
+    """Returns the nanoseconds of all GPU work, or on a CPU of all operators, by the profiler's own sums."""
     own = [average for average in profiler.key_averages() if not getattr(average, "is_user_annotation", False)]
     if torch_device == "cpu":
         return round(sum(float(average.self_cpu_time_total) for average in own) * NS_PER_US)

@@ -91,7 +91,7 @@ class Tolerance:
                 raise ValueError(f"a tolerance multiplier of {multiplier} needs a source saying why it is not 2")
 
     def for_output(self, name: str) -> float:
-        """Returns the multiplier of one output: its own in `outputs`, else `multiplier`."""
+        """Returns by what an output's error budget is multiplied: its own factor in `outputs`, else `multiplier`."""
         return dict(self.outputs).get(name, self.multiplier)
 
 
@@ -176,7 +176,7 @@ class ErrorFigures:
     line_budget: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a negative error or budget, or a max_error of 0 with unequal values (edited file)."""
+        """Raises ValueError for a negative error or budget, or a max_error of 0 though worst_got != worst_expected."""
         if min(map(min, self.budgets)) < 0:
             raise ValueError(f"an error or a budget of {self.output[:100]!r} is negative; both are 0 or more")
         if self.max_error == 0 and self.worst_got != self.worst_expected:
@@ -187,7 +187,7 @@ class ErrorFigures:
 
     @property
     def budgets(self) -> tuple[tuple[float, float], ...]:
-        """(error, budget) pairs: of the worst element, of the whole output (RMS) and of the worst line."""
+        """(error, budget) pairs: of the worst element, the RMS of the whole output, that of its worst row or slice."""
         whole, line = (self.rms_error, self.rms_budget), (self.line_error, self.line_budget)
         return (self.max_error, self.max_budget), whole, line
 

@@ -59,7 +59,7 @@ HIT_AND_MISS = (("TCC_HIT_sum", "TCC_MISS_sum"), ("GL2C_HIT_sum", "GL2C_MISS_sum
 
 
 def make_readings(counters: Iterable[KernelCounter]) -> tuple[KernelReadings, ...]:
-    """Returns one reading per kernel and grid size, in the order of first mention, even without known figures."""
+    """Computes figures such as the L2 hit rate from counters: one record per kernel and grid size, in their order."""
     found: dict[tuple[str, int | None], dict[str, KernelCounter]] = {}
     for counter in counters:
         found.setdefault((counter.kernel, counter.grid_items), {})[counter.counter] = counter
@@ -92,7 +92,7 @@ def _percent_to_fraction(value: float | None) -> float | None:
 
 
 def filter_by_launches(counters: Iterable[KernelCounter], launches: Iterable[Launch]) -> list[KernelCounter]:
-    """Returns the counters whose kernel and grid one of these launches has."""
+    """Returns the counters that were read of any of these launches (same kernel and grid)."""
     every = tuple(launches)
     return [counter for counter in counters if any(counter.was_read_of(launch) for launch in every)]
 

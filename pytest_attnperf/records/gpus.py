@@ -53,7 +53,7 @@ class TogetherGpu:
 
     @property
     def interference(self) -> float:
-        """Slowdown by the other cards: together / alone - 1, as a fraction."""
+        """Slowdown of this card while all others work, as a fraction: time together / time alone - 1."""
         return self.together_us / self.alone_us - 1
 
 
@@ -70,7 +70,7 @@ class Together:
 
     @property
     def scaling(self) -> float:
-        """Throughput of all cards at once / that of the median card alone; at best the number of cards."""
+        """Calls per second of all cards at once / those of the median card alone; ideal is the number of cards."""
         alone = sorted(1 / gpu.alone_us for gpu in self.gpus)
         middle = (alone[(len(alone) - 1) // 2] + alone[len(alone) // 2]) / 2
         return sum(1 / gpu.together_us for gpu in self.gpus) / middle

@@ -30,7 +30,7 @@ def import_listed_function(module: str, name: str, listing: str, text: str) -> C
     naming both files if it does not exist."""
     found = import_listed_module(module, listing, text)
     if not hasattr(found, name):
-        raise UsageError(f"{found.__file__}:1: has no {name}(), which {find_place(listing, text)} names")
+        raise UsageError(f"{found.__file__}:1: has no {name}(), which {find_place(listing, text)} names; correct one")
     function: Callable[..., Any] = getattr(found, name)
     return function
 

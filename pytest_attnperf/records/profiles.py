@@ -333,7 +333,7 @@ class PeakRatio:
 
     @property
     def ratio(self) -> float:
-        """The figure of the other device / that of this device."""
+        """Value of the figure on the other device (`other`) / on this device (`own`)."""
         return self.other / self.own
 
 

@@ -25,8 +25,8 @@ KINDS = {
 def read_regular(path: Path, most_bytes: int, error: type[AttnperfError] = UsageError, advice: str = "") -> bytes:
     """Returns the content of a regular file of at most `most_bytes` bytes; ignores what is appended while it is read.
 
-    Raises `error`, whose text ends in `advice`, for a larger file; else as `open_regular`. OSError where it is
-    unreadable.
+    Raises `error` for a larger file (its text ends in `advice`) and for a folder, pipe, socket or device; OSError for
+    an unreadable or missing one.
     """
     with open_regular(path, error) as stream:
         size = os.fstat(stream.fileno()).st_size

@@ -31,7 +31,7 @@ class StageTime:
 
     @property
     def launch_count(self) -> float | None:
-        """Number of kernels, copies and memory sets (on a CPU: operators) that one run launches; None if not known."""
+        """Number of kernels, copies and memory sets (on a CPU: operators) of one run of the stage; None if unknown."""
         return launch_count(self.launches)
 
 

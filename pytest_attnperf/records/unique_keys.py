@@ -28,8 +28,8 @@ def require_unique_keys(
 ) -> None:
     """Raises `error` if an object of this JSON has a key twice (naming the key, with `advice`), or if it is no JSON.
 
-    Counts quotation marks in the text and in its decoded content: a dropped key would take two with it. That takes half
-    as long as checking every object (21 against 38 ms for 454 entries), which is done where the counts differ.
+    First compares the number of quotation marks in the text with that in its decoded content, which lacks a duplicate
+    key. That takes half as long as a check of every object (21 against 38 ms), which follows if the numbers differ.
     """
     try:
         if _OTHER_QUOTE not in data and data.count(b'"') == msgspec.json.encode(msgspec.json.decode(data)).count(b'"'):

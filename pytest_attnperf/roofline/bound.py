@@ -116,7 +116,7 @@ def _join_reasons(seen: Evidence, *parts: str) -> str:
 
 
 def _list_remarks(bound: BoundClass, seen: Evidence) -> list[str]:
-    """Lists what else is true of a call whose class is known: no matrix instruction, both roofs near, or idle units."""
+    """Lists remarks on a call of class `bound`: it uses no matrix instruction, is near both ceilings, idles units."""
     said = _no_matrix(seen)
     if bound in (BoundClass.COMPUTE, BoundClass.MEMORY) and is_near_ridge(seen):
         said.append("near the ridge: the call is near both roofs, so doing less for one alone gains little")
@@ -134,7 +134,7 @@ def _no_matrix(seen: Evidence) -> list[str]:
 
 
 def _describe_confirmation(bound: BoundClass, seen: Evidence) -> str:
-    """Returns what would confirm CACHE or LATENCY without an own calibration, or OCCUPANCY; '' for all else."""
+    """Returns what would confirm OCCUPANCY, or CACHE or LATENCY on an uncalibrated device, as text; else ''."""
     if bound is BoundClass.CACHE and seen.cache is None:
         return f"{CALIBRATE} (the cache's own ceiling), and {PROOF}"
     if bound is BoundClass.LATENCY and seen.launch_us is None:
@@ -180,7 +180,7 @@ def _list_missing_figures(seen: Evidence) -> list[str]:
 
 
 def _list_shares(seen: Evidence) -> list[str]:
-    """Lists a text for the compute share and one for memory's, each with its threshold; unknown shares are left out."""
+    """Lists a text for each known share of the compute and memory ceiling that the call reaches, with its threshold."""
     said = []
     if seen.compute is not None and seen.roofs.compute is not None:
         said.append(

@@ -41,12 +41,12 @@ class Width:
 
     @property
     def of_units(self) -> float:
-        """Share of the units that have a workgroup at all, at most 1."""
+        """Share of the device's compute units that have at least one workgroup: 0 to 1."""
         return min(1.0, self.workgroups / self.units)
 
     @property
     def of_simds(self) -> float:
-        """Share of the SIMDs that have a wave at all, at most 1: these can compute."""
+        """Share of the device's SIMDs that have at least one wave and thus can compute: 0 to 1."""
         return self.of_units if self.waves is None else min(self.of_units, self.waves / self.simds)
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Evidence:
 
     @property
     def rival(self) -> float:
-        """The share that the compute share must exceed: the largest possible share of the cache or of memory.
+        """The share that the compute share must reach: the largest possible one of the cache's or memory's ceiling.
 
         A cache is at least as fast as memory, so memory's ceiling stands for an unmeasured cache.
         """

@@ -110,7 +110,7 @@ def compute_reason(seen: Evidence) -> str | None:
 
 
 def memory_reason(seen: Evidence) -> str | None:
-    """Returns the reason for MEMORY, else None: the share by bytes that must cross the bus is large, over compute's."""
+    """Returns the reason for MEMORY, else None: bytes that must cross the bus reach a large share of its rate."""
     share, ceiling = seen.dram, seen.roofs.dram
     if share is None or ceiling is None or share < memory_threshold(ceiling) or share <= (seen.compute or 0.0):
         return None
@@ -169,8 +169,8 @@ def _tiny_reason(seen: Evidence) -> str | None:
 
 
 def occupancy_reason(seen: Evidence) -> str | None:
-    """Returns the reason for OCCUPANCY, else None: some units are idle, those in use reach half of their part of a
-    ceiling, and the idle part costs more than those lack. With 128 of 132 units in use, the other 4 are not the limit.
+    """Returns the reason for OCCUPANCY, else None: units are idle, those in use reach half of their part of a
+    ceiling, and idle units cost more than what these lack. With 128 of 132 units in use, the other 4 are not the limit.
     """
     width = seen.width
     if width is None:

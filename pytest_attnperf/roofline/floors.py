@@ -44,7 +44,7 @@ class Plausibility:
 
 
 def compute_floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
-    """Returns the larger of the compute and the memory bound; None if the table or the workload gives neither.
+    """Returns the least possible time of a call, by FLOPs or by bytes, the longer; None if neither is known.
 
     Compute: useful FLOPs at the fastest path for the dtype and the maximum clock (tf32 or xf32 for f32 and tf32, if
     they exist); none for a dtype without a rate in the table. Memory: unique bytes; a hot call may have as many of them
@@ -61,7 +61,7 @@ def compute_floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
 
 
 def judge_time(median_us: float, floor: Floor, margin: float = MARGIN) -> Plausibility:
-    """Judges a time by the least possible one (`floor`); the text of the result gives both.
+    """Judges whether a time is possible: not shorter than the least possible one (`floor`). The text gives both.
 
     Its kind is 'impossible' more than `margin` (3 %) below, 'near_floor' if the floor is over 90 % of the time, else
     'plausible'.

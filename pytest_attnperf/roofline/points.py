@@ -117,7 +117,7 @@ def roofs_of(
     code: Sequence[KernelCode] = (),
     launches: Sequence[Launch] | None = None,
 ) -> Roofs:
-    """Returns the ceilings for a call: of the calibration if it is of this device, else of a reliable data sheet."""
+    """Returns the ceilings for a call: those calibrated on this device, or else those of a reliable data sheet."""
     vector = is_vector(code, launches)
     known, notes = _keep_reliable(spec)
     measured, unused = _keep_own_ceilings(ceilings, spec)

@@ -67,12 +67,12 @@ class CardComponents:
 
     @property
     def variance(self) -> float:
-        """Variance of one case between cards: the common and the own part together."""
+        """Relative variance of one case's time between cards: `common` + `own`."""
         return self.common + self.own
 
     @property
     def degrees(self) -> float:
-        """Degrees of freedom of `variance` (Satterthwaite), from those of the common part to those of both parts."""
+        """Degrees of freedom of `variance` (Satterthwaite), at most `common_degrees` + `own_degrees`."""
         if not self.variance > 0:
             return float(max(self.common_degrees, self.own_degrees))
         squares = self.common**2 / self.common_degrees
@@ -81,11 +81,11 @@ class CardComponents:
 
 
 def compute_components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardComponents | None:
-    """Estimates how much cards differ from each other, and processes on a card, from the processes of each case.
+    """Estimates the variances of times between cards, and between processes of a card, from each case's processes.
 
-    Returns None if no case has processes on two cards. With a single case the common and the own part cannot be
-    separated, and all of it counts as common. If no card has two processes of any case, `process_degrees` is 0, and the
-    other components include the spread between processes.
+    Returns None if no case has processes on two cards. With a single case `common` and `own` cannot be separated,
+    and all counts as `common`. If no card has two processes of any case, `process_degrees` is 0, and the other
+    components include the spread between processes.
     """
     cells = {case: group_by_card(processes) for case, processes in cases.items()}
     wide = {case: by_card for case, by_card in cells.items() if len(by_card) > 1}
@@ -114,7 +114,7 @@ def compute_components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardCom
 
 
 def group_by_card(processes: Sequence[ProcessSummary]) -> dict[str, list[float]]:
-    """Returns card -> log times of a case's processes; processes whose card is unknown count as one card, ''."""
+    """Returns card -> natural logs of its processes' median times; the key '' holds those whose card is unknown."""
     by_card: dict[str, list[float]] = {}
     for process in processes:
         by_card.setdefault(process.device_id, []).append(math.log(process.median_us))
@@ -127,7 +127,7 @@ def compute_card_shares(processes: Sequence[ProcessSummary]) -> dict[str, float]
 
 
 def _variance_within(cells: Cells) -> tuple[float, int]:
-    """Returns the variance between processes of one card and one case, with its degrees of freedom."""
+    """Returns (pooled variance of log times between processes of one card and case, its degrees of freedom)."""
     groups = [logs for by_card in cells.values() for logs in by_card.values()]
     degrees = sum(len(logs) - 1 for logs in groups)
     return (sum(map(_sum_squares, groups)) / degrees if degrees else 0.0), degrees
@@ -153,12 +153,12 @@ def _fit_shifts(means: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def _sum_residual_squares(means: Mapping[str, Mapping[str, float]], shift: Mapping[str, float]) -> float:
-    """Returns the sum of squares of mean log times that are left after a mean per case and each card's shift."""
+    """Returns the sum of squared residuals of mean log times, after each case's mean and each card's `shift`."""
     return sum(_sum_squares([value - shift[card] for card, value in by_card.items()]) for by_card in means.values())
 
 
 def _group_connected_cards(means: Mapping[str, Mapping[str, float]]) -> list[set[str]]:
-    """Groups cards that share cases: shifts of two different groups cannot be compared."""
+    """Returns groups of cards linked by shared cases; no case links two groups, so their shifts cannot be compared."""
     groups: list[set[str]] = []
     for by_card in means.values():
         cards = set(by_card)
@@ -183,7 +183,7 @@ class CardSpread:
 
 
 def prior_spread(median_us: float) -> CardSpread:
-    """Returns how much a case of this time differs between four H200s, for use if no stored case gives a spread."""
+    """Returns the spread between cards that is assumed, from four H200s, if no stored case of this time gives one."""
     relative_sd = math.sqrt(_prior_variance(median_us))
     how = f"{100 * relative_sd:.2g} % as between four H200s: no baseline here is stored from several cards"
     return CardSpread(relative_sd, PRIOR_DEGREES, how)
@@ -204,8 +204,8 @@ class CardNoise:
         self._found: dict[Key, CardComponents | None] = {}
 
     def estimate_card_spread(self, median_us: float, timer: str, duration: int) -> CardSpread | None:
-        """Returns how much a case of this time and duration class differs between cards, stored cases and prior joined.
-        None if no case of the timer is stored from two cards."""
+        """Returns the spread of such a case between cards: that of stored cases, averaged with the prior by weight.
+        Returns None if no case of the timer is stored from two cards. `duration` is the class of `median_us`."""
         key: Key = (timer, duration)
         if not self._wide.get(key):
             key = (timer, None)

@@ -86,7 +86,9 @@ def compare_processes(
 
 
 def card_variance(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> float:
-    """Returns the ratio's variance if cards differ by one unit: 0 if both sides ran on one card, 2 if on one each.
+    """Returns the factor by which the variance between cards enters that of the ratio new / base of two medians.
+
+    It is 0 if both sides ran on the same single card, and 2 if each ran on another one.
 
     A side is a median over its effective number of cards, 1 / sum of squared shares. The shares of cards that both
     sides ran on cancel. Processes whose card is unknown count as one further card.
@@ -137,7 +139,7 @@ def median_variance(processes: float) -> float:
 
 
 def z_for(suite_rate: float, cases: int, degrees_of_freedom: int | None = None) -> float:
-    """Returns the standard deviations beyond which one of `cases` is called slower, one-sided.
+    """Returns by how many standard deviations a case's ratio must exceed 1 to be called slower (one-sided).
 
     `suite_rate` is the accepted chance of any false alarm in a whole run over unchanged code. It is divided equally
     among the cases (Bonferroni), which holds for any correlation between them. Raises ValueError for a rate outside (0,

@@ -83,7 +83,7 @@ class CaseSpread:
 
     @property
     def unit_count(self) -> int:
-        """The number of processes or pairs."""
+        """Number of processes or pairs that the spread was computed from."""
         return self.units or self.degrees + 1
 
 
@@ -126,7 +126,7 @@ class NoiseModel:
     def from_processes(
         cls, cases: Mapping[str, Sequence[ProcessSummary]], *, bounds: Mapping[str, str] | None = None
     ) -> NoiseModel:
-        """Builds a model from the processes of each case; a case with fewer than two has no spread and is left out.
+        """Builds the noise model of cases from their processes; a case with fewer than two is left out.
 
         `bounds` holds 'compute' or 'memory' by case; a case that it lacks is pooled by duration only. Raises ValueError
         if one case holds processes of different timers.
@@ -150,11 +150,12 @@ class NoiseModel:
         return model
 
     def estimate_noise(self, case: str, median_us: float, timer: str, bound: str = "") -> NoiseEstimate | None:
-        """Returns the noise of a case of this duration and bound under this timer.
+        """Returns the spread between processes (or pairs) of a case: its own and that of similar cases, by weight.
 
-        An unknown `case` gets the pool of its class. A class with a bound is used if its cases have PRIOR_DEGREES
-        degrees of freedom together. With fewer, and without a bound, the pool is that of the duration class, or that of
-        the timer if this is empty. Returns None if no case of the timer has two units and there is no prior.
+        `bound` is 'compute', 'memory' or ''. An unknown `case` gets the pooled spread of its class alone. A class with
+        a bound is used if its cases have PRIOR_DEGREES degrees of freedom together. With fewer, and without a bound,
+        the pool is that of the duration class, or that of the timer if this is empty. Returns None if no case of the
+        timer has two units and there is no prior.
         """
         own = self._spreads.get(case)
         if own is not None and own.timer != timer:
@@ -196,7 +197,7 @@ class NoiseModel:
 
 
 def widen_to_own_spread(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> NoiseEstimate:
-    """Returns `noise`; if the new processes differ significantly more than it says, with their spread instead.
+    """Returns `noise`, but with the new processes' own spread if that is significantly larger.
 
     A machine may be busier now than when a baseline was recorded; stored processes cannot show that.
     """
@@ -212,7 +213,7 @@ def widen_to_own_spread(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> 
 
 
 def card_noise(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardNoise | None:
-    """Returns the spread between cards, from the cases that ran on several cards; None if there is no such case.
+    """Builds the spread of times between cards from the cases that ran on several; None if no case did.
     Raises ValueError if one of these cases holds processes of different timers."""
     classes: dict[Key, dict[str, Sequence[ProcessSummary]]] = {}
     for case, group in cases.items():
@@ -269,13 +270,13 @@ def _with_cards(estimate: NoiseEstimate, cards: CardSpread) -> NoiseEstimate:
 
 
 def _estimate_from_cards(cards: CardSpread) -> NoiseEstimate:
-    """Returns the noise if every stored process ran on its own card: the whole spread counts as that of cards."""
+    """Returns the noise for stored processes that each ran on another card: `card_sd` holds all of their spread."""
     how = "no two stored processes share a card: all of their spread is counted as that of cards"
     return _with_cards(NoiseEstimate(RELATIVE_SD_MIN, cards.degrees_of_freedom, how), cards)
 
 
 def require_one_timer(case: str, timers: Sequence[str], unit: Unit) -> str:
-    """Returns the timer that all units of a case share. Raises ValueError that names several."""
+    """Returns the timer that a case's processes or pairs have in common. Raises ValueError if there are several."""
     names = sorted(set(timers))
     if len(names) > 1:
         raise ValueError(f"case {case!r} mixes {_PLURAL[unit]} of the timers {', '.join(names)}; they cannot be pooled")
@@ -288,11 +289,11 @@ def _pool_spreads(spreads: Sequence[CaseSpread]) -> _Pool:
 
 
 def _shrink_variance(pool: _Pool, own: CaseSpread | None) -> tuple[float, int]:
-    """Returns the variance of a case from its pool and its own, with its degrees of freedom.
+    """Returns (mean of the pool's and the case's own variance by their weights, its degrees of freedom).
 
-    These are the weights' PRIOR_DEGREES + d_case if the pool is much larger than the case. In a small pool the case's
-    own variance counts twice: in the pool, and by itself. The degrees of the weighted sum (Satterthwaite, Biometrics
-    Bulletin 2, 1946) are then fewer.
+    Without `own` it is the pool's. The degrees are the weights' PRIOR_DEGREES + d_case if the pool is much larger than
+    the case. In a small pool the case's own variance counts twice: in the pool, and by itself. The degrees of the
+    weighted sum (Satterthwaite, Biometrics Bulletin 2, 1946) are then fewer.
     """
     if own is None:
         return pool.variance, min(PRIOR_DEGREES, pool.degrees)

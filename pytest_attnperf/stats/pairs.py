@@ -33,7 +33,7 @@ class Quad:
 
     @property
     def ratio(self) -> float:
-        """Candidate's summed times over the base's: a constant drift over the four turns cancels."""
+        """Candidate's two times / the base's two: above 1 is slower. A constant drift over the four turns cancels."""
         return (self.new[0].us + self.new[1].us) / (self.base[0].us + self.base[1].us)
 
 
@@ -46,7 +46,7 @@ def summarise_pair(
     device_id: str = "",
     seconds: float = 0.0,
 ) -> PairSummary:
-    """Summarises the quads of one base process and one candidate process.
+    """Summarises the quads (blocks A B B A of both sides) of one base process and one candidate process.
 
     The ratio is the geometric mean over places of each place's interquartile mean of log ratios. Places differ by more
     than quads do, so a centre over all quads would jump between two groups of them. Single quads are heavy-tailed, and
@@ -173,7 +173,7 @@ def _log_ratios(pairs: Sequence[PairSummary]) -> list[float]:
 
 
 def _interquartile_mean(values: Sequence[float]) -> float:
-    """Returns the mean without the lowest and the highest quarter (rounded up); for up to six values the median."""
+    """Returns the mean of the values without the lowest and highest quarter (rounded up); of up to six, the median."""
     cut = min(math.ceil(len(values) / 4), (len(values) - 1) // 2)
     return statistics.fmean(sorted(values)[cut : len(values) - cut])
 

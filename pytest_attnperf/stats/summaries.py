@@ -69,12 +69,12 @@ def summarise_process(samples: Samples, device_id: str = "", process: str = "") 
 
 
 def centre_of(blocks: Sequence[float], placements: int) -> float:
-    """Returns the time of a process: the median of its blocks, or the mean if there are several placements.
+    """Returns the time of a process: the median of its blocks, or their mean if there are several memory placements.
 
-    Places and cache states differ by more than blocks do and form groups, so a median would jump from one to another.
-    Blocks count as at most DISTURBED away from the median of their place, so that no single one moves the mean much.
+    Placements and cache states differ by more than blocks do and form groups: a median would jump from one to another.
+    A block counts as at most 10 % (DISTURBED) off the median of its placement, so no single one moves the mean much.
 
-    Raises ValueError if the blocks do not divide into their placements.
+    Raises ValueError if the number of blocks is no multiple of `placements`.
     """
     if placements < 1 or len(blocks) % placements:
         raise ValueError(f"{len(blocks)} blocks do not divide into {placements} placements")
@@ -110,7 +110,7 @@ WHOLE_MOST = 2**63 - 1
 
 
 def reason_not_believable(answer: Any) -> str:
-    """Returns why an answer cannot be true, in words; '' if it may be. `answer` is a record, or a mapping of records.
+    """Returns why a worker's answer cannot be true (a time of 0, NaN); '' if it can. It is a record or maps to records.
 
     Error figures of a check may be NaN and infinite, because a wrong output is.
     """
@@ -139,7 +139,7 @@ def _odd_numbers(value: Any, where: str) -> Iterator[str]:
 
 
 def _odd_times(answer: Any) -> Iterator[str]:
-    """Yields a sentence for each implausible time, clock or count in `answer`, which statistics would divide by."""
+    """Yields a sentence for each impossible time, clock or count in a worker's answer; statistics divide by these."""
     if isinstance(answer, Mapping):
         for item in answer.values():
             yield from _odd_times(item)

@@ -237,7 +237,7 @@ def test_inductor_compiles_the_stored_choice(inductor_tuner: type[Any]) -> None:
             "BLOCK_M: 64, XBLOCK: 256, num_warps: 4, num_stages: 1",
             "BLOCK_M is a constant of its source: 128 here, 64 stored",
         ),
-        ("XBLOCK: 256, num_warps: 4, num_stages: 1", "it now has .*'BLOCK_M'.*, stored is .*"),
+        ("XBLOCK: 256, num_warps: 4, num_stages: 1", "its configuration now has .*'BLOCK_M'.*, the stored one .*"),
     ],
 )
 def test_what_inductor_cannot_be_given(inductor_tuner: type[Any], stored: str, why: str) -> None:

@@ -79,7 +79,7 @@ def choose_timer(
 
 
 def _choose_usual(torch_device: str, cache_state: str, parts: CallParts | None) -> type[TimerKind]:
-    """Returns the first timer of TIMERS that fits the device, the cache state and the kind of call."""
+    """Returns the timer that is used unless another is asked for: the first of TIMERS that fits device and call."""
     on_cpu, in_parts = torch_device == "cpu", parts is not None
     waits = parts is not None and parts.host_sync and not on_cpu
     fit = [timer for timer in TIMERS if (timer.on_cpu, timer.in_parts, timer.waits) == (on_cpu, in_parts, waits)]

@@ -46,12 +46,12 @@ class EventTimer(TimerKind):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Returns an EventTimer, not prepared yet, with the reason and the clock stamps of `given`."""
+        """Returns an EventTimer, not prepared yet, with `given`'s clock stamps and reason for using no graph."""
         return cls(given.why, given.stamps())
 
     @property
     def note(self) -> str:
-        """Why it is no graph, and in how many blocks the GPU started before the host had queued the whole block."""
+        """Why no graph is used, and in how many blocks the GPU started before the host had queued the whole block."""
         exposed = (
             f"launches may be timed with the kernels in {self._exposed_blocks} of {self._blocks} blocks"
             if self._exposed_blocks

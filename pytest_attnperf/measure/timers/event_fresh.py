@@ -25,7 +25,7 @@ class EventFreshTimer(EventTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """Returns a timer, not prepared yet, with the parts of the call, the reason and the clock stamps of `given`."""
+        """Returns a timer, not prepared yet, with `given`'s call parts, clock stamps and reason for using no graph."""
         parts = given.require_parts()
         return cls(parts.setup, parts.work, given.why, given.stamps())
 

@@ -45,7 +45,7 @@ class GraphColdTimer(ReplayTimer):
         return cls(own.calls, own.note, given.stamps())
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Captures one round, measures its time in replays, and captures as many rounds as fill `block_us`.
+        """Captures one round (a call on each copy), measures its time, and captures rounds that fill `block_us`.
 
         Raises CaptureFailedError if the call cannot be captured.
         """
@@ -90,7 +90,7 @@ class CallRounds:
         self._made = 0
 
     def __call__(self) -> Any:
-        """Makes the next of the calls, in turn, and returns its result."""
+        """Makes the next of the calls in order, after the last the first again; returns its result."""
         result = self._calls[self._made % len(self._calls)]()
         if not self._made:
             self.first = result
@@ -99,6 +99,6 @@ class CallRounds:
 
 
 def count_rounds_per_block(block_us: float, call_us: float, copies: int) -> int:
-    """Returns the rounds over `copies` that fill a block: at least 1, and at most what MAX_CALLS_PER_BLOCK allows."""
+    """Returns how many rounds (a call on each copy) fill a block: at least 1, at most MAX_CALLS_PER_BLOCK calls."""
     wanted = math.ceil(count_calls_per_block(block_us, call_us) / copies)
     return max(1, min(wanted, MAX_CALLS_PER_BLOCK // copies))

@@ -71,7 +71,7 @@ class HostTimer(TimerKind):
         self._call: Call | None = None
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Warms up, then doubles the number of calls until they take a fifth of a block."""
+        """Warms up and sets `calls_per_block` by the time of calls that together take a fifth of a block."""
         self._call = call
         for _ in range(WARM_UP_CALLS):
             call()
@@ -84,7 +84,7 @@ class HostTimer(TimerKind):
         self._runs = RUNS if self.on_cpu and self.calls_per_block * call_us <= RUN_LONG_US else 1
 
     def measure(self, pairs: int) -> list[float]:
-        """Returns microseconds per call of each measured block: of the fastest of its runs, or their median.
+        """Returns microseconds per call of each measured block: of its fastest run, or for few calls the median run.
 
         A random choice adds one call before each block, so that no pattern of slow calls stays in step with the blocks.
         """
@@ -126,7 +126,7 @@ class Waited:
         self._thread = 0
 
     def __call__(self) -> int:
-        """Returns the waiting time so far in nanoseconds; only differences are meaningful. 0 if it cannot be read."""
+        """Returns the ns that this thread waited for a core, less other threads' CPU time so far; 0 if unknown."""
         if self._thread != threading.get_ident():
             self._open_file()
         if self._file is None:

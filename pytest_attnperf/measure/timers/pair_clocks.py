@@ -11,7 +11,7 @@ class Stamps(Protocol):
     """Stamps of the compute clock, taken by kernels (see `clock_stamps.ClockStamps`)."""
 
     def take(self) -> None:
-        """Queues a stamp on the current stream."""
+        """Queues a kernel that stores the clock counters (a stamp) on the current stream."""
 
     def read_clocks_mhz(self) -> list[float]:
         """Returns the mean MHz between consecutive stamps, [] if any is unknown; call it after a synchronisation."""

@@ -312,7 +312,7 @@ def explain_no_baseline(told: Told) -> Words:
 
 
 def find_comparison_cause(case: CaseResult) -> Cause:
-    """Returns why a case is INCOMPARABLE, by its reasons; else that the base side raised, or the machine."""
+    """Returns why a case is INCOMPARABLE, by its reasons; without one, an error of the base side or another machine."""
     found = _find_cause(NOT_COMPARABLE, case)
     return found or (RAISED_THERE if case.against and not case.pairs else MACHINE)
 
@@ -393,6 +393,6 @@ def _find_cause(causes: tuple[Cause, ...], case: CaseResult) -> Cause | None:
 
 
 def _format_clause(text: str, *, lower: bool = False) -> str:
-    """Returns a summary as part of a sentence: one line, no full stop, a capital first unless `lower`."""
+    """Returns a summary in one line without its full stop, as part of a sentence; its first letter small if `lower`."""
     clean = one_line(text, TEXT_LIMIT).strip().rstrip(".") or "no details are known"
     return clean if lower else clean[:1].upper() + clean[1:]

@@ -111,7 +111,7 @@ def explain_environment(told: Told) -> Words:
 
 
 def explain_moved(told: Told) -> Words:
-    """Returns sentences and next steps for a MOVED case: slower with its baseline's code, configuration and sources."""
+    """Returns sentences and next steps for a MOVED case: slower, though it ran the very code of its baseline."""
     case = told.case
     sentences = [
         f"The result is right, and the call takes {_describe_change(told)}.",
@@ -204,7 +204,7 @@ def _format_sentence(reason: str) -> str:
 
 
 def _describe_change(told: Told) -> str:
-    """Returns '6.1 % longer than when its baseline was recorded: 26.1 us now, 24.6 us then', for 'takes ...'."""
+    """Returns e.g. '6.1 % longer than when its baseline was recorded: 26.1 us now, 24.6 us then', to follow 'takes'."""
     case = told.case
     there, then = ("on the base side", "there") if case.pairs else ("when its baseline was recorded", "then")
     if case.ratio is None or case.median_us is None or case.baseline_us is None:
@@ -261,7 +261,7 @@ def _by_pairs(told: Told) -> list[str]:
 
 
 def _between_sides(case: CaseResult) -> str:
-    """Returns a sentence on what two sides that ran interleaved differ in: the toolchain, if it does, or the trees."""
+    """Returns a sentence on how the base side and the candidate, run in turns, differ: by toolchain or source tree."""
     against = one_line(case.against, NAME_LIMIT)
     releases = filter_notes(case.notes, NoteKind.RELEASES)
     if releases:

@@ -132,7 +132,7 @@ def _list_result_rows(told: Told) -> list[Row]:
 
 
 def _name_limit_source(case: CaseResult, tolerated: float) -> str:
-    """Returns ': ...', the end of the row on the SLOWER limit: whether noise or the allowed change sets the limit."""
+    """Returns the end of the row on the limit for SLOWER: ': noise sets it', or that the allowed change sets it."""
     assert case.threshold is not None
     widened = tolerated if case.interval is None or not case.ratio else tolerated * case.ratio / case.interval[0]
     if case.threshold > widened * (1 + 1e-3):

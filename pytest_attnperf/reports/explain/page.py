@@ -76,7 +76,7 @@ def render_explanation(told: Told, *, width: int, ink: Ink = PLAIN) -> str:
 
 
 def explain_case(told: Told) -> Words:
-    """Returns sentences and next steps on a case's verdict, preceded by its file's contradictions and quarantine."""
+    """Returns sentences and next steps on a case's verdict, after remarks on a contradictory file and a quarantine."""
     said = BY_VERDICT[told.case.verdict](told)
     contradicted = told.facts.contradicted
     before = [f"This file contradicts itself, so believe none of it: {text}." for text in contradicted[:1]]
@@ -240,7 +240,7 @@ def _render_closing(run: RunResult, facts: Facts, width: int) -> str:
 
 
 def _change_lines(told: Told) -> list[str]:
-    """Returns what changed since the baseline, by the run's notes and the stored entry, then what the case ran."""
+    """Returns lines on what changed since the baseline (reasons, notes, stored entry), then on the kernels that ran."""
     case, stored = told.case, told.facts.stored
     lines = [one_line(text, CHANGE_LIMIT) for text in _list_reasons(case)]
     lines += [one_line(note, CHANGE_LIMIT) for note in case.notes]

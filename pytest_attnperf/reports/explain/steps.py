@@ -81,7 +81,7 @@ def suggest_bisect(told: Told) -> NextStep:
 
 
 def suggest_accept(told: Told) -> tuple[NextStep, ...]:
-    """Returns steps to accept an intended slowdown: a look of ENOUGH processes, unless done, and the command."""
+    """Returns steps to accept an intended slowdown: measure ENOUGH processes, unless done, then attnperf accept."""
     case, key = told.case, quote_word(str(told.case.key))
     take = f'attnperf accept {key} --from {quote_word(told.facts.source)} --reason "..."'
     if max(len(case.second), len(case.pairs)) >= ENOUGH:

@@ -93,7 +93,7 @@ class _ValueTable:
 
 
 def compact_values(values: Json) -> Json:
-    """Returns a run's builtins (`msgspec.to_builtins`) in the compact form. Changes the cases in `values` in place."""
+    """Returns a run's builtins without defaults and repeated values. Changes the cases in `values` in place."""
     tables = {name: _ValueTable() for name in ("files", "sources", "reproduce", "compared", *VALUES)}
     for kind, record in RECORDS.items():
         for case in values[kind]:
@@ -125,7 +125,7 @@ def _replace_by_numbers(case: dict[str, Json], kind: str, tables: dict[str, _Val
 
 
 def _build_row(figures: dict[str, Json], compared: _ValueTable) -> list[Json]:
-    """Returns one comparison's figures as a list, in the order of COLUMNS; leaves out defaults at its end."""
+    """Returns the figures of one compared output as a list in the order of COLUMNS, without defaults at its end."""
     last = max(number for number, name in enumerate(COLUMNS) if name in figures)
     first = compared.add_value([figures[name] for name in COMPARED])
     return [first, *(figures.get(name, _DEFAULT_CELLS.get(name)) for name in COLUMNS[1 : last + 1])]

@@ -84,7 +84,7 @@ class JournalContent:
 
     @property
     def reusable_results(self) -> dict[CaseKey, JournalEntry]:
-        """Results by case key that a run may reuse when it resumes this one; its own before those carried over."""
+        """Case key -> result that a run may reuse when it resumes this one: its own, else one it had reused itself."""
         return {**self.carried, **self.cases}
 
 

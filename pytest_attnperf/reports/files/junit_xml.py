@@ -148,7 +148,7 @@ def _split_nodeid(nodeid: str) -> tuple[str, str]:
 
 
 def _find_start_time(runs: Sequence[RunResult]) -> str:
-    """Returns the earliest start time of the runs; '' if it is not a valid time."""
+    """Returns the earliest start time of the runs in ISO 8601; '' if it is invalid or there are no runs."""
     started = min((run.started for run in runs), default="")
     try:
         return datetime.fromisoformat(started.replace("Z", "+00:00")).isoformat()

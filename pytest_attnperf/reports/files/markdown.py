@@ -78,7 +78,7 @@ def render_summary(
     link that is neither http(s) nor a path.
     """
     if limit_bytes < LEAST_BYTES:
-        raise UsageError(f"limit_bytes is {limit_bytes}; the verdict alone may take {LEAST_BYTES}")
+        raise UsageError(f"limit_bytes is {limit_bytes}; give at least {LEAST_BYTES}, for the verdict alone")
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"the link to the report is {link[:NAME_LIMIT]!r}; it must be an http(s) address or a path")
     report = f"[report]({link})" if link else "report"
@@ -95,7 +95,7 @@ def render_summary(
 
 
 def _list_head_lines(joined: Joined, title: str, report: str, room: int) -> list[str]:
-    """Returns the heading with the verdict, then those notices (why, slowest, devices) that fit into `room` bytes."""
+    """Returns Markdown: the heading with the verdict, then lines that fit into `room` bytes (slowest case, devices)."""
     cases = [shown.case for shown in joined.cases]
     only_code = joined.code and not cases
     said = code_line(joined.code) if only_code else format_result_counts(cases)

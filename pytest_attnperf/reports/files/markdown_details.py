@@ -283,8 +283,8 @@ def _code_row(columns: Sequence[_MarkdownColumn], result: CodeResult) -> str:
 
 
 def _is_open(result: CaseResult | CodeResult) -> bool:
-    """Returns whether the result needs attention: it failed, could fail under another policy, or is unresolved.
-    Quarantined cases have their own section."""
+    """Returns whether a result belongs in the table of the worst: it failed, is unresolved, MOVED, DRIFT, STALE, or
+    SLOWER or worse. Returns False for a quarantined case, which has a section of its own."""
     if isinstance(result, CaseResult) and result.quarantined:
         return False
     return (
@@ -310,7 +310,7 @@ def _format_change_cell(case: CaseResult) -> str:
 
 
 def _format_detection_limit(case: CaseResult) -> str:
-    """Returns the slowdown that the case's look detects 99 % of the time, e.g. '+1.8 %'; '-' if not known."""
+    """Returns the least slowdown that the case's measurement detects 99 % of the time: '+1.8 %'; '-' if not known."""
     return ABSENT if case.detection_limit is None else format_change(1 + case.detection_limit)
 
 

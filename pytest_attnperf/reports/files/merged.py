@@ -104,7 +104,7 @@ def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKi
 
 
 def _should_fail(case: CaseResult) -> bool:
-    """Returns whether the case's verdict fails its test by the file's policy. A quarantine excuses only SLOWER."""
+    """Returns whether a case is to fail its test, by verdict and stored policy. A quarantine excuses only SLOWER."""
     if case.verdict not in FAILS_BY_ITSELF or (case.quarantined and case.verdict is Verdict.SLOWER):
         return False
     by_policy = case.policy.get("fail_on")
@@ -203,7 +203,7 @@ def _count_repeated(joined: Joined, runs: Sequence[RunResult]) -> int:
 
 
 def _count_gated_twice(joined: Joined, runs: Sequence[RunResult]) -> int:
-    """Returns how many of the dropped, repeated results had counted as gated, to subtract them from the sum."""
+    """Returns how many gated results are dropped as repetitions, to be subtracted from the sum of gated results."""
 
     def count_gated(verdicts: Sequence[Verdict], unchanged: Sequence[CaseResult]) -> int:
         return sum(verdict in GATED for verdict in verdicts) + sum(case.unchanged for case in unchanged)

@@ -178,7 +178,7 @@ def _classify_text(text: Json) -> Json:
 
 
 def _classify_reasons(case: dict[str, Json], reasons: list[str]) -> list[str]:
-    """Returns a case's reasons; one gets, or a new first one has, the kind that only the summary shows."""
+    """Returns a case's reasons; the first plain one, or a new first one, gets the kind that only the summary shows."""
     summary, verdict = case["summary"], case.get("verdict")
     if verdict == "INCOMPARABLE" and not case.get("against") and summary.startswith(UNLIKE):
         return [_with_kind(reason, NoteKind.MACHINE) for reason in reasons]

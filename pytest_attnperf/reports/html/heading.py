@@ -64,7 +64,7 @@ def make_cards(table: CaseTable) -> tuple[list[CaseCard], int]:
 
 
 def verdict_counts(table: CaseTable) -> list[dict[str, object]]:
-    """Returns {'verdict', 'word', 'count', 'fails'} per verdict, worst first; quarantined and unchanged apart."""
+    """Returns {'verdict', 'word', 'count', 'fails'} per verdict, worst first, then quarantined and unchanged ones."""
     counted = Counter(format_result_word(row.shown.case) for row in table.rows)
     failing = {format_result_word(row.shown.case) for row in table.rows if row.shown.case.fails}
     shown = [(EXPIRED.upper(), EXPIRED), *((verdict.value, format_verdict_word(verdict)) for verdict in ORDER)]

@@ -189,8 +189,8 @@ def _pack_details(
     ceilings: Mapping[str, Sequence[Ceiling]],
     room: int,
 ) -> _Details:
-    """Returns packed texts and samples that fit into `room` bytes: of urgent cases, then others' texts, then
-    samples."""
+    """Returns the cases' texts and samples, compressed to at most `room` bytes: those of failing and unresolved cases
+    first, then other texts, then other samples."""
     urgent: list[int] = []
     others: list[int] = []
     for index, row in enumerate(table.rows):

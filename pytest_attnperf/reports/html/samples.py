@@ -92,7 +92,7 @@ def _list_dots(case: CaseResult) -> list[Json]:
 
 
 def _list_marks(case: CaseResult) -> list[Json]:
-    """Returns the marks 'limit' and 'change' (with 'low' and 'high') in percent; each only if known."""
+    """Returns dicts of marks for the chart, in percent: the limit, the change with its interval; each only if known."""
     marks = []
     if case.threshold is not None:
         text = format_change(case.threshold)

@@ -117,8 +117,8 @@ TABLE_WIDTH = 110
 def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: Ink = PLAIN) -> str:
     """Returns a table of compiled kernels by architecture and kernel, a line per configuration; '' without any.
 
-    If every kernel has one configuration, its name precedes that and replaces the heading. Columns that are empty or 0
-    in every row are left out, then those of the highest rank that do not fit.
+    A heading names the kernel of the lines below. If every kernel has one configuration, each line names its kernel.
+    Columns that are empty or 0 in every row are left out, then those of the highest rank that do not fit.
     """
     shown = [column for column in COLUMNS if any(column.cell(result) not in (ABSENT, "0") for result in results)]
     kernels = Counter((result.key.label, result.key.backend) for result in results)

@@ -155,7 +155,7 @@ COLUMNS = (
 def card_table(groups: Sequence[tuple[str, Sequence[_ShownCard]]], *, width: int, ink: Ink = PLAIN) -> str:
     """Returns a table with a line per GPU, under a heading per device; '' without GPUs.
 
-    'over' is the number of cases behind the offset: those that other GPUs have, too.
+    Column 'over' counts the cases from which a GPU's offset is computed: those that other GPUs ran, too.
     """
     shown = [GridGroup(heading, tuple(map(_make_card_row, cards))) for heading, cards in groups if cards]
     return render_grid(shown, COLUMNS, corner="card", width=width, ink=ink)

@@ -107,8 +107,8 @@ def is_unresolved(case: CaseResult) -> bool:
 
 
 def is_reported(case: CaseResult) -> bool:
-    """Returns whether a report explains the case though its test did not fail: it is unresolved, or its verdict
-    excused."""
+    """Returns whether a report explains a case even if it did not fail: it is unresolved, or MOVED, DRIFT or STALE
+    without a quarantine."""
     return is_unresolved(case) or (case.verdict in EXCUSED and not case.quarantined)
 
 
@@ -150,7 +150,7 @@ def sort_worst_first(cases: Iterable[CaseResult]) -> list[CaseResult]:
 
 
 def find_slowest(cases: Sequence[CaseResult]) -> CaseResult | None:
-    """Returns the SLOWER case with the largest ratio; else the judged one, if slower than stored; None if none is."""
+    """Returns the SLOWER case with the largest ratio, else the judged case with the largest one above 1, else None."""
     judged = [case for case in cases if case.verdict in JUDGED and case.ratio is not None and case.ratio > 1]
     failing = [case for case in judged if case.verdict is Verdict.SLOWER]
     return max(failing or judged, key=lambda case: case.ratio or 0.0, default=None)
@@ -236,7 +236,7 @@ def list_compared(cases: Iterable[CaseResult]) -> list[CaseResult]:
 
 
 def median_detection_limit(cases: Iterable[CaseResult]) -> float | None:
-    """Returns the slowdown, as a fraction, that the looks of at least half of the compared cases could detect.
+    """Returns the slowdown, as a fraction, that at least half of the compared cases had enough processes to detect.
 
     Returns None if nothing was compared, or if the noise of more than half of the cases hides any slowdown.
     """

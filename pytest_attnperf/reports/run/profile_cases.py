@@ -32,8 +32,8 @@ def list_profiled(cases: Sequence[CaseResult]) -> list[tuple[CaseResult, CasePro
 
 
 def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> list[str]:
-    """Returns the table of what binds the profiled cases, then the first `reasons` lines of evidence; [] if none was
-    profiled."""
+    """Returns a table of what limits each profiled case (compute, memory, ...), then the first `reasons` lines of
+    evidence; [] if none was profiled."""
     found = list_profiled(run.cases)
     if not found:
         return []
@@ -44,8 +44,7 @@ def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> l
 
 
 def bound_table(found: Sequence[tuple[CaseResult, CaseProfile]]) -> Table:
-    """Returns a table with a row per case: what binds it, its share of its roof (the rate that limits it), and its
-    rates."""
+    """Returns a table with a row per case: what limits it, its share of that limit's highest rate, and its rates."""
     columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in COLUMNS)
     rows = tuple(
         (cut_middle(one_line(case.key.entry), NAME_WIDTH), *_format_cells(case, profile)) for case, profile in found
@@ -137,7 +136,7 @@ def _format_longest_kernel(profile: CaseProfile) -> str:
 
 
 def _format_roof(point: RooflinePoint | None) -> tuple[str, str]:
-    """Returns (share of the roof that limits the point, name of this roof); '-' for what is not known."""
+    """Returns (share that the point reaches of the highest rate that limits it, its name); '-' for what is unknown."""
     if point is None:
         return ABSENT, ABSENT
     return format_percent(point.share), one_line(point.roof, NAME_WIDTH) if point.roof else ABSENT

@@ -114,7 +114,7 @@ def _list_runs(joined: Joined) -> Iterator[tuple[RunResult, str]]:
 
 
 def _only_proven(case: CaseResult) -> bool:
-    """Returns whether a case is RIGHT and its test has timed=False, as for hundreds of a layer's tests."""
+    """Returns whether a case is RIGHT, does not fail, and was not to be timed: its test has timed=False."""
     return case.verdict is Verdict.RIGHT and not case.fails and bool(filter_notes(case.notes, NoteKind.PROVEN_ONLY))
 
 

@@ -83,7 +83,7 @@ def share_of_floor(case: CaseResult) -> float | None:
 
 
 def processes_text(case: CaseResult) -> str:
-    """Returns the number of processes of the deciding look, '3', or of pairs, '12 pairs'; '-' for none."""
+    """Returns how many processes decided the verdict ('3'), or pairs of processes ('12 pairs'); '-' for none."""
     if case.pairs:
         return f"{len(case.pairs)} pairs"
     return str(len(case.second or case.first) or ABSENT)
@@ -155,8 +155,7 @@ def suite_table(
 
 
 def tolerance_notes(cases: Iterable[CaseResult]) -> list[str]:
-    """Returns a line per backend and tolerance that has a stated source: a wider budget is reported even if all is
-    well."""
+    """Returns a line per backend and tolerance that states a source (all but the default do), even if all is right."""
     sourced = dict.fromkeys(
         (case.key.backend, check.tolerance) for case in cases for check in case.checks if check.tolerance.source
     )
@@ -274,8 +273,8 @@ def _find_worst_gpu(found: Together) -> TogetherGpu:
 
 
 def _suite_line(ran: Sequence[tuple[CaseResult, Together]]) -> str:
-    """Returns one line: how many GPUs' worth the suite reaches (geometric mean), and the case with most
-    interference."""
+    """Returns one line: how many times one GPU's throughput all GPUs reach at once (geometric mean over cases), and the
+    case that the others slow most."""
     cards = max(len(found.gpus) for _, found in ran)
     share = statistics.geometric_mean(found.scaling / len(found.gpus) for _, found in ran)
     case, found = max(ran, key=lambda one: _find_worst_gpu(one[1]).interference)

@@ -193,8 +193,7 @@ def _look_line(name: str, processes: Sequence[ProcessSummary]) -> str:
 
 
 def _pairs_line(case: CaseResult) -> str:
-    """Returns one line on the look by pairs: the base side, the range of the pairs' ratios, their number and
-    seconds."""
+    """Returns one line on a comparison by pairs of processes: base side, range of the ratios, their number, seconds."""
     ratios = [pair.ratio for pair in case.pairs]
     seconds = sum(pair.seconds for pair in case.pairs)
     return (

@@ -136,7 +136,7 @@ def _has_figure(rows: Sequence[GridRow], index: int) -> bool:
 def _choose_fitting_columns(
     filled: list[int], columns: Sequence[GridColumn], widths: Sequence[int], room: int
 ) -> list[int]:
-    """Returns, sorted, those of the columns `filled` that fit into `room` cells: all of rank 0, then by rank."""
+    """Returns the indices of `filled` whose columns are shown in `room` cells: all of rank 0, then by rank as fit."""
     shown = [index for index in filled if columns[index].rank == 0]
     room -= sum(widths[index] + GAP for index in shown)
     others = [index for index in filled if columns[index].rank]

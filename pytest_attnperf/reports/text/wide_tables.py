@@ -60,7 +60,7 @@ def render_markdown_tables(lines: Sequence[str], tables: Sequence[Table]) -> str
 
 
 def _split_columns(table: Table, width: int) -> list[list[int]]:
-    """Returns a list of column indices per part of the table: as many as fit, and a new part where a column says so."""
+    """Returns the column indices of each part of a table: as many as fit into `width`, and a new part at `begins`."""
     parts: list[list[int]] = [[]]
     for index, column in enumerate(table.columns):
         longer = [*parts[-1], index]

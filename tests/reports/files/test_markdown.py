@@ -277,7 +277,7 @@ def test_the_marker() -> None:
 
 def test_refused_arguments() -> None:
     """A limit that the verdict may not fit, and a link that is none, are refused by value."""
-    with pytest.raises(UsageError, match="limit_bytes is 10; the verdict alone may take 3000"):
+    with pytest.raises(UsageError, match="limit_bytes is 10; give at least 3000, for the verdict alone"):
         render_summary(join_runs([]), limit_bytes=10)
     for link in ("javascript:alert(1)", "https://a.b/)x", "https://a b"):
         with pytest.raises(UsageError, match="must be an http"):
