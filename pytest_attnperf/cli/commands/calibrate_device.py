@@ -248,7 +248,7 @@ def _read_against(path: Path) -> StoredCeilings:
 
 
 def find_peak(name: str, spec: DeviceSpec | None) -> float | None:
-    """Returns the data sheet's peak (FLOP/s or B/s) for a figure; None if not reliably known, and for cache and launch."""
+    """Returns the data sheet's peak (FLOP/s or B/s) of a figure; None if unreliable, unknown, or a cache or launch."""
     from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, READ
     from pytest_attnperf.roofline.floors import UNRELIABLE
 
