@@ -274,7 +274,7 @@ def _find_conversion_problem(entry: Any, entry_type: type) -> str:
 
 
 def _check_content(file: BaselineFile, source: str) -> None:
-    """Raises BaselineError if an id is not the hash of its content, or an entry is inconsistent or lacks an id."""
+    """Raises BaselineError if an id is not its content's hash, or an entry is inconsistent or names an unknown id."""
     require_sound_tables(file, source)
     for key, entry in file.entries.items():
         require_sound_entry(file, key, entry, source)

@@ -267,7 +267,7 @@ def apply_decision(base: CaseResult, decision: Decision) -> CaseResult:
 
 
 def apply_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseResult:
-    """Returns the result of a gating run with its quarantine applied: whether its test fails, notes. Unchanged without.
+    """Returns the result of a gating run with its policy's quarantine applied: it decides whether the test fails.
 
     A quarantine does not protect a case without checks, as where a budget ended before it ran: it may be wrong. The
     last day belongs to the quarantine. From the next day on the test fails whatever its verdict, also SAME and

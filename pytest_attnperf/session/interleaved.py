@@ -149,7 +149,7 @@ class Against:
         self, case: Case, base: CaseResult, looks: Sequence[PairLook], cases: int, first_ratio: float | None
     ) -> CaseResult:
         """Returns `base` (the result so far) with the verdict of the pairs; INCOMPARABLE if their sides cannot be
-        compared. `cases`: number of cases sharing the false-alarm rate; `first_ratio`: new / stored time before."""
+        compared. `cases` is how many share the false-alarm rate, `first_ratio` the first look's new / stored time."""
         base = replace(base, against=self.label)
         problem = _unusable_reasons(looks)
         if problem:

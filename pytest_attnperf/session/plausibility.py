@@ -86,7 +86,7 @@ def is_gain(base: CaseResult) -> bool:
 
 
 def is_slower_rotated(rotation: Rotation) -> bool:
-    """Returns whether a call on changing inputs is slower than on equal ones by more than caching and noise allow."""
+    """Returns whether a call on changing inputs is slower than on fixed ones by more than caching and noise allow."""
     return rotation.rotating_us - rotation.noise_us > REMEMBERS * rotation.same_us
 
 
@@ -98,7 +98,7 @@ def gains_by_memory(base: CaseResult, rotation: Rotation) -> bool:
 
 
 def may_gain_by_memory(base: CaseResult, rotation: Rotation) -> bool:
-    """Returns whether `gains_by_memory` would be true if changing the inputs had no noise: it cannot be excluded."""
+    """Returns whether `gains_by_memory` cannot be excluded: it would be true if changing the inputs added no noise."""
     return gains_by_memory(base, replace(rotation, noise_us=0.0))
 
 

@@ -107,8 +107,8 @@ def _print_all_due(options: argparse.Namespace, products: Sequence[Product], cas
 
 
 def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases) -> tuple[int, list[Due]]:
-    """Returns (number of a product's baseline entries, the stale, orphaned and missing ones). Removes entries that a
-    --remove option selects from the files first, and leaves them out of both."""
+    """Returns (number of a product's baseline entries, the stale, orphaned and missing ones). First deletes from the
+    files what a --remove option names; that counts in neither."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.baselines.writing import remove_entries
     from pytest_attnperf.gate.upkeep import compare_with_tree

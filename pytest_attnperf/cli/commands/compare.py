@@ -221,7 +221,7 @@ def _build_values(found: SideBySide) -> dict[str, object]:
 
 
 def _compare_cards(options: argparse.Namespace) -> int:
-    """Prints how much slower or faster single GPUs of one product are, a table per product; or JSON. Returns 0."""
+    """Prints how much slower or faster each GPU in the files is than others of its product, or JSON. Returns 0."""
     from pytest_attnperf.plugin.report_inputs import read_runs
     from pytest_attnperf.reports.run.compared import card_table
     from pytest_attnperf.reports.run.overview import format_device
