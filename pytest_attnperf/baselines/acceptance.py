@@ -53,7 +53,7 @@ def require_text(what: str, text: str, most: int) -> str:
 
 
 def find_problem(acceptance: Acceptance) -> str:
-    """Returns what is wrong with a stored acceptance beyond its types, starting with the field; '' where nothing is."""
+    """Returns what is wrong with the values of a stored acceptance, starting with the field; '' where nothing is."""
     for name, most in (("reason", REASON_MAX), ("author", AUTHOR_MAX), ("how", HOW_MAX)):
         problem = _find_text_problem(getattr(acceptance, name), most)
         if problem:

@@ -226,7 +226,7 @@ def read_ceilings(path: Path) -> StoredCeilings:
     if said != expected:
         raise BaselineError(
             f"{path}: holds ceilings of {' / '.join(said)[:NAME_MOST]}, "
-            f"but its path says {' / '.join(expected)}: was it copied?"
+            f"but its path says {' / '.join(expected)}: restore it"
         )
     return stored
 

@@ -116,7 +116,7 @@ def _read_file(path: Path, arch: str) -> tuple[bytes, CodeFile]:
     data = read_content(path)
     file = decode_code_file(data, str(path))
     if file.arch != arch:
-        raise BaselineError(f"{path}: field `arch` is {file.arch!r}, but its path says {arch!r}: was it copied?")
+        raise BaselineError(f"{path}: field `arch` is {file.arch!r}, but its path says {arch!r}: restore it")
     return data, file
 
 

@@ -78,7 +78,7 @@ def _load_report(path: Path) -> PublishedReport:
     try:
         report = msgspec.json.decode(read_content(path), type=PublishedReport)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BaselineError(f"{path}: is not a published report ({error})") from error
+        raise BaselineError(f"{path}: is not a published report ({error}); restore or remove it") from error
     if report.schema != PUBLISHED_SCHEMA:
         raise BaselineError(
             f"{path}: field `schema` is {report.schema}; this version reads {PUBLISHED_SCHEMA}. "

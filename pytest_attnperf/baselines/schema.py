@@ -252,7 +252,7 @@ def named_errors(data: bytes, source: str, entry_type: type) -> Iterator[None]:
 
 
 def _locate_error(data: bytes, error: msgspec.ValidationError, entry_type: type) -> str:
-    """Returns msgspec's error text, with the key of the first invalid entry where an entry is the cause."""
+    """Returns why decoding failed: the first invalid entry's key and error, else `error`'s text."""
     try:
         raw = msgspec.json.decode(data)
     except UNREADABLE:
@@ -274,7 +274,7 @@ def _find_conversion_problem(entry: Any, entry_type: type) -> str:
 
 
 def _check_content(file: BaselineFile, source: str) -> None:
-    """Raises BaselineError where types are right but ids, entries or references are not."""
+    """Raises BaselineError if an id is not its content's hash, or an entry is inconsistent or names an unknown id."""
     require_sound_tables(file, source)
     for key, entry in file.entries.items():
         require_sound_entry(file, key, entry, source)
@@ -323,8 +323,8 @@ def _find_entry_problem(file: BaselineFile, entry: Entry) -> str:
 
 
 def _find_summary_problem(entry: Entry) -> str:
-    """Returns a problem if `summary`, which reviewers read alone, is not what the entry gives; '' if right or
-    absent."""
+    """Returns what is wrong if the entry's `summary`, a line for reviewers, does not match its fields; '' if it does
+    or is absent."""
     true = format_summary(entry)
     if entry.summary in ("", true):
         return ""

@@ -91,8 +91,8 @@ class BaselineStore:
     def noise_model(self, arch: str, product: str, suite: str) -> NoiseModel:
         """Returns the noise between processes of unchanged code, pooled over a suite's stored cases on one product.
 
-        It includes the noise between cards, from other suites of the product where no case of this one is stored from
-        several. Computed again only when a file of the suite has changed. Raises BaselineError for an invalid file.
+        It includes the noise between GPUs, from cases of this suite that were recorded on several GPUs, else of all
+        suites. Computed again only when a file of the suite has changed. Raises BaselineError for an invalid file.
         """
         where = (arch, product, suite)
         versions = tuple(file_version(baseline_path(root, *where)) for root in self.roots)
@@ -146,7 +146,7 @@ class BaselineStore:
 
     def _open(self, path: Path, arch: str, product: str, suite: str) -> OpenedFile | None:
         """Returns the opened baseline file, cached until its time or size changes; None where there is no file. Raises
-        BaselineError if it is invalid or not of its path."""
+        BaselineError if it is invalid, or its arch, product or suite are not those of its path."""
         version = file_version(path)
         if version is None:
             return None
@@ -219,7 +219,7 @@ def require_place(file: BaselineFile, path: Path, arch: str, product: str, suite
     for name, expected in (("arch", arch), ("product", product), ("suite", suite)):
         if getattr(file, name) != expected:
             raise BaselineError(
-                f"{path}: field `{name}` is {getattr(file, name)!r}, but its path says {expected!r}: was it copied?"
+                f"{path}: field `{name}` is {getattr(file, name)!r}, but its path says {expected!r}: restore it"
             )
 
 
@@ -272,7 +272,7 @@ class OpenedFile:
 def open_baseline(data: bytes, source: str) -> OpenedFile:
     """Reads a baseline file's header, tables and keys, and leaves entries undecoded; `source` names the file in errors.
 
-    Raises BaselineError as `decode_baseline` does, except for errors inside an entry: those are raised when it is read.
+    Raises BaselineError if the file is invalid; errors inside an entry are mostly raised only when it is read.
     """
     scanned = _scan_file(data)
     if scanned is None:
@@ -304,11 +304,11 @@ def _scan_file(data: bytes) -> _Scanned | None:
 
 
 def _stands_once(data: bytes, entries: Mapping[str, msgspec.Raw]) -> bool:
-    """Returns whether this JSON, apart from the text of each of `entries`, has no duplicate key.
+    """Returns whether no entry of this file, and no field outside its entries, has a duplicate key.
 
-    The text of the entries that were read must stand in the file, each starting where the one before it ends: an entry
-    that a later one of the same key replaced would lie between two of them. The file without entries is small enough to
-    check completely; anything left after the last entry makes it invalid JSON.
+    The texts of `entries`, as decoded, must follow each other in the file without a gap: a gap would be an entry that a
+    later one of the same key replaced. The file without entries is small enough to check completely; anything left
+    after the last entry makes it invalid JSON.
     """
     begin = data.find(_ENTRIES)
     position = begin + len(_ENTRIES) - 1

@@ -170,7 +170,8 @@ def _newest_date(entry: Plain) -> str:
 
 
 def _choose_side(ours: Plain | None, theirs: Plain | None, prefer: str) -> str | None:
-    """Returns OURS or THEIRS, the side that `prefer` takes; None if it is '', or 'newer' and both are of one day."""
+    """Returns OURS or THEIRS, the side that `prefer` takes; with 'newer' the one with the later date, or the one that
+    still has the entry. None if `prefer` is '', or 'newer' and both have the same date."""
     if prefer in (OURS, THEIRS):
         return prefer
     if prefer != NEWER:

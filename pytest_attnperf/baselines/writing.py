@@ -228,7 +228,7 @@ def rewrite_file(path: Path) -> bool:
         if anew == data:
             return False
         if decode_baseline(anew, f"the new text of {path}") != file:
-            raise BaselineError(f"{path}: its new text would not decode to the same content; nothing was written")
+            raise BaselineError(f"{path}: its new text would change its content; nothing was written. Report this")
         write_atomically(path, anew)
     return True
 
@@ -265,7 +265,7 @@ def _current_file(path: Path, arch: str, product: str, suite: str) -> BaselineFi
 def _with_replacements(
     path: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> bytes:
-    """Returns the file's JSON text with the replacements. Raises BaselineError if a stored entry is not `before`."""
+    """Returns the file's JSON text with the replacements. Raises BaselineError if a stored entry has changed."""
     file = _current_file(path, arch, product, suite)
     for key, replacement in replacements.items():
         if file.entries.get(key) != replacement.before:
@@ -328,7 +328,8 @@ def entry_from(record: NewEntry) -> Entry:
 
 
 def find_worst_check(proof: Iterable[CheckReport]) -> Check:
-    """Returns the largest errors of passed checks, in units of their budgets; at least one must have figures."""
+    """Returns what an entry stores of its passed checks: the largest errors as shares of their budgets, tolerances, and
+    digests of inputs. At least one check must have figures."""
     reports = list(proof)
     figures = [figure for report in reports for figure in report.figures]
     return Check(

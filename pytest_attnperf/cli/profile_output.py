@@ -148,7 +148,9 @@ def _refuse_other_device(name: str, results: RunResult) -> None:
 
     spec = choose_spec(name, ())
     if spec is not None and results.device is not None and spec.arch != results.device.arch:
-        raise UsageError(f"--device {spec.name} is {spec.arch}, but the results are of {_format_device(results)}")
+        raise UsageError(
+            f"--device {spec.name} is {spec.arch}, but the results are of {_format_device(results)}; drop --device"
+        )
 
 
 def _is_chosen(case: CaseResult, texts: Sequence[str]) -> bool:

@@ -104,14 +104,15 @@ def calibrate(
     deals: int = DEALS,
     seed: int = SEED,
 ) -> Calibration:
-    """Simulates the gate's decisions between fresh processes of unchanged code: returns noise and false alarms.
+    """Simulates gating runs with recorded processes of unchanged code; returns their noise and share of false alarms.
 
-    Deterministic for a seed.
+    Each of `deals` simulated runs deals every case's processes at random into stored, first-look and second-look ones;
+    `shares` says how many of each. Deterministic for a seed.
 
     `policies` and `bounds` are by case; a case without a bound is pooled by duration only. Cases with equally many
-    processes are dealt alike, position by position: one process measures all cases, and its bias may be in all of them.
-    With fewer processes than one decision needs there are standard deviations only, and `note` says so. Raises
-    ValueError for no cases, a case of a single process, and a case without a policy.
+    processes are dealt in the same order: one process measured all of them, and its bias may be in all. With fewer
+    processes than one decision needs, only standard deviations are returned, and `note` says so. Raises ValueError for
+    no cases, a case of a single process, and a case without a policy.
     """
     shares = shares or Shares()
     _require_policies(cases, policies)
@@ -160,11 +161,11 @@ class _Gate:
         self.counts = sorted({len(measurement.processes) for measurement in cases.values()})
 
     def shuffle_positions(self, generator: random.Random) -> dict[int, list[int]]:
-        """Returns random positions of the processes of one decision, by the number of processes of a case."""
+        """Returns {number of processes that a case may have: random positions of those that one decision uses}."""
         return {count: generator.sample(range(count), self.shares.total) for count in self.counts}
 
     def consecutive_positions(self, number: int) -> dict[int, list[int]]:
-        """Returns, by the number of processes of a case, the positions that disjoint set `number` (from 0) takes."""
+        """Returns {number of processes that a case may have: the positions in disjoint set `number`, from 0}."""
         begin = number * self.shares.total
         return {count: list(range(begin, begin + self.shares.total)) for count in self.counts}
 
@@ -173,7 +174,7 @@ class _Gate:
         return tolerated_ratio(self.policies[case], statistics.median(self.cases[case].medians_us))
 
     def run(self, positions: Mapping[int, Sequence[int]]) -> dict[str, _Outcome]:
-        """Simulates one suite run: gives each case the processes at `positions`, and returns its decision, by case."""
+        """Simulates one suite run: gives each case its processes at `positions`, and returns case -> decision."""
         dealt = {case: self._deal_processes(m, positions[len(m.processes)]) for case, m in self.cases.items()}
         model = NoiseModel.from_processes(
             {case: sides[0].processes for case, sides in dealt.items()}, bounds=self.bounds

@@ -55,7 +55,7 @@ class CanaryReading:
 
     @property
     def in_words(self) -> str:
-        """Text like 'the canary GEMM is 3.1 % slower'."""
+        """Returns text like 'the canary GEMM is 3.1 % slower'."""
         way = "slower" if self.ratio > 1 else "faster"
         return f"the canary {SHOWN.get(self.name, self.name)} is {100 * abs(self.ratio - 1):.1f} % {way}"
 
@@ -67,8 +67,8 @@ class CanaryShift:
     readings: tuple[CanaryReading, ...]
 
     def shift_for(self, bound: str) -> CanaryReading:
-        """Returns the reading of the canary for a bound: GEMM for 'compute', copy for 'memory'. Returns the one that
-        moved most where that canary was not measured or the bound is another."""
+        """Returns the canary's change (`CanaryReading`) for a bound: of the GEMM for 'compute', the copy for 'memory'.
+        If that was not measured, or the bound is another, returns the largest change."""
         wanted = CANARY_OF_BOUND.get(bound)
         return next(
             (reading for reading in self.readings if reading.name == wanted),
@@ -76,7 +76,8 @@ class CanaryShift:
         )
 
     def can_explain(self, ratio: float, limit: float, bound: str) -> bool:
-        """Returns whether the canary for `bound` became slower, and `ratio` / its ratio is at most `limit`."""
+        """Returns whether the canary for `bound` became slower, and a case's `ratio` divided by the canary's is at most
+        `limit`: the machine alone may then have slowed the case."""
         shift = self.shift_for(bound)
         return shift.has_moved_slower and ratio / shift.ratio <= limit
 

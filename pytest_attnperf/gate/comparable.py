@@ -119,8 +119,8 @@ def list_looser_tolerances(checks: Iterable[CheckReport], allowed: Tolerance) ->
 
 
 def list_coarser_outputs(checks: Iterable[CheckReport], stored: Mapping[str, float]) -> list[str]:
-    """Returns outputs whose plain low-precision computation errs more than COARSER times as much as in `stored`, e.g.
-    'out, off by 6e-08 of the result -> 0.0017'. Ignores outputs that `stored` does not have."""
+    """Returns outputs whose check became coarser: the error of a plain low-precision computation, from which tolerances
+    follow, grew by more than COARSER x: 'out, off by 6e-08 of the result -> 0.0017'. Ignores those not in `stored`."""
     found = [
         f"{name}, off by {stored[name]:.2g} of the result -> {now:.2g}"
         for check in checks
@@ -131,10 +131,10 @@ def list_coarser_outputs(checks: Iterable[CheckReport], stored: Mapping[str, flo
 
 
 def has_lost_planted_keys(checks: Iterable[CheckReport], stored: Check) -> bool:
-    """Returns whether the workload's inputs() ignores planted=True (inputs that reveal hidden errors), though it did
-    not when the baseline was stored.
+    """Returns whether the workload's own inputs() gives the same with planted=True (which asks for values that reveal
+    hidden errors) as without, though it did not when the baseline was stored.
 
-    Where this package makes such inputs, one seed may allow it and another not, so that is no sign of a change.
+    Does not count planted inputs that this package makes: they may be possible with one seed and not with another.
     """
     return stored.planted and any(f"{UNPLANTED}{UNHEEDED}" in one.check for check in checks for one in check.figures)
 
@@ -172,7 +172,8 @@ def list_path_changes(stored: Mapping[str, str], now: Mapping[str, str], *, othe
 
 
 def advise_on_changes(changes: Sequence[str]) -> str:
-    """Returns advice where one of the `changes` (of `list_config_changes`) is an autotuner's choice; else ''."""
+    """Returns what to do about it if one of the `changes` (of `list_config_changes`) is an autotuner's choice; else
+    ''."""
     return ADVICE if any(change.startswith(AUTOTUNED) for change in changes) else ""
 
 
@@ -184,8 +185,8 @@ def _compared_keys(stored: Mapping[str, str], now: Mapping[str, str]) -> set[str
 
 
 def _describe_difference(key: str, ours: str, theirs: str, other: str) -> str:
-    """Returns the parameters of an autotuner's choice that differ; for another setting, or a choice with other
-    parameters, both whole values."""
+    """Returns 'NAME: 64 here, 128 stored' for each parameter of an autotuner's choice that differs; for another
+    setting, or if the parameters are not the same ones, '... here, ... stored' with both whole values."""
     here, there = _parse_choice(ours), _parse_choice(theirs)
     if key.startswith(AUTOTUNED) and here and here.keys() == there.keys():
         return "; ".join(

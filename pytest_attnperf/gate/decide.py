@@ -120,8 +120,9 @@ def _settle_verdict(
 
 
 def limits_between(base: Measurement, new: Measurement, noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
-    """Compares two measurements, and returns the ratio that the user allows and the ratio beyond which noise is
-    excluded. The noise includes the spread between cards. Raises ValueError as `compare_processes` does."""
+    """Compares the new measurement with `base`; returns the time ratio with the ratio that the user allows and the one
+    that noise does not reach. The noise includes the spread between GPUs. `cases` share the false-alarm rate. Raises
+    ValueError for measurements that cannot be compared."""
     noise = widen_for_cards(noise, base.processes, new.processes)
     noise = with_degrees_between(widen_to_own_spread(new.processes, noise), base.processes, new.processes)
     z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)

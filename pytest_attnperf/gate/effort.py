@@ -57,8 +57,8 @@ class Aim:
     degrees_of_freedom: int | None
 
     def is_decided(self, error: float, beside: float = 0.0) -> bool:
-        """Returns whether the aimed ratio would be SLOWER if it had the standard error `error`. `beside` is the error
-        that more pairs do not reduce, as in `slower_beyond`."""
+        """Returns whether this ratio would be SLOWER if its standard error were `error`. `beside` is a further error,
+        which more pairs do not reduce."""
         return self.ratio > slower_beyond(self.tolerated, error, self.z, self.degrees_of_freedom, beside)
 
 

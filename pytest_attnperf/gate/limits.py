@@ -62,7 +62,7 @@ class Limits:
 
     @property
     def ratio(self) -> float:
-        """Ratio of times, new / base; above 1 is slower."""
+        """Returns the ratio of times, new / base; above 1 is slower."""
         return self.comparison.ratio
 
     @property
@@ -88,7 +88,7 @@ class Limits:
 
     @property
     def describe_same(self) -> str:
-        """Text for a case that is SAME: 'within 2 %', or that it is faster by too little to be certain."""
+        """Returns the text for a case that is SAME: 'within 2 %', or that it is faster by too little to be certain."""
         if 1 - self.ratio > self.tolerated - 1:
             return f"faster, but by less than the {format_percent(self.limit - 1)} needed to be certain"
         return f"within {format_percent(self.tolerated - 1)}"
@@ -146,7 +146,7 @@ class Limits:
 
     @property
     def reason_undecided(self) -> str:
-        """Text that says why a slowdown beyond the tolerated one is UNDECIDED: it is within noise."""
+        """Returns the text that says why a slowdown beyond the tolerated one is UNDECIDED: it is within noise."""
         return (
             f": more than the {format_percent(self.tolerated - 1)} allowed, but less than the "
             f"{format_percent(self.limit - 1)} needed to be certain"

@@ -76,8 +76,8 @@ def list_changes(entry: Entry, ran: Sequence[Ran]) -> list[str]:
 
 
 def choices_apart(entry: Entry, ran: Sequence[Ran]) -> tuple[str, ...]:
-    """Returns the autotuners' choices of `ran` that differ from the entry's; empty if none does, or if another setting
-    differs, too."""
+    """Returns autotuners' choices of processes in `ran` that differ from the entry's, e.g. 'autotuned.f: num_warps: 4
+    here, 8 stored'; empty if none does, or if another setting differs, too."""
     found = list_changes(entry, ran)
     return tuple(found) if all(change.startswith(AUTOTUNED) for change in found) else ()
 
@@ -94,7 +94,8 @@ def is_stale(stored: str, ran: Sequence[Ran], base: str) -> bool:
 
 
 def find_missing_evidence(entry: Entry, ran: Sequence[Ran]) -> Note | None:
-    """Returns a SOURCES note if only differing or unknown sources or machine code prevent MOVED or DRIFT; else None."""
+    """Returns a SOURCES note if a case is not MOVED or DRIFT only because its sources or machine code differ from the
+    entry's or are not known; else None."""
     choices, differ = choices_apart(entry, ran), list_changes(entry, ran)
     if not has_same_sources(entry, ran) and (choices or (not differ and _has_same_launches(entry, ran))):
         return Note(NoteKind.SOURCES, _about_sources(entry, ran, tuned=bool(choices)))
@@ -111,8 +112,8 @@ def as_moved(decision: Decision) -> Decision:
 
 
 def as_moved_and_tuned(decision: Decision, pinned: Decision, choices: Sequence[str]) -> Decision:
-    """Returns the look's decision as MOVED though an autotuner chose differently: `pinned`, the look with the stored
-    choice, is slow, too."""
+    """Returns the decision as MOVED though an autotuner chose differently (`choices`): the case is slow with the stored
+    choice, too, as the decision `pinned` says."""
     said = f"{decision.measured}, where an autotuner chose differently: {'; '.join(choices)}; {MACHINE}"
     return with_reason(replace(decision, verdict=Verdict.MOVED, summary=said), note_still_slow(pinned))
 

@@ -54,7 +54,7 @@ class Recount:
 
 
 def recount_figures(case: CaseResult, cases: int) -> Recount:
-    """Recomputes the figures of a case from its samples, and lists those that its file states differently.
+    """Returns the figures of a case, recomputed from its samples, and texts on those that its file states differently.
 
     `cases` is the number of cases that share the run's false-alarm rate, at least 1.
     """

@@ -57,7 +57,8 @@ class Due:
 def compare_with_tree(
     suite: str, stored: Mapping[str, StoredEntry], cases: Iterable[TreeCase], tier: str = NIGHTLY
 ) -> list[Due]:
-    """Returns the stale, orphaned and missing entries of one suite on one product, sorted by state and case.
+    """Returns what is due in one suite's baselines on one GPU model, sorted by state and case: stale entries, orphaned
+    ones (no case), and missing ones.
 
     stored   by `CaseKey.entry`
     cases    of that suite
@@ -86,8 +87,8 @@ def _due_of_entry(suite: str, entry: str, found: StoredEntry, case: TreeCase | N
 
 
 def _due_of_case(case: TreeCase) -> Due | None:
-    """Returns MISSING for a timed case that has no entry; None if it is not timed, cannot run on that device, or is a
-    gated function (only a call knows its definition)."""
+    """Returns a case without an entry as MISSING; None if it is not timed, cannot run on that device, or is a function
+    gated by `attnperf.gate`, whose workload is known only when it is called."""
     if not case.timed or case.unsupported or case.definition is None:
         return None
     return Due(UpkeepState.MISSING, case.key, ("no time is stored",), _record_command(case))

@@ -85,7 +85,7 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds of the budget that are left; never negative."""
+        """Returns the seconds of the budget that are left; never negative."""
         return max(0.0, self.began + self.seconds - self.session.bench.clock())
 
     def describe_spending(self) -> tuple[str, ...]:
@@ -109,7 +109,8 @@ class Budget:
         return (f"{text}, {_format_count(missed, 'case')} not measured" if missed else text,)
 
     def _start_seconds(self) -> float:
-        """Waits for a worker; returns the seconds since `began`, at most START_MOST_S, or 0 if none can start."""
+        """Waits until the first worker process is ready; returns the seconds since the budget began, at most
+        START_MOST_S, or 0 if it cannot start."""
         try:
             self.session.bench.pool.wait_until_ready(GATE_PLACE)
         except WorkerError:
@@ -157,10 +158,11 @@ class Budget:
         self.results[case.key] = self.session.finish_result(case, result, seconds)
 
     def _open_case(self, suspect: Open, seconds: float, pair_s: float) -> OpenCase:
-        """Returns what the first measurement tells of an open case, to plan the second; `seconds` is the time it took.
+        """Returns the planning figures of a case that needs a second look: noise, ratio and seconds per process or
+        pair. `seconds` is what the first look took, `pair_s` what a pair's turns take.
 
-        The processes' spread stands for that of pairs. Pairs of one run lie closer together than processes of two (0.3
-        against 0.55 % on an H200), so more pairs are planned than needed, not fewer.
+        The spread of processes stands for that of pairs, which is smaller (0.3 against 0.55 % on an H200), so that
+        rather too many pairs are planned than too few.
         """
         settings, against = self.session.bench.settings, self.session.bench.against
         usual = against.plan.pairs if suspect.pairs and against is not None else settings.second_look
@@ -234,16 +236,17 @@ class OpenCase:
 
     @property
     def most_units(self) -> int:
-        """Most units that are planned for this case."""
+        """Returns the most units (fresh processes, or pairs if `pairs`) that are planned for this case."""
         return max(self.minimum, PAIRS_MAX if self.pairs else PROCESSES_MAX)
 
     def predict_openness(self, units: int) -> float:
-        """Returns how undecided a second look with `units` units is predicted to leave the case: decided below 1.
+        """Returns how undecided a second look of `units` processes or pairs is predicted to leave the case: below 1 it
+        is decided, infinite if nothing can be predicted.
 
-        Infinite where nothing can be predicted. The value is the reach of the noise over the room that would decide the
-        case. A case that looked slower than allowed is decided when the slowdown lies one standard error beyond the
-        noise limit, and its interval lies one standard error beyond what is allowed. Any other case is decided when the
-        noise cannot reach the user's threshold, or when its ratio lies one standard error below what is allowed.
+        The value is the reach of the noise over the distance that would decide the case. A case that looked slower than
+        allowed is decided when the slowdown lies one standard error beyond the noise limit, and its interval lies one
+        standard error beyond what is allowed. Any other case is decided when the noise cannot reach the user's
+        threshold, or when its ratio lies one standard error below what is allowed.
         """
         if self.relative_sd is None:
             return math.inf
@@ -316,7 +319,8 @@ class _Purse:
         self._started = {True: 0, False: 0}
 
     def pay(self, case: OpenCase, have: int, wanted: int) -> float | None:
-        """Pays for going from `have` to `wanted` units and returns the seconds; None, unpaid, if too few are left."""
+        """Takes from the seconds left what a case's step from `have` to `wanted` units (processes or pairs) costs, and
+        returns that; None, and takes nothing, if too few are left."""
         further = max(0, wanted - self._started[case.pairs])
         cost = (wanted - have) * case.unit_seconds + further * self._start * (2 if case.pairs else 1)
         if cost > self._left:
@@ -332,8 +336,8 @@ def _rank_key(case: OpenCase) -> tuple[bool, float]:
 
 
 def _compute_need(case: OpenCase, units: int) -> float:
-    """Returns how undecided the case is predicted to be with `units` units (see `predict_openness`): at least 1.
-    Returns 0 if further units are of no use: the case is then decided, unpredictable or at its maximum."""
+    """Returns how undecided the case is predicted to be with `units` processes or pairs: at least 1, more is less
+    decided. Returns 0 if more are of no use: the case is then decided, unpredictable or at its maximum."""
     openness = case.predict_openness(units)
     return 0.0 if case.relative_sd is None or openness < 1 or units >= case.most_units else openness
 

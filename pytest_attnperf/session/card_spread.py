@@ -65,7 +65,7 @@ class MeasuredCard:
 
     @property
     def slow(self) -> bool:
-        """Whether the card is slower than the run's other cards beyond chance, and by at least SLOW_MIN."""
+        """Whether the GPU is slower than the run's other GPUs beyond chance, and by at least SLOW_MIN (a fraction)."""
         return self.offset is not None and self.offset.slow
 
 
@@ -125,8 +125,8 @@ def describe_slow_card(card: MeasuredCard, by: str) -> str:
 
 
 def _collect_processes(runs: Sequence[RunResult]) -> dict[str, list[ProcessSummary]]:
-    """Returns '<case> <timer>' -> processes of recordings and first measurements, which no verdict selected. Counts a
-    run that is listed twice once."""
+    """Returns '<case> <timer>' -> processes of recordings and first looks (second looks are left out: a slow first one
+    selects them). Counts a run that is listed twice once."""
     found: dict[str, list[ProcessSummary]] = {}
     for case in _collect_cases(runs):
         for process in case.first if is_possible(*(process.median_us for process in case.first)) else ():
@@ -143,7 +143,7 @@ def _collect_cases(runs: Sequence[RunResult]) -> Iterator[CaseResult]:
 
 
 def _collect_ratios(runs: Sequence[RunResult]) -> dict[str, list[float]]:
-    """Returns card -> ratios of first measurement to stored time, one of each case measured on that card only."""
+    """Returns card -> [first measured time / stored time, ...], one per case whose first look ran on that card only."""
     found: dict[str, list[float]] = {}
     for case in _collect_cases(runs):
         cards = {process.device_id for process in case.first}
@@ -176,7 +176,7 @@ def _make_card(
 
 
 def _find_only_card(run: RunResult) -> str:
-    """Returns the id of the only card that the run used, whose device state it has; '' if there are several."""
+    """Returns the id of the only GPU that first measurements ran on; '' if there are several, or none."""
     cards = {process.device_id for case in run.cases for process in case.first}
     return cards.pop() if len(cards) == 1 else ""
 
@@ -262,7 +262,7 @@ def offsets_of_ratios(ratios: Mapping[str, Sequence[float]]) -> tuple[CardOffset
 
 
 def _compute_centre(values: Sequence[float]) -> _Centre:
-    """Returns the mean without the TRIMMED share at each end, with its standard error from the winsorised variance."""
+    """Returns the trimmed mean (without the TRIMMED share at each end) and its standard error (winsorised variance)."""
     cut = math.floor(TRIMMED * len(values))
     ordered = sorted(values)
     kept = ordered[cut : len(ordered) - cut]
@@ -278,7 +278,7 @@ def _subtract_centres(one: _Centre, other: _Centre) -> _Centre:
 
 
 def _judge_cards(centres: Mapping[str, _Centre]) -> tuple[CardOffset, ...]:
-    """Returns the cards' offsets, slowest first, with `slow` set by Holm's steps over all cards."""
+    """Returns each card's offset, slowest first; `slow` is set where Holm's test over all cards is significant."""
     chances = {card: upper_tail(centre.value / centre.error, centre.degrees) for card, centre in centres.items()}
     slow: set[str] = set()
     for step, card in enumerate(sorted(chances, key=lambda card: chances[card])):

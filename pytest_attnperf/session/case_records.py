@@ -60,7 +60,8 @@ def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> Ca
 
 
 def result_from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseResult:
-    """Returns a measurement as a result with this verdict; SUSPICIOUS if code timed on AMD cannot be right."""
+    """Returns a look (one measurement) as a result with this verdict, or SUSPICIOUS if it was timed on an AMD GPU and
+    its machine code cannot do what it is timed for."""
     final = with_isa_hashes(look.final)
     codes = kernel_codes(look.final) if look.ending is Ending.MEASURED else {}
     result = case_result(
@@ -97,7 +98,7 @@ NOT_MEASURED = {
 
 
 def unmeasured_result(case: Case, look: Look) -> CaseResult:
-    """Returns the result of a case that was not timed; the verdict follows from the look's ending by NOT_MEASURED."""
+    """Returns the result of a case that was not timed, with the verdict for how `look` ended, e.g. UNSUPPORTED."""
     said = next((line for reason in look.reasons for line in reason.splitlines()), NO_REASON)
     summary = said if look.reasons else str(look.note or "right; not timed")
     result = result_from_look(case, NOT_MEASURED[look.ending], summary, look)
@@ -105,7 +106,8 @@ def unmeasured_result(case: Case, look: Look) -> CaseResult:
 
 
 def mark_proven_only(result: CaseResult, *, recording: bool) -> CaseResult:
-    """Adds a note to a RIGHT result that its test sets timed=False, so that nothing is timed or recorded."""
+    """Returns a RIGHT result with the summary and note that its test sets timed=False, so nothing is timed (and
+    nothing recorded if `recording`). Returns any other result unchanged."""
     if result.verdict is not Verdict.RIGHT:
         return result
     summary = f"{NOT_TO_BE_TIMED}; nothing is recorded" if recording else NOT_TO_BE_TIMED
@@ -144,7 +146,7 @@ def with_notes(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
 
 
 def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:
-    """Returns a note if peak memoryexceeds MEMORY_GROWN times the stored one, else ()."""
+    """Returns a note in a tuple if peak memory `now` (bytes) exceeds MEMORY_GROWN x the stored one, else ()."""
     before = entry.peak_memory_bytes
     if now is None or before is None or now <= MEMORY_GROWN * before:
         return ()
@@ -173,7 +175,8 @@ def with_creep(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
 
 
 def with_stored(base: CaseResult, case: Case, found: StoredEntry, looks: Iterable[Look] = ()) -> CaseResult:
-    """Adds what the stored entry says besides the time: creep, and whether a dispatcher took another path.
+    """Returns the result compared with the stored entry besides its time: a note on creep, INCOMPARABLE or a note if a
+    library ran another code path.
 
     looks   further looks whose configurations count, besides that of `base`
     """
@@ -184,13 +187,13 @@ def with_stored(base: CaseResult, case: Case, found: StoredEntry, looks: Iterabl
 def with_path(
     base: CaseResult, sides: Iterable[tuple[Mapping[str, str], Mapping[str, str]]], *, name: str = "stored"
 ) -> CaseResult:
-    """Returns the result as INCOMPARABLE if a dispatcher took another path than on the other side: a fallback is not
-    SAME.
+    """Returns the result marked where a library's dispatcher took another code path than on the other side.
 
-    SAME, FASTER and UNDECIDED become INCOMPARABLE, because the two times are of different kernels. Every other verdict
-    stays and names the path.
+    SAME, FASTER and UNDECIDED become INCOMPARABLE, because the two times are of different kernels. Other verdicts stay,
+    with the path in the summary.
 
-    sides   configurations (there, here), of every process that counts
+    sides   (other side's configuration, this side's), of every process that counts
+    name    names the other side in the text
     """
     changed = list(
         dict.fromkeys(change for there, here in sides for change in list_path_changes(there, here, other=name))
@@ -217,7 +220,7 @@ def mark_calibrated(recorded: CaseResult) -> CaseResult:
 def with_replaced_entry(
     base: CaseResult, case: Case, found: StoredEntry | None, differences: Sequence[str], *, accepted: bool
 ) -> CaseResult:
-    """Adds to a recorded result what it replaces: the change of time, another path, and creep.
+    """Adds to a recorded result how it differs from the entry that it replaces: time, code path, and creep.
 
     differences   why the two times may not be compared; neither change nor creep is then known
     accepted      whether the user gave a reason for slower times, so that creep needs no note
@@ -237,7 +240,7 @@ def with_replaced_entry(
 
 
 def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
-    """Adds the workload's shortest possible time (floor) on this device, if that is in the table."""
+    """Adds the workload's floor (shortest possible time) on this device, if the data sheet table has the device."""
     spec = spec_for(device)
     floor = None if spec is None or base.figures is None else floor_of(base.figures, spec)
     return base if floor is None else replace(base, floor_us=floor.us, floor_bound=floor.bound)
@@ -264,7 +267,7 @@ def apply_decision(base: CaseResult, decision: Decision) -> CaseResult:
 
 
 def apply_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseResult:
-    """Returns the result of a gating run after its policy's quarantine; unchanged without one.
+    """Returns the result of a gating run with its policy's quarantine applied: it decides whether the test fails.
 
     A quarantine does not protect a case without checks, as where a budget ended before it ran: it may be wrong. The
     last day belongs to the quarantine. From the next day on the test fails whatever its verdict, also SAME and

@@ -31,7 +31,7 @@ class Compiler(Protocol):
     """Gives compiled code objects, e.g. a pool of compile workers."""
 
     def compile_case(self, key: CaseKey) -> CompiledBuild:
-        """Returns the result of compiling the item of this key. Raises WorkerError or CaseFailedError if that fails."""
+        """Compiles the kernel of this case and returns the result. Raises WorkerError or CaseFailedError on failure."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class CodeSession:
         return self._compare_stored(case, base, self.store.find(case.build.arch, entry_of(case.key)))
 
     def _compare_stored(self, case: CodeCase, base: CodeResult, found: FoundKernel | None) -> CodeResult:
-        """Returns the result compared with the stored kernel; in an update run the RECORDED one, unless on trial."""
+        """Returns the result judged against the stored kernel `found` (None: none stored), or, in a run with
+        --update-baselines, as RECORDED. A trial (compiled with other settings) is RIGHT: neither gated nor recorded."""
         assert base.code is not None
         now = CurrentKernel(case.key, base.code, base.config, base.compiler, case.build.matrix, case.build.where)
         stored = None if found is None else found.kernel

@@ -159,10 +159,10 @@ def _centre_of_method_1(blocks: Sequence[float], placements: int) -> float:
 
 
 def _quarter_means(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the means of the lower and of the upper quarter.
+    """Returns (mean of the smallest quarter, mean of the largest quarter of the values).
 
-    Averaged centres of groups of values lie between them, and so does the centre of a process that kept only some of
-    its blocks, whose places in memory are then not known."""
+    A process's time must lie between them, also if it kept only some of its blocks, so that their memory placements
+    are not known."""
     ordered, quarter = sorted(values), max(1, len(values) // 4)
     return statistics.fmean(ordered[:quarter]), statistics.fmean(ordered[-quarter:])
 

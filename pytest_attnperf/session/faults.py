@@ -157,7 +157,7 @@ def _is_fault_text(text: str) -> bool:
 
 
 def _find_poisoned(error: Exception) -> PoisonedError | None:
-    """Returns the error that lost the device: `error` itself, or its cause (errors of a pair wrap it); else None."""
+    """Returns the PoisonedError (a fault made the GPU unusable): `error` itself or its cause; None if neither is."""
     return next((each for each in (error, error.__cause__) if isinstance(each, PoisonedError)), None)
 
 
@@ -213,7 +213,7 @@ def _second_fault(kind: str, again: AttnperfError, path: Path) -> Fault:
 
 
 def _pool_of(bench: RunBench, error: Exception) -> Pool:
-    """Returns the pool whose process broke: the base side's if the error names that side, else the candidate's."""
+    """Returns the worker pool whose process broke: the base side's if the error names it, else the candidate's."""
     against = bench.against
     side = error.side if isinstance(error, (WorkerError, SideFailedError)) else ""
     return bench.pool if against is None or side != against.name else against.pool

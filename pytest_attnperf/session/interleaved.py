@@ -62,7 +62,7 @@ class Against:
 
     @property
     def name(self) -> str:
-        """Name of the base side in errors: 'base side LABEL'."""
+        """Returns the base side's name in messages: 'base side LABEL'."""
         return f"base side {self.label}"
 
     @property
@@ -71,10 +71,11 @@ class Against:
         return self.pool.last_ready() is not None
 
     def start_template(self, new: Pool, place: int) -> None:
-        """Starts the base side's template (it forks workers) early, to collect before process `place` times anything.
+        """Starts process `place` of the candidate's pool `new` and the base side's template process, which forks its
+        workers, and waits for the latter, so that its start disturbs no timing.
 
-        Does so once, and only where workers are forked: else the first pair would wait for it. A worker started afresh
-        would be wasted where no case is left open.
+        Does so once, so that the first pair need not wait. Does nothing if workers are not forked: a whole worker
+        would be wasted if no case needs pairs.
         """
         if self._begun or self.empty or not (isinstance(self.pool, WorkerPool) and self.pool.has_forked_workers):
             return
@@ -88,7 +89,7 @@ class Against:
         return not self.empty and key in self._wait_ready().known_cases
 
     def list_cases(self) -> tuple[CaseKey, ...]:
-        """Returns every case of the base side's suites; () if it has none of their files. Raises as `has_case`."""
+        """Returns every case of the base side's suites; () if it has none of their files. Raises WorkerError."""
         return () if self.empty else self._wait_ready().cases
 
     def _wait_ready(self) -> Ready:
@@ -153,8 +154,8 @@ class Against:
     def judge_pairs(
         self, case: Case, base: CaseResult, looks: Sequence[PairLook], cases: int, first_ratio: float | None
     ) -> CaseResult:
-        """Returns the result with the pairs' verdict; INCOMPARABLE if they cannot be compared. `base` is the result so
-        far, right on the candidate side in every pair; `cases` share the false-alarm rate."""
+        """Returns `base` (the result so far) with the verdict of the pairs; INCOMPARABLE if their sides cannot be
+        compared. `cases` is how many share the false-alarm rate, `first_ratio` the first look's new / stored time."""
         base = replace(base, against=self.label)
         problem = _unusable_reasons(looks)
         if problem:
@@ -209,7 +210,7 @@ def _is_wrong(look: PairLook) -> bool:
 
 
 def _unusable_reasons(looks: Sequence[PairLook]) -> tuple[str, ...]:
-    """Returns why the pairs cannot be judged, the summary first; () if they can."""
+    """Returns why no ratio can be taken from these pairs, the main reason first; () if it can."""
     for look in looks:
         if look.base.ending is not Ending.RIGHT:
             reason = look.base.reasons[0] if look.base.reasons else look.base.note

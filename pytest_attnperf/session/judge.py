@@ -73,16 +73,17 @@ class Session:
         return self.finish_result(case, result, self.bench.clock() - started)
 
     def first_look(self, case: Case) -> CaseResult | Open:
-        """Measures the case once; returns its result before `finish_result`, or an Open to decide by a second look."""
+        """Measures the case once; returns its result, or an Open if a second look (more processes, or pairs) must
+        decide it. The result still has to pass `finish_result`."""
         try:
             return look_at(self.bench, case)
         except BROKEN as error:
             return _make_error(self.bench, case, error)
 
     def second_look(self, opened: Open, sample: SampleSize | None = None) -> CaseResult:
-        """Returns the result of an open case, not yet passed to `finish_result`; `sample` None means the usual size.
+        """Measures an open case again; returns its result, which still has to pass `finish_result`.
 
-        Raises SampleCutError.
+        `sample` is the number of processes or pairs (None: the usual). Raises SampleCutError if time cut it too short.
         """
         try:
             return settle_case(self.bench, opened, sample)
@@ -162,7 +163,7 @@ def look_at(bench: RunBench, case: Case) -> CaseResult | Open:
 def compare_look(bench: RunBench, case: Case, look: Look) -> CaseResult | Open:
     """Compares a measured case with its baseline; returns the result, or an Open if a second look must decide.
 
-    Raises as `take_look`: a baseline may be recorded first, and a gain is measured again.
+    Raises WorkerError and CaseFailedError, because it may record a missing local baseline or measure a gain again.
     """
     base = _assess_look(bench, case, look)
     if base.verdict is not Verdict.SAME:
@@ -210,7 +211,7 @@ def compare_stored(bench: RunBench, measured: Measured, found: StoredEntry) -> C
 
 
 def settle_case(bench: RunBench, opened: Open, sample: SampleSize | None = None) -> CaseResult:
-    """Measures an open case again and returns its result. Raises as `take_look`, and SampleCutError."""
+    """Measures an open case again and returns its result. Raises WorkerError, CaseFailedError and SampleCutError."""
     if opened.pairs:
         settled = settle_in_pairs(bench, opened, sample)
         if settled is not None:
@@ -240,7 +241,8 @@ def _make_error(bench: RunBench, case: Case, error: Exception) -> CaseResult:
 
 
 def _assess_look(bench: RunBench, case: Case, look: Look) -> CaseResult:
-    """Returns the result of a first measurement alone: SAME if it may be compared, else a final verdict."""
+    """Returns the result of a first measurement before any comparison: SAME as a placeholder if it may be compared,
+    else SUSPICIOUS, INCOMPARABLE, or RIGHT in a run that does not gate."""
     measurement = join_measurement([look])
     base = with_figures(result_from_look(case, Verdict.SAME, "", look), bench.device_at())
     base = replace(
@@ -258,7 +260,8 @@ def _assess_look(bench: RunBench, case: Case, look: Look) -> CaseResult:
 
 
 def _open_for_pairs(bench: RunBench, measured: Measured, found: StoredEntry) -> Open:
-    """Returns an Open that pairs decide. The stored entry predicts how many, and decides if pairs cannot."""
+    """Returns an Open (an undecided case) that pairs with the base side decide. The stored entry serves to plan how
+    many under a time budget, and decides if the base side cannot run the case."""
     alike = not bench.list_differences(measured.look, found)
     planned = alike and bench.settings.budget_seconds is not None
     return Open(
@@ -294,8 +297,8 @@ def _with_local_note(bench: RunBench, base: CaseResult, found: StoredEntry) -> C
 
 
 def _without_baseline(bench: RunBench, measured: Measured) -> CaseResult:
-    """Returns the result of a case without a baseline on this product: NO_BASELINE, or INCOMPARABLE if other products
-    have one. `new` is set if the base side does not have the case either."""
+    """Returns the result of a case without a baseline on this GPU model: NO_BASELINE, or INCOMPARABLE if other models
+    of its architecture have one. `new` is set if no model has one, and the base side does not have the case."""
     case, against, device = measured.case, bench.against, bench.device_at()
     arch, suite = device.arch, case.key.suite
     others = bench.store.list_products(arch, suite)

@@ -65,18 +65,18 @@ class RunBench:
     examined: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Sets on every side's pool which cases may share a process (`settings.isolate`)."""
+        """Passes `settings.isolate`, which says which cases may share a process, to both sides' worker pools."""
         for pool in self.pools:
             if isinstance(pool, WorkerPool):
                 pool.isolate = self.settings.isolate
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """The worker pools of all sides: the candidate's, then the base side's if there is one."""
+        """Returns the worker pools: the candidate's, then the base side's if there is one."""
         return (self.pool,) if self.against is None else (self.pool, self.against.pool)
 
     def renew_processes(self, case: Case) -> None:
-        """Ends processes that must not serve this case because of `settings.isolate`. Called before each request."""
+        """Ends the worker processes that must not serve this case because `settings.isolate` gives it fresh ones."""
         if isinstance(self.pool, WorkerPool):
             self.pool.renew(case.key)
 
@@ -92,11 +92,15 @@ class RunBench:
         stages: bool = False,
         pin: Mapping[str, str] | None = None,
     ) -> Look:
-        """Measures a case once in process `place`; `fresh` shifts the seeds of its checks to inputs new in this run.
+        """Measures a case once in process number `place` and returns what it found.
 
-        pin   the configuration that its backend must run with; None for the one of the run's settings
+        plan      blocks to time; None times nothing
+        next_key  the case that the process gets next, to prepare
+        fresh     shifts the seeds of its checks, for inputs new in this run
+        rotate    also times calls on changing inputs; `stages` also the stages of a call
+        pin       the configuration that its backend must run with; None for the one of the run's settings
 
-        Raises as `take_look`.
+        Raises WorkerError and CaseFailedError.
         """
         self.renew_processes(case)
         request, profiled = self.make_request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED
@@ -130,7 +134,8 @@ class RunBench:
         return self._mark_if_disappeared(case, result, now) if now and not may_stop else result
 
     def _mark_if_disappeared(self, case: Case, result: CaseResult, now: str) -> CaseResult:
-        """Returns the result as failing if its time is stored or the base side times it; `now` says why not here."""
+        """Returns the result as failing if a time of it is stored or the base side can time it; else unchanged. `now`
+        says why it is not timed here."""
         found = self.find_stored(case)
         if found is not None:
             return mark_disappeared(result, f"{now}, but a baseline is stored in {found.path.name}")

@@ -56,11 +56,13 @@ class Suspect:
 
 
 def explain_suspect(suspect: Suspect, looks: Sequence[Look], again: Again, decide: Decide) -> Explained:
-    """Returns the decision, or in its place MOVED, DRIFT or STALE if the slowdown does not come from the code.
+    """Returns the suspect's decision, with the verdict MOVED, DRIFT or STALE if its slowdown is not due to the code.
 
-    looks   all that ran with the case's own choices
+    looks    measurements with the configuration that the case chose by itself
+    again    measures once more with the stored configuration
+    decide   compares a measurement with the stored one
 
-    Does not raise where the stored choice cannot be timed: a reason says so.
+    If the stored configuration cannot be timed, a reason says so; nothing is raised.
     """
     entry, decision, ran = suspect.entry, suspect.decision, [_collect_what_ran(look) for look in looks]
     if gate.is_moved(entry, ran):
@@ -78,7 +80,7 @@ def explain_suspect(suspect: Suspect, looks: Sequence[Look], again: Again, decid
 
 
 def explain_recorded_suspect(suspect: Suspect, case: CaseResult, decide: Callable[[], Decision]) -> Decision:
-    """Does what `explain_suspect` does for a case of a results file, as far as its data support the file's verdict.
+    """Returns what `explain_suspect` does, for a case of a results file: MOVED or DRIFT only if the file says so too.
 
     decide   returns the decision of a second look by its `pinned` processes
 
@@ -105,7 +107,9 @@ def explain_recorded_suspect(suspect: Suspect, case: CaseResult, decide: Callabl
 def _explain_by_stored_choice(
     entry: Entry, decision: Decision, looks: Sequence[Look], choices: Sequence[str], decide: Decide
 ) -> Explained:
-    """Returns the decision after `looks` with the autotuners' stored choices: DRIFT if these are as fast as before."""
+    """Returns the decision after `looks` with the autotuners' stored choices (`choices` differ from them): DRIFT if
+    these are as fast as stored, MOVED if slow though nothing else changed; else unchanged, with a reason. Sets `wrong`
+    to a look that computed a wrong result."""
     wrong = next((look for look in looks if look.ending is Ending.INCORRECT), None)
     if wrong is not None:
         return Explained(decision, wrong=wrong)

@@ -81,24 +81,24 @@ def is_jump(base: CaseResult) -> bool:
 
 
 def is_gain(base: CaseResult) -> bool:
-    """Returns whether the case is FASTER, or so much faster that it is measured again whatever its verdict."""
+    """Returns whether the case is FASTER, or at least JUMP times as fast as stored: it is then measured again."""
     return base.verdict is Verdict.FASTER or is_jump(base)
 
 
 def is_slower_rotated(rotation: Rotation) -> bool:
-    """Returns whether a call on changing inputs is slower than honest caching and measurement noise explain."""
+    """Returns whether a call on changing inputs is slower than on fixed ones by more than caching and noise allow."""
     return rotation.rotating_us - rotation.noise_us > REMEMBERS * rotation.same_us
 
 
 def gains_by_memory(base: CaseResult, rotation: Rotation) -> bool:
-    """Returns whether a case is faster than stored only while its inputs stay the same."""
+    """Returns whether a case is fast only while its inputs stay the same, because it keeps results of earlier calls."""
     least_us = rotation.rotating_us - rotation.noise_us
     gone = base.ratio is not None and least_us * base.ratio >= OF_STORED * rotation.same_us
     return is_slower_rotated(rotation) or (gone and least_us > SLOWED * rotation.same_us)
 
 
 def may_gain_by_memory(base: CaseResult, rotation: Rotation) -> bool:
-    """Returns whether `gains_by_memory` would be true if changing the inputs added no noise."""
+    """Returns whether `gains_by_memory` cannot be excluded: it would be true if changing the inputs added no noise."""
     return gains_by_memory(base, replace(rotation, noise_us=0.0))
 
 
@@ -115,8 +115,8 @@ def judge_by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult
 
 
 def judge_by_gain(base: CaseResult, rotation: Rotation | None) -> CaseResult:
-    """Judges a gain that was right again on new inputs: SUSPICIOUS if it needs unchanged inputs, UNDECIDED if noise
-    hides that. Adds a note to a jump."""
+    """Returns the result of a faster case, measured again on new inputs: SUSPICIOUS if it is fast only on unchanged
+    inputs, UNDECIDED if noise hides that; else as it was, with a note if it is JUMP times as fast as stored."""
     judged = judge_by_rotation(base, rotation)
     if judged.verdict is Verdict.SUSPICIOUS or rotation is None:
         return judged
@@ -156,8 +156,8 @@ def with_changes(base: CaseResult, stored: Sequence[Launch]) -> CaseResult:
 
 
 def unchanged_note(verdict: Verdict, now: Sequence[Launch], before: Sequence[Launch], when: str) -> Note | None:
-    """Returns a note that equal machine code was launched though the time changed. None if the time is equal, or the
-    code is not known to be.
+    """Returns a note that the same machine code was launched though the time changed; None if the verdict is not one
+    of a changed time, or the code is not known to be the same.
 
     when   ends the comparison: 'as on the base side'
     """
@@ -263,8 +263,8 @@ def _reader_pool() -> ThreadPoolExecutor:
 
 
 def read_ahead(kernels: Iterable[KernelObject]) -> None:
-    """Starts to analyse these kernels in threads, for `analyse_launch`; drops what an earlier call started. Does
-    nothing more with fewer than CORES_LEAST cores."""
+    """Starts to analyse these kernels in threads, so that `analyse_launch` finds them ready; cancels what an earlier
+    call started. With fewer than CORES_LEAST CPU cores, it only cancels."""
     for begun in _ahead.values():
         begun.cancel()
     _ahead.clear()
@@ -317,7 +317,7 @@ READER = CodeReader()
 def with_isa_hashes(final: FinalReport, read: Read | None = None) -> FinalReport:
     """Returns the report with ISA hashes of launches whose code object came with it, without the objects and their ids.
 
-    read   READER's where None is given
+    read   computes a kernel's ISA hash; None: READER's
 
     Ignores an object that is damaged, too large or does not match its id: its launches stay unknown.
     """
@@ -336,8 +336,8 @@ def with_isa_hashes(final: FinalReport, read: Read | None = None) -> FinalReport
 def kernel_codes(final: FinalReport, analyse: Analyse | None = None) -> dict[str, KernelCode]:
     """Returns ISA hash -> what is known of the launched kernel.
 
-    final     as it came from the worker, with its objects
-    analyse   READER's where None is given
+    final     the worker's report, with its code objects
+    analyse   analyses a kernel; None: READER's
     """
     analyse = READER.analyse if analyse is None else analyse
     objects = _decode_objects(final)

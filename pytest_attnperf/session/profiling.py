@@ -31,9 +31,9 @@ NOT_RIGHT = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Ver
 
 
 def with_profile(bench: RunBench, case: Case, result: CaseResult) -> CaseResult:
-    """Adds the case's profile and what bounds it, or a note why there is none. Never changes the verdict.
+    """Profiles the case and adds its kernel times and what limits it, or a note why not. Never changes the verdict.
 
-    A case without a time is skipped, with the result's own note as the reason.
+    A wrong case stays unchanged. One without a time is not profiled; its own first note is the reason.
     """
     if result.verdict in NOT_RIGHT:
         return result
@@ -53,7 +53,8 @@ def _mark_not_profiled(result: CaseResult, why: str) -> CaseResult:
 
 
 def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store: BaselineStore) -> BoundVerdict:
-    """Returns what limits the case's speed, by its measured time: a profiler slows down what it observes."""
+    """Returns what limits the case's speed (compute, memory, ...), or UNDECIDED with the reason. Uses the time measured
+    without the profiler, which slows down what it observes."""
     if result.median_us is None or result.figures is None:
         return BoundVerdict(
             BoundClass.UNDECIDED,

@@ -29,7 +29,7 @@ from pytest_attnperf.workers.shared_gpus import SharedGpuPool, in_turns
 def record_case(bench: RunBench, case: Case) -> CaseResult:
     """Measures a case in `processes` fresh processes; RECORDED only if each was right and ran this tree's code.
 
-    They are stored in the order of their places, in whatever order they measured. Raises as `take_look`.
+    The result holds them by process number, in whatever order they measured. Raises WorkerError and CaseFailedError.
     """
     settings = bench.settings
     places = range(RECORD_PLACES, RECORD_PLACES + settings.processes)
@@ -74,8 +74,8 @@ def record_case(bench: RunBench, case: Case) -> CaseResult:
 
 
 def record_locally(bench: RunBench, case: Case) -> CaseResult:
-    """Records the case and, if RECORDED, stores it under .attnperf/local; returns the result. Raises as `record_case`,
-    and BaselineError."""
+    """Records the case and, if RECORDED, stores it under .attnperf/local; returns the result. Raises WorkerError,
+    CaseFailedError, and BaselineError if it cannot be stored."""
     recorded = record_case(bench, case)
     if recorded.verdict is not Verdict.RECORDED:
         return recorded

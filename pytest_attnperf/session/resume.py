@@ -50,10 +50,10 @@ class CaseConditions:
 
 
 def reason_to_judge_again(result: CaseResult, beside: Mapping[str, str], now: CaseConditions) -> str:
-    """Returns why a resumed run must judge a case again, in words that several cases may share; '' if it keeps the
-    result.
+    """Returns why a resumed run must judge a case again, as a phrase such as 'its files have changed'; '' if it keeps
+    the result.
 
-    beside   what `Standing.beside` returned when the result was kept, by folder
+    beside   folder -> hash of the folder's files when the result was kept
     """
     if result.verdict in JUDGED_AGAIN:
         return f"{result.verdict.value} is never taken over"
@@ -95,7 +95,8 @@ def _has_entry_changed(result: CaseResult, found: StoredEntry | None) -> bool:
 
 
 def _describe_move(then: Fingerprint | None, now: Fingerprint | None) -> str:
-    """Returns the first fact that differs, 'driver was 1 and is 2', or that none is known; '' if all are equal."""
+    """Returns the first field of the fingerprints that differs, 'driver was 1 and is 2'; 'where it ran is not known'
+    if one is None; '' if all are equal."""
     if then is None or now is None:
         return "where it ran is not known"
     for ours, theirs in ((now.must_match, then.must_match), (now.named, then.named)):

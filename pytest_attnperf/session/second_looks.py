@@ -109,13 +109,13 @@ class Open:
 
     @property
     def case(self) -> Case:
-        """The case that is open."""
+        """The case that a second look must decide."""
         return self.measured.case
 
 
 def settle_by_processes(bench: RunBench, opened: Open, sample: SampleSize | None) -> CaseResult:
-    """Measures the case in fresh processes and returns the result of comparing these with the stored ones. Raises as
-    `take_look`, and SampleCutError."""
+    """Measures an open case in fresh processes, compares these with the stored ones, and returns the result. Raises
+    WorkerError, CaseFailedError, and SampleCutError if time cut the sample too short."""
     case, base, look = opened.case, opened.base, opened.measured.look
     found, screen = opened.stored, opened.screen
     assert found is not None
@@ -155,8 +155,8 @@ def settle_by_processes(bench: RunBench, opened: Open, sample: SampleSize | None
 
 
 def settle_in_pairs(bench: RunBench, opened: Open, sample: SampleSize | None) -> CaseResult | None:
-    """Measures pairs with the base side and returns the result of their ratios; None if that side does not support the
-    case. Raises as `settle_by_processes`."""
+    """Measures an open case in pairs (base side, candidate) and returns the result by their time ratios; None if the
+    base side does not support the case. Raises WorkerError, CaseFailedError, and SampleCutError if time runs out."""
     case, base, against = opened.case, opened.base, bench.against
     assert against is not None
     try:
@@ -182,8 +182,8 @@ def settle_in_pairs(bench: RunBench, opened: Open, sample: SampleSize | None) ->
 
 
 def recheck_gain(bench: RunBench, case: Case, base: CaseResult) -> CaseResult:
-    """Measures a faster case again, on new inputs in a fresh process; returns the result after that: unchanged,
-    UNDECIDED, SUSPICIOUS or what is wrong."""
+    """Measures a faster case again, on new inputs in a fresh process. Returns `base` if that confirms it, else
+    UNDECIDED, SUSPICIOUS, INCOMPARABLE or the result of a failed measurement."""
     bench.pool.start([SECOND_LOOK_PLACES])
     look = bench.look(SECOND_LOOK_PLACES, case, bench.settings.plan, None, fresh=2, rotate=True)
     look = confirm_rotation(bench, case, look, SECOND_LOOK_PLACES + 1, base)
@@ -194,9 +194,10 @@ def recheck_gain(bench: RunBench, case: Case, base: CaseResult) -> CaseResult:
 
 
 def confirm_rotation(bench: RunBench, case: Case, look: Look, place: int, base: CaseResult) -> Look:
-    """Returns `look`, unless its times on changing inputs suggest remembered results: then that of process `place`.
+    """Returns `look`, unless its times on changing inputs suggest that the case keeps results of earlier calls: then a
+    new look in process number `place`, because one process may suggest it by chance.
 
-    One process may suggest it by chance; two do not. `base` is the result so far. Raises as `take_look`.
+    `base` is the result so far. Raises WorkerError and CaseFailedError.
     """
     if look.rotation is None or not plausibility.may_gain_by_memory(base, look.rotation):
         return look
@@ -218,10 +219,10 @@ def _bytes_of(base: CaseResult) -> float:
 
 
 def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, bytes_min: float) -> list[Look]:
-    """Measures the case in several processes that did not measure it first; returns a look of each. They are kept.
+    """Measures the case in several processes other than the first look's; returns a look (measurement) of each.
 
-    The usual number is started at once and waited for, because a starting process disturbs one that times. The others
-    start one by one: the clock may end the sample before they are needed.
+    Starts the usual number at once and waits for them, because a starting process disturbs one that times. Starts
+    more one by one: time may run out before they are needed.
     """
     usual = bench.settings.second_look
     places = range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + (usual if sample is None else sample.units))
@@ -237,9 +238,10 @@ def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, by
 def _take_pinned_looks(
     bench: RunBench, case: Case, found: StoredEntry, count: int, sample: SampleSize | None
 ) -> list[Look]:
-    """Measures the case again with its stored configuration; returns a look per process, [] if no time is left.
+    """Measures the case in `count` processes with its stored configuration; returns a look of each. Stops after one
+    that could not be timed; [] if time runs out.
 
-    Raises as `take_look`.
+    Raises WorkerError and CaseFailedError.
     """
     looks: list[Look] = []
     for place in DOING.track_steps(Unit.SECOND_LOOK, range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + count), count):

@@ -134,7 +134,7 @@ def reason_incomparable(base: Sided, new: Sided) -> str:
 
 
 def _find_flaw(processes: Sequence[ProcessSummary]) -> str:
-    """Returns why these cannot be processes of one case, as in a manipulated file; '' where they can."""
+    """Returns 'an impossible time' or 'several timers' if these cannot be processes of one case; '' if they can."""
     if not is_possible(*(process.median_us for process in processes)):
         return "an impossible time"
     return "several timers" if len({process.timer for process in processes}) > 1 else ""
@@ -169,13 +169,14 @@ def _format_differences(base: Mapping[str, object], new: Mapping[str, object]) -
 
 
 def _index_cases(side: Sequence[Sided], *, with_device: bool) -> dict[tuple[str, str], Sided]:
-    """Returns (device, key) -> case, without cases that were only proven; the device is '' unless `with_device`."""
+    """Returns (device, case key) -> case; leaves out cases proven right but not to be timed. The device is '' unless
+    `with_device`."""
     timed = [shown for shown in side if not _is_only_proven(shown.case)]
     return {(shown.device if with_device else "", str(shown.case.key)): shown for shown in timed}
 
 
 def _is_untimed(case: CaseResult) -> bool:
-    """Returns whether the case has no time, and is not missing it because it is wrong."""
+    """Returns whether the case has no time though it is not wrong, e.g. because it was skipped or is unsupported."""
     return not deciding_processes(case) and case.verdict not in WRONG
 
 

@@ -62,8 +62,8 @@ def estimate_time_left(
 
     planned     number of unfinished cases of each suite; the first of them may be running
     since       seconds since the last case ended
-    step_left   seconds until the running case ends, where its own steps predict that
-    priors      seconds of a case for suites unlike the others, until one of their cases has ended
+    step_left   seconds until the running case ends, if its own progress predicts that
+    priors      suite -> assumed seconds per case, used until a case of the suite has ended
     """
     took = tuple(took)
     usual = _Usual.from_cases(took[1:] if len(took) <= FEW else took)
@@ -99,7 +99,8 @@ class _Usual:
 
     @classmethod
     def from_cases(cls, took: Iterable[Took]) -> _Usual | None:
-        """Returns the mean seconds of each suite from the latest WINDOW cases of each kind; None without cases."""
+        """Returns each suite's mean seconds per case, from the latest WINDOW cases with one look and with two, in the
+        proportion of all; None without cases."""
         kinds: dict[str, dict[bool, deque[float]]] = defaultdict(lambda: defaultdict(lambda: deque(maxlen=WINDOW)))
         counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         for case in took:

@@ -41,9 +41,11 @@ SAME_CARD = "several workers are on one card:"
 
 
 def measure_together(bench: RunBench, case: Case) -> CaseResult:
-    """Measures a case on all cards; returns RIGHT with `together`, or what keeps it from running on every card.
+    """Measures a case on every GPU, each alone and all at once; returns RIGHT with the times in `together`, or the
+    result on a GPU where it is wrong or cannot run.
 
-    Raises as `take_at_once`, and CaseFailedError with fewer than two cards, or where they had to use different timers.
+    Raises WorkerError if a process died; CaseFailedError if the case raised, there are fewer than two GPUs, or they had
+    to use different timers.
     """
     tokens: Sequence[str] = getattr(bench.pool, "gpus", ())
     if len(tokens) < 2:
@@ -66,7 +68,7 @@ def measure_together(bench: RunBench, case: Case) -> CaseResult:
 
 
 def _not_on_all(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResult:
-    """Returns the result of a case that is wrong, unsupported or must not be timed on some card, which it names."""
+    """Returns the worst result over the cards (wrong, failed, unsupported, skipped, not to be timed), with its card."""
     order = (Ending.INCORRECT, Ending.BODY_FAILED, Ending.UNSUPPORTED, Ending.SKIPPED, Ending.RIGHT)
     worst = min(range(len(taken.looks)), key=lambda index: order.index(taken.looks[index].ending))
     look, name = taken.looks[worst], names[worst]
@@ -96,7 +98,7 @@ def _make_result(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseRes
 
 
 def _single_card_look(look: Look, times: CardTimes) -> Look:
-    """Returns the look as MEASURED; its process has the card's times alone, before and after all at once."""
+    """Returns the look as MEASURED, with the card's times alone: before and after all cards ran at once."""
     plan, ready = times.plan, times.ready
     samples = Samples(
         times.before_us + times.after_us, plan.calls_per_block, plan.timer, cache_state=plan.cache_state, note=plan.note

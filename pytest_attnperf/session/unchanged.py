@@ -33,8 +33,8 @@ NOT_KNOWN = "the machine code of some kernel is not known"
 def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry | None) -> CaseResult | None:
     """Returns RIGHT and `unchanged` if the case runs what its stored entry ran, under the same toolchain.
 
-    None where it has to be timed; else what the look found wrong: INCORRECT, UNSUPPORTED, ERROR. Opens nothing where
-    the stored entry or this machine already rules it out. Raises as `take_look`.
+    Returns None if it has to be timed, and the result if it is wrong, unsupported or an error. Starts nothing if the
+    stored entry or this machine already requires timing. Raises WorkerError and CaseFailedError.
     """
     if found is None or compute_launch_identity(found.entry.launches) is None:
         return None
@@ -59,7 +59,7 @@ def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry 
 
 
 def reasons_to_time(result: CaseResult, found: StoredEntry, timer: str) -> list[str]:
-    """Returns why a proven case may not run what the stored entry ran, so that it must be timed; [] if it does.
+    """Returns why a case, proven right, may run something else than its stored entry and must be timed; [] if not.
 
     timer   the timer that it would be timed with
     """
@@ -99,7 +99,7 @@ def as_unchanged(result: CaseResult, found: StoredEntry) -> CaseResult:
 
 
 def _has_moved(machine: Fingerprint, stored: Fingerprint) -> bool:
-    """Returns whether machine or toolchain differ. Timer and cache state belong to the case and do not count."""
+    """Returns whether machine or toolchain differ from the stored ones, in the fields that both fingerprints have."""
     shared = machine.must_match.keys() & stored.must_match.keys()
     return any(machine.must_match[name] != stored.must_match[name] for name in shared) or bool(
         machine.list_changes(stored)

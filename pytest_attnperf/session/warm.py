@@ -40,12 +40,12 @@ class Reopened:
 
     @property
     def built_s(self) -> float:
-        """Seconds of building, compiling and tuning in the first call."""
+        """Returns the seconds of building, compiling and tuning in the case's first call, without proving it."""
         return max(0.0, self.first_s - self.proof_s)
 
     @property
     def paid_again_s(self) -> float:
-        """Seconds of building, compiling and tuning in a fresh process."""
+        """Returns the seconds of building, compiling and tuning again in a fresh process, without proving the case."""
         return max(0.0, self.fresh_s - self.proof_s)
 
     @property
@@ -62,7 +62,8 @@ class CaseWarmer:
     taken: list[tuple[Case, CaseResult]] = field(default_factory=list)
 
     def judge(self, case: Case) -> CaseResult:
-        """Returns RIGHT with the time of the first call, or why it failed. The start of a process is not counted."""
+        """Returns the case's result: RIGHT with the seconds of its first call, UNSUPPORTED, or failing with the reason.
+        The seconds leave out the start of the worker process."""
         with contextlib.suppress(WorkerError):  # the case reports the error
             self.session.bench.pool.wait_until_ready(GATE_PLACE)
         result = self.session.judge(case)
@@ -74,10 +75,10 @@ class CaseWarmer:
         return result
 
     def reopen_slowest(self, most: int) -> list[Reopened]:
-        """Opens the `most` slowest cases in a fresh process, twice, and returns their times. Leaves out cases that fail
-        there.
+        """Prepares and proves the `most` slowest cases twice in a fresh process; returns the seconds that each took.
+        Leaves out cases that fail there.
 
-        The quickest of the others comes first, so that one-time costs of a process do not count for a slow case.
+        Begins with the quickest of the other cases, so that a slow case does not bear the process's one-time costs.
         """
         right = [(case, result) for case, result in self.taken if result.verdict is Verdict.RIGHT]
         ordered = sorted(right, key=lambda taken: -taken[1].seconds)

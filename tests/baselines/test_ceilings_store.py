@@ -145,7 +145,7 @@ def test_no_suite_is_seen_in_it(tmp_path: Path) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "newer": (lambda file: file.update(schema=2), "field `schema` is 2; this version reads 1"),
-    "other device": (lambda file: file["ceilings"].update(product="h100"), "its path says sm_90 / h200 / 132: was it"),
+    "other device": (lambda file: file["ceilings"].update(product="h100"), "its path says sm_90 / h200 / 132: restore"),
     "unknown field": (lambda file: file["ceilings"].update(more=1), "does not know `ceilings.more`. Use the pytest-"),
     "wrong type": (lambda file: file["ceilings"].update(launch_us="fast"), "Expected `float | null`, got `str`"),
     "no rate": (lambda file: file["ceilings"]["flops_per_s"].update(f16=0.0), "`f16` is 0.0, expected a finite number"),

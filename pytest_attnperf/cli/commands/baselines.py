@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compares stored entries with the tree's cases, prints what is due, and removes entries by option. Returns 1 if
-    anything is due, else 0. Raises UsageError and BaselineError."""
+    """Compares baseline entries with the working tree's cases, prints the outdated, orphaned and missing ones, and
+    removes entries by option. Returns 1 if any is left to fix, else 0. Raises UsageError and BaselineError."""
     from pytest_attnperf.plugin.own_pytest import collect_cases
 
     removed = [state for state in REMOVABLE if getattr(options, f"remove_{state}")]
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list_products(root: Path, on: str) -> list[Product]:
-    """Returns the products with entries under `root`, or only `on` (ARCH/PRODUCT). Raises UsageError without any."""
+    """Returns the GPU models with baselines under `root`, or only `on` (ARCH/PRODUCT). Raises UsageError if none."""
     found = [Product(path.parent.name, path.name) for path in sorted(root.glob("*/*")) if any(path.glob("*.json"))]
     chosen = [one for one in found if on in ("", f"{one.arch}/{one.name}")]
     if chosen:
@@ -107,8 +107,8 @@ def _print_all_due(options: argparse.Namespace, products: Sequence[Product], cas
 
 
 def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases) -> tuple[int, list[Due]]:
-    """Returns the number of entries of a product, and those that are due. Removes the orphaned or stale ones that a
-    --remove option names."""
+    """Returns (number of a product's baseline entries, the stale, orphaned and missing ones). First deletes from the
+    files what a --remove option names; that counts in neither."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.baselines.writing import remove_entries
     from pytest_attnperf.gate.upkeep import compare_with_tree
@@ -133,7 +133,7 @@ def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases
 
 
 def _make_device(product: Product) -> DeviceInfo:
-    """Returns the device that backends are asked about. Only its kind, architecture and product are known."""
+    """Returns a device record of this product, to ask backends what they support; it has no figures of a real GPU."""
     from pytest_attnperf.records import DeviceInfo
 
     kind = "cuda" if product.arch.startswith("sm_") else "rocm" if product.arch.startswith("gfx") else "cpu"

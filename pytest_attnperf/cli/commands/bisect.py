@@ -134,8 +134,8 @@ class PytestPairs:
     _runs: int = 0
 
     def __call__(self, revision: str, pairs: int) -> Sequence[PairSummary]:
-        """Measures `pairs` fresh pairs of `good` and `revision` by a pytest, and returns them. Raises
-        CannotMeasureError if that leaves no pairs, UsageError if several cases match."""
+        """Runs pytest to measure `pairs` new pairs (a process of `good`, one of `revision`) and returns them. Raises
+        CannotMeasureError if pytest gives none, UsageError if several cases match the node id."""
         self._runs += 1
         from pytest_attnperf.reports.files import json_results
 
@@ -165,7 +165,7 @@ class PytestPairs:
 
     def _only_case(self, cases: Sequence[CaseResult]) -> CaseResult:
         if not cases:
-            raise CannotMeasureError(f"{self.nodeid} selects no case of this revision")
+            raise CannotMeasureError(f"{self.nodeid} selects no case of this revision; it may not exist there")
         if len(cases) > 1:
             listed = "\n  ".join(case.nodeid for case in cases[:CASES_LISTED])
             raise UsageError(f"{self.nodeid} selects {len(cases)} cases; give one of them:\n  {listed}")
@@ -173,8 +173,8 @@ class PytestPairs:
 
 
 def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> int:
-    """Searches the slow commit, and prints each step and the result. Returns 0 if one commit is the culprit, 1 if not,
-    or INTERRUPTED. Raises UsageError and BisectError. Tests replace `execute_pytest`."""
+    """Searches for the commit that slowed the case; prints steps and result. Returns 0 if one commit is the culprit, 1
+    if not, INTERRUPTED after Ctrl-C. Raises UsageError and BisectError. Tests replace `execute_pytest`."""
     settings = _parse_settings(options)
     found = read_history(options.good, options.bad, Path.cwd())
     commits = {commit.sha: commit for commit in found.commits}
@@ -243,7 +243,7 @@ def _describe_no_results(status: int, log: Path) -> str:
 
 
 def _describe_no_ratio(case: CaseResult) -> str:
-    """Returns why a case has no pairs: verdict and summary in one line, then the last lines of its reasons."""
+    """Returns why a revision's measurement has no pairs: the case's verdict and summary, then its last reason lines."""
     reasons = "\n".join(reason for reason in case.reasons if reason != case.summary)
     return "\n".join((f"{case.verdict.value}: {one_line(case.summary)}", *safe_lines(reasons, LOG_LINES))).rstrip()
 

@@ -82,8 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measures ceilings in fresh processes, prints and stores them. Returns 1 if a figure is impossible, else 0.
-    Raises UsageError, GpuBusyError, WorkerError and BaselineError."""
+    """Measures a device's ceilings (highest FLOP/s and B/s) in fresh processes, prints and stores them. Returns 1 if
+    one exceeds the data sheet, else 0. Raises UsageError, GpuBusyError, WorkerError and BaselineError."""
     from pytest_attnperf.environment import device_state
     from pytest_attnperf.environment.cards import lease_gpu
     from pytest_attnperf.environment.gpus import visible_gpus_here
@@ -135,7 +135,7 @@ class CeilingProcesses:
     began: float = field(default_factory=time.monotonic)
 
     def measure(self, number: int) -> ProcessCeilings:
-        """Runs process `number` (from 1) and returns its figures. Raises WorkerError if it fails, or is stuck."""
+        """Runs process `number` (from 1); returns the ceilings it measured. Raises WorkerError if it fails or hangs."""
         import msgspec
 
         from pytest_attnperf.measure.ceilings import ProcessCeilings
@@ -153,7 +153,7 @@ class CeilingProcesses:
         return msgspec.json.decode(path.read_bytes(), type=ProcessCeilings)
 
     def _run_process(self, command: Sequence[str], number: int) -> tuple[int | None, str]:
-        """Runs a command, printing progress. Returns its status, None if killed at the time limit, and last lines."""
+        """Runs a command, printing progress. Returns (status, None if killed at the time limit; last output lines)."""
         from pytest_attnperf.measure.ceilings import PROGRESS
 
         tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -192,7 +192,7 @@ class CeilingProcesses:
         return (None if stuck.is_set() else code), "\n".join(tail)
 
     def _build_environment(self, number: int) -> dict[str, str]:
-        """Returns the variables of process `number`: one visible GPU, this harness first; on a CPU one thread."""
+        """Returns process `number`'s environment: one visible GPU (or one CPU thread), this package imported first."""
         from pytest_attnperf.records import Role
         from pytest_attnperf.workers.launch import LaunchPlan
 
@@ -216,8 +216,8 @@ def _kill_group(process: subprocess.Popen[str]) -> None:
 
 
 def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argparse.Namespace) -> int:
-    """Prints the medians without impossible figures, then stores them unless --dry-run (measuring again takes minutes).
-    Returns 1 if a figure was impossible, else 0. Raises BaselineError if they cannot be stored."""
+    """Prints the medians over all processes, then stores them unless --dry-run; leaves out figures above the data
+    sheet. Returns 1 if there was one, else 0. Raises BaselineError if storing fails."""
     from pytest_attnperf.baselines.ceilings_store import CeilingsStore, compute_median_ceilings, drop_figures
     from pytest_attnperf.environment.device_specs import spec_for
 
@@ -248,7 +248,7 @@ def _read_against(path: Path) -> StoredCeilings:
 
 
 def find_peak(name: str, spec: DeviceSpec | None) -> float | None:
-    """Returns a figure's peak by the data sheet (FLOP/s or B/s); None if unknown, unreliable, or cache or launch."""
+    """Returns the data sheet's peak (FLOP/s or B/s) of a figure; None if unreliable, unknown, or a cache or launch."""
     from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, READ
     from pytest_attnperf.roofline.floors import UNRELIABLE
 
@@ -349,7 +349,7 @@ def _list_notes(stored: StoredCeilings, refused: Mapping[str, str]) -> tuple[str
 
 
 def _format_peak_share(name: str, value: float, spec: DeviceSpec | None) -> str:
-    """Returns value / peak in percent; '-' without a peak, and for f32 where the peak is that of TF32 or XF32."""
+    """Returns a figure as percent of the data sheet's peak; '-' if unknown, or if the f32 peak is of TF32 or XF32."""
     from pytest_attnperf.reports.text.figures import format_share
 
     peak = find_peak(name, spec)

@@ -209,8 +209,8 @@ def _make_stamp(options: argparse.Namespace, report: CommentReport, pull: Pull |
 
 
 def _read_report(options: argparse.Namespace) -> CommentReport:
-    """Reads --results and --markdown into the comment's text, counts and outcome. The outcome is --verdict, or FAILED
-    if that is passed and the results fail. Raises UsageError, and as reading does."""
+    """Reads --results and --markdown; returns the comment's text, counts and outcome. The outcome is --verdict, else
+    PASSED, but FAILED in place of PASSED if the results fail. Raises UsageError and ResultsFileError."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.reports.run import overview
     from pytest_attnperf.tools.ci.outcome import EXPLAINED, GateOutcome
@@ -218,7 +218,7 @@ def _read_report(options: argparse.Namespace) -> CommentReport:
     said = GateOutcome(options.verdict) if options.verdict else None
     joined = _read_joined(options.results) if options.results else None
     if joined is None and said is None:
-        raise UsageError("--markdown alone has no verdict; add --verdict, or the judged --results")
+        raise UsageError("--markdown does not say whether the gate passed; add --verdict, or --results FILE")
     outcome = said or GateOutcome.PASSED
     if joined is not None and joined.has_failed and outcome is GateOutcome.PASSED:
         outcome = GateOutcome.FAILED
@@ -258,7 +258,8 @@ def _read_joined(paths: list[Path]) -> Joined:
 
 
 def _render_body(options: argparse.Namespace, report: CommentReport, conclusion: Conclusion, stamp: Stamp) -> str:
-    """Returns the comment, cut to GitHub's limit: marker, stamp, the gate's outcome, a link to the log, the report."""
+    """Returns the comment's text, cut to GitHub's limit: hidden marker and run number (`stamp`), by which a later run
+    finds it; the gate's outcome; commit and link to the log; the report."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.tools.ci.comments import cut_body
 

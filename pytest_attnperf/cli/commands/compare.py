@@ -171,7 +171,7 @@ def _sort_groups(cases: Sequence[ComparedCase], by: str, sort: str) -> list[Grou
 
 
 def _list_notes(found: SideBySide, sides: tuple[Joined, Joined]) -> list[str]:
-    """Returns the lines below the table: counts, cases on one side only, origins, and that this is no gate."""
+    """Returns the lines below the table: counts, cases in one side only, where each side is from, 'this is no gate'."""
     from pytest_attnperf.reports.run.compared import list_case_lines, list_reason_lines
     from pytest_attnperf.reports.text.figures import format_change, one_line
     from pytest_attnperf.reports.text.text_width import wrap_text
@@ -221,7 +221,7 @@ def _build_values(found: SideBySide) -> dict[str, object]:
 
 
 def _compare_cards(options: argparse.Namespace) -> int:
-    """Prints how GPUs in the files differ, a table per product (two cannot be compared), or JSON. Returns 0."""
+    """Prints how much slower or faster each GPU in the files is than others of its product, or JSON. Returns 0."""
     from pytest_attnperf.plugin.report_inputs import read_runs
     from pytest_attnperf.reports.run.compared import card_table
     from pytest_attnperf.reports.run.overview import format_device

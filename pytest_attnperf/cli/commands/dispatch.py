@@ -118,7 +118,8 @@ def _render_table(table: DispatchTable, told: Sequence[str], options: argparse.N
 
 
 def _list_source_lines(sources: Sequence[TimesSource]) -> list[str]:
-    """Returns lines on the device, dates, each source's files and caveats, and on several GPUs that measured."""
+    """Returns lines for the report: device, dates, each source's files and caveats, and the number of GPUs if several
+    measured."""
     lines = [sources[0].device]
     dates = sorted({timed.recorded[:10] for source in sources for timed in source.timed if timed.recorded})
     if dates:
@@ -144,7 +145,7 @@ def _select_device(sources: Sequence[TimesSource], arch: str) -> list[TimesSourc
     chosen = [key for key in by_device if not arch or (key[0] == wanted and product in ("", key[1]))]
     known = ", ".join(f"{'/'.join(key)} ({', '.join(source.path for source in of)})" for key, of in by_device.items())
     if not chosen:
-        raise UsageError(f"no results are from --arch {arch!r}; they are from: {known}")
+        raise UsageError(f"no results are from --arch {arch!r}; they are from: {known}. Name one of these")
     if len(chosen) > 1:
         raise UsageError(f"the results are from several devices: {known}. Choose one with --arch ARCH/PRODUCT")
     return by_device[chosen[0]]
@@ -219,7 +220,7 @@ def _read_results_source(path: Path) -> TimesSource:
     run = json_results.read(path)
     device = run.device
     if device is None:
-        raise UsageError(f"{path} names no device: that run measured nothing")
+        raise UsageError(f"{path} names no device: that run measured nothing; give results of another run")
     _require_gpu(path, device.arch, interpreted=device.interpreted)
     timed, left_out = split_timed_cases(run, str(path))
     said = f"{device.name or device.product} ({device.arch})"
@@ -263,7 +264,7 @@ def _read_published_source(path: Path, table: str) -> TimesSource:
     report = _decode_report(path)
     tables = list(dict.fromkeys(row.table for row in report.rows))
     if table and table not in tables:
-        raise UsageError(f"{path} has no table {table!r}; it has: {', '.join(map(repr, tables))}")
+        raise UsageError(f"--table: {path} has no table {table!r}; it has: {', '.join(map(repr, tables))}")
     of_workload = {row.workload: row.table for row in report.rows if table in ("", row.table)}
     rows = [row for row in report.rows if of_workload.get(row.workload) == row.table]
     timed = tuple(BackendTime(row.backend, row.workload, row.time_us, str(path), report.date) for row in rows)
@@ -287,7 +288,7 @@ def _decode_report(path: Path) -> PublishedReport:
     try:
         report = msgspec.json.decode(_read_content(path), type=PublishedReport)
     except msgspec.DecodeError as error:
-        raise UsageError(f"{path}: is not a published report ({error})") from error
+        raise UsageError(f"{path}: is not a published report ({error}); name another file") from error
     if report.schema != PUBLISHED_SCHEMA:
         raise UsageError(
             f"{path}: field `schema` is {report.schema}; this version reads {PUBLISHED_SCHEMA}. "

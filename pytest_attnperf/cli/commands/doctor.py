@@ -73,8 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examines the machine, prints the report, and writes files by option. Returns the exit status, 2 if interrupted.
-    Raises UsageError for an invalid file name, OSError if writing fails."""
+    """Examines the machine, prints the report, and writes files by option. Returns 1 if it found a problem, 2 if
+    interrupted, else 0. Raises UsageError for an invalid file name, OSError if writing fails."""
     try:
         return _run_doctor(options)
     except KeyboardInterrupt:
@@ -229,8 +229,8 @@ def next_step(report: DoctorReport) -> Sequence[str]:
 
 
 def _find_suites_folder(found: DoctorFinding | None) -> str:
-    """Returns ' FOLDER', the argument for pytest: suites/ if it has cases, else the folder with most test files of
-    cases; '' if there are none."""
+    """Returns ' FOLDER', the argument for pytest: suites/ if it has test files with cases, else the top folder that
+    has most of them; '' if no test file has any. `found` lists these files, None: none."""
     tops = Counter(file.partition("/")[0] for file in found.details) if found is not None else Counter()
     if not tops:
         return ""

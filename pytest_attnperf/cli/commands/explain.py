@@ -90,8 +90,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def recount_case(case: CaseResult, found: RunResult, source: Path, cases: int, baselines: Path | None) -> Told:
-    """Returns the case with figures recomputed from its samples, contradictions, and its stored entry. `cases` is the
-    number of cases that share the run's false-alarm rate."""
+    """Returns the case with all that `attnperf explain` prints: figures recomputed from its samples, contradictions,
+    stored entry, ways to decide it. `cases` is the number of cases that share the run's false-alarm rate."""
     from pytest_attnperf.gate.recount import recount_figures
     from pytest_attnperf.reports.explain.facts import Facts, Told
 
@@ -148,8 +148,8 @@ def _add_options(told: Told, again: Recount) -> Facts:
 
 
 def _plain_options(told: Told, cost: UnitCost) -> list[DecisionOption]:
-    """Returns ways to decide a case whose needed number of processes cannot be computed yet: both looks alone or a new
-    baseline, and pairs."""
+    """Returns ways to decide a case where the processes that it needs cannot be computed: first, if time ran out,
+    measure it alone, else a new baseline; second, pairs with the base side."""
     from pytest_attnperf.records.notes import NoteKind, filter_notes
     from pytest_attnperf.reports.explain import steps
     from pytest_attnperf.reports.explain.facts import DecisionOption
@@ -237,7 +237,8 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[De
 
 
 def _choose_aim(told: Told, again: Recount) -> Aim:
-    """Returns the undecided slowdown as an `Aim`. Its ratio, tolerated ratio and noise quantile must be known."""
+    """Returns the undecided slowdown as an `Aim`, from which needed processes or pairs are computed. The recomputed
+    ratio, tolerated ratio and noise quantile must not be None."""
     from pytest_attnperf.gate.effort import Aim
 
     assert again.ratio is not None
@@ -282,7 +283,8 @@ def _find_stored(case: CaseResult, found: RunResult, again: Recount, folder: Pat
 
 
 def _compare_stored(case: CaseResult, found: RunResult, again: Recount, entry: object, store: object) -> Stored:
-    """Returns, in words, how a case differs from its stored entry: launches, configuration, toolchain, canary."""
+    """Returns, in words, how a case differs from its stored entry: kernel launches, configuration, toolchain, and
+    canary (a fixed GEMM and copy, which show a slower machine)."""
     from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
     from pytest_attnperf.correctness.what_ran import list_differences
     from pytest_attnperf.gate.canary import compare_canaries

@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_demands(parser: argparse.ArgumentParser) -> None:
-    """Adds --commit, --device and --arch: what results must cover, because they cannot be trusted with that."""
+    """Adds --commit, --device and --arch: what the results must contain, because a results file may omit something."""
     parser.add_argument("--commit", nargs="+", default=[], metavar="SHA", help="full ids of the allowed commits; "
                         "results of another commit fail")  # fmt: skip
     parser.add_argument("--device", nargs="+", default=[], metavar="DEVICE", help="devices that must have been "
@@ -166,12 +166,13 @@ def _choose_mode(option: str | None, variable: str) -> str:
     UsageError if the variable's is unknown."""
     mode = option or variable.strip().lower() or MODES[0]
     if mode not in MODES:
-        raise UsageError(f"{MODE_VARIABLE} is {variable!r}; known: {', '.join(MODES)}")
+        raise UsageError(f"environment variable {MODE_VARIABLE} is {variable!r}; set it to one of: {', '.join(MODES)}")
     return mode
 
 
 def _parse_settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
-    """Returns what the options demand of results and change in policies. Raises UsageError if they contradict."""
+    """Returns the options as settings: what the results must contain, which settings replace stored ones. Raises
+    UsageError if they contradict each other."""
     from pytest_attnperf.session.rejudge.cases import RejudgeSettings
 
     words = None if options.fail_on is None else options.fail_on.split(",")

@@ -116,7 +116,7 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError("--plot and --fail-on-change need one case; name it: attnperf history CASE")
     if options.case and (options.imports or options.prune or options.migrate):
         raise UsageError(
-            f"CASE {options.case[:80]!r} is given, but --import, --prune and --migrate act on all cases; drop it"
+            f"CASE {options.case[:80]!r} is given, but --import, --prune and --migrate act on all cases; drop CASE"
         )
 
 

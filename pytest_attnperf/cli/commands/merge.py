@@ -82,7 +82,7 @@ def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
     from pytest_attnperf.reports.run.overview import STORED
 
     if options.expect is not None and options.expect < 1:
-        raise UsageError(f"--expect is {options.expect}, must be 1 or more: how many runs there should be")
+        raise UsageError(f"--expect is {options.expect}, must be 1 or more: how many runs the files should hold")
     if any(path.resolve() == options.out.resolve() for path in options.results):
         raise UsageError(f"--out {options.out} is one of the files to be merged; name another")
     for path in options.results:
@@ -91,7 +91,7 @@ def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
     found = [named for path in options.results for named in read_named(path)]
     for source, one in found:
         if one.mode == STORED:
-            raise UsageError(f"{source} holds stored baselines; merge takes results of runs, of one mode or several")
+            raise UsageError(f"{source} holds stored baselines; give results of runs, such as .attnperf/results.json")
     return found
 
 

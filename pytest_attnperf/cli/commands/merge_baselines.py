@@ -104,8 +104,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _merge(sides: MergeSides, into: Path, prefer: str) -> int:
-    """Merges three versions into the file `into`, entry by entry; files without entries line by line. `prefer` decides
-    conflicts. Prints those left, and returns 1 if there are any, else 0."""
+    """Merges three versions into the file `into`, entry by entry; files without entries line by line. `prefer` ('ours',
+    'theirs', 'newer' or '') decides conflicts. Prints those left, and returns 1 if there are any, else 0."""
     from pytest_attnperf.baselines.three_way import merge_three_way, render_merged
     from pytest_attnperf.records.atomic_file import write_atomically
 
@@ -250,4 +250,4 @@ def _run_git(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPr
     try:
         return subprocess.run(["git", *arguments], capture_output=True, timeout=GIT_SECONDS, check=False, cwd=cwd)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"git {arguments[0]} could not be run: {error}") from error
+        raise UsageError(f"git {arguments[0]} could not be run: {error}; is git installed?") from error

@@ -332,8 +332,8 @@ def _read_file_kernels(path: Path, options: argparse.Namespace) -> list[KernelCo
 
 
 def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
-    """Compiles the kernels that match `what` in a pytest session of the project, and returns them named KERNEL-CONFIG.
-    Raises UsageError without a suite, CodeObjectError if nothing was compiled."""
+    """Compiles the kernels that match the argument KERNEL in a pytest of the project, and returns them with the names
+    KERNEL-CONFIG. Raises UsageError if the suite is missing, CodeObjectError if nothing was compiled."""
     from pytest_attnperf.reports.files import json_results
 
     if not Path(options.suite).exists():

@@ -150,7 +150,8 @@ def _print_profile(
 
 
 def _compute_bounds(options: argparse.Namespace, summary: ProfileSummary) -> tuple[KernelBound, ...]:
-    """Returns what binds the kernels named by --workload, on --device or the files' device; () without --workload."""
+    """Returns what limits each kernel that --workload names (compute, memory, ...), on --device or else the profile's
+    device; () without --workload."""
     if not options.workload:
         return ()
     from pytest_attnperf.tools.profilers.devices import choose_spec

@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs one backend on one workload here. Returns the exit status. Raises UsageError for invalid options."""
+    """Runs one backend on one workload in this process. Returns 1 if it is unsupported or its result wrong, else 0.
+    Raises UsageError for invalid options."""
     for name, least in (("calls", 1), ("warmup", 0)):
         if getattr(options, name) < least:
             raise UsageError(f"--{name} {getattr(options, name)} must be at least {least}")
@@ -62,8 +63,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_case(registered: Registered, options: argparse.Namespace) -> int:
-    """Runs the backend that the options name, on a GPU or else interpreted on the CPU. Returns the exit status. Prints
-    the reasons if the backend does not support the case."""
+    """Runs the backend that the options name, on a GPU or else interpreted on the CPU. Returns 1, and prints why, if
+    the backend does not support the workload or its result is wrong; else 0."""
     from pytest_attnperf.plugin.selection import find_backend
     from pytest_attnperf.plugin.session_setup import device_kind
 
@@ -120,7 +121,8 @@ def choose_workload(text: str, backend: Backend, families: Families) -> Workload
     if named in known and "-" in text:
         if named not in backend.families:
             raise UsageError(
-                f"{backend.name} implements {_join_names(backend.families)}; {text} is a workload of {named}"
+                f"{backend.name} implements {_join_names(backend.families)}; {text} is a workload of {named}; "
+                "give another workload or backend"
             )
         return families.parse_workload(text)
     if "=" not in text:

@@ -191,13 +191,14 @@ class Library:
 
     @property
     def sum_us(self) -> float | None:
-        """Sum of all stages in microseconds; None if one is missing."""
+        """Returns the sum of this library's stage times in microseconds; None if one is missing."""
         known = [us for us in self.stages.values() if us is not None]
         return sum(known) if len(known) == len(self.stages) else None
 
     @property
     def base_us(self) -> float | None:
-        """Microseconds that others are compared with: of the whole prefill, else all stages; None without both."""
+        """Returns the microseconds that other libraries are compared with: those of the whole prefill if it was
+        timed, else the sum of all stages; None without both."""
         return self.sum_us if self.whole_us is None else self.whole_us
 
 
@@ -217,9 +218,10 @@ def stage_ids(prefill: str) -> dict[str, str]:
 
 
 def staged_tables(cases: Iterable[CaseResult], workloads: Sequence[str] = ()) -> list[Table]:
-    """Returns a table per prefill workload with a case of a stage: times of libraries' stages and fused kernels.
+    """Returns a table per prefill workload some of whose stages were run alone: each library's times of stages, and
+    the times of fused kernels.
 
-    workloads   ids to show; empty shows all
+    workloads   ids of the prefill workloads to show; empty shows all
     """
     every = list(cases)
     prefills = dict.fromkeys(case.key.workload for case in every if _PREFILL.fullmatch(case.key.workload))

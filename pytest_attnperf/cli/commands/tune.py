@@ -103,8 +103,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Searches a backend's best configuration, prints the result and writes files. Returns the exit status. Raises
-    UsageError for invalid options, and what `tune` raises."""
+    """Searches a backend's fastest configuration, prints the result and writes files. Returns 1 if the configuration is
+    slower on another workload, INTERRUPTED after Ctrl-C, else 0. Raises UsageError for invalid options."""
     _check_options(options)
     from pytest_attnperf.plugin.tuning import collect_project
 
@@ -176,7 +176,8 @@ class Machine:
     ready: Ready
 
     def start_pools(self) -> TunePools:
-        """Returns worker pools: one per GPU for the search, three on the first: default, winner, warm-up."""
+        """Returns worker pools: one per GPU for the search, and three on the first GPU, for the default
+        configuration, the winner and warm-up."""
         from pytest_attnperf.tools.tuner.job import TunePools
         from pytest_attnperf.workers.pool import WorkerPool
 
@@ -307,7 +308,8 @@ def _no_pools() -> TunePools:
 
 
 def _describe_source(ready: Ready | None) -> str:
-    """Returns a tuned rule's text on where its values come from: device, versions, date; None: nothing timed."""
+    """Returns the text that says where tuned values come from: device, versions, date. `ready` describes the device;
+    None for a --static run, which times nothing."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     if ready is None:
         return f"attnperf tune --static, {today}: by code object, nothing was timed"

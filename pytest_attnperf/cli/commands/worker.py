@@ -126,7 +126,8 @@ def _list_present(root: Path, files: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _serve(plan: LaunchPlan, name: str, read_fd: int, write_fd: int) -> int:
-    """Runs pytest until it or standard input ends, then kills its group. Returns its code, negative for a signal."""
+    """Runs pytest until it or standard input ends, then kills its process group. Returns pytest's exit status, -N if
+    signal N killed it."""
     plan.link_harness()
     process = subprocess.Popen(
         plan.make_command(f"{read_fd},{write_fd}", name),

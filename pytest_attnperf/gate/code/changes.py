@@ -39,11 +39,12 @@ MOVING = (
 
 
 def find_regressions(pair: Compared, *, promised: bool) -> Iterator[Said]:
-    """Yields findings on what is worse than stored or launched differently, and notes on what was not compared.
+    """Yields findings on what is worse in the new kernel than in the stored one or launched differently, and notes
+    (texts) on what was not compared.
 
     For a kernel of another compiler, only what no compiler may change: promised matrix instructions and the launch
-    size. Leaves out spills, scratch and absent promised matrix instructions (`promised`, now or stored):
-    `find_broken_rules` reports them.
+    size. `find_broken_rules` reports spills, scratch and, if `promised` (now or when stored), absent matrix
+    instructions.
     """
     yield from _compare_promise(pair)
     if not pair.is_comparable:
@@ -62,7 +63,8 @@ def find_regressions(pair: Compared, *, promised: bool) -> Iterator[Said]:
 
 
 def list_improvements(pair: Compared) -> list[str]:
-    """Returns what is better than in the stored kernel: 'occupancy 2 -> 3'; empty for a kernel of another compiler."""
+    """Returns what is better in the new kernel than in the stored one, e.g. 'occupancy 2 -> 3'; [] if compilers differ
+    and the machine code does, too."""
     if not pair.is_comparable:
         return []
     new, old = pair.new, pair.old
@@ -246,9 +248,10 @@ def _is_in_lds(name: str) -> bool:
 
 
 def find_worse_instructions(pair: Compared, *, promised: bool) -> Iterator[Said]:
-    """Yields lost matrix instructions (not if `promised`: then a rule reports them) and loads that became narrower.
+    """Yields findings on lost matrix instructions and on loads that became narrower (fewer bytes per lane).
 
-    Yields only a note if the stored kernel was not decoded, and nothing if the new one was not: a rule notes that.
+    Leaves out matrix instructions if `promised`, because `find_broken_rules` reports those. Yields only a note if the
+    stored kernel was not decoded, and nothing if the new one was not.
     """
     if pair.old.undecoded or not pair.old.instructions:
         yield f"not compared: instructions (stored: {pair.old.undecoded or 'it was not disassembled'})"

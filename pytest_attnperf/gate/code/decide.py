@@ -145,7 +145,7 @@ def _choose_failing_verdict(broken: Sequence[CodeFinding]) -> Verdict:
 
 
 def _format_summary(pair: Compared, gains: Sequence[str], findings: Sequence[CodeFinding]) -> str:
-    """Returns the summary of a kernel that nothing fails: unchanged or other machine code, and what became better."""
+    """Returns the summary of a kernel that passes: unchanged or other machine code, and `gains`, what became better."""
     if pair.same_machine_code and pair.same_launch:
         return "unchanged"
     if pair.same_machine_code:

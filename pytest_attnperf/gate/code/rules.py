@@ -67,7 +67,8 @@ Said: TypeAlias = CodeFinding | str
 def find_broken_rules(
     now: CurrentKernel, stored: StoredKernel | None = None, *, promised: bool | None = None
 ) -> Iterator[Said]:
-    """Yields a finding for each rule that a kernel breaks, and notes on what was accepted or could not be checked.
+    """Yields a finding for each rule that a kernel breaks (no spills, no scratch, LDS and launch limits, instructions
+    present), and notes (texts) on what was accepted or could not be checked.
 
     `promised` says whether matrix instructions are promised; None takes the kernel's own promise.
     """
@@ -172,7 +173,7 @@ def _find_lds_excess(now: CurrentKernel, stored: StoredKernel | None) -> Iterato
 
 
 def _find_launch_limits(now: CurrentKernel, stored: StoredKernel | None) -> Iterator[Said]:
-    """Yields findings on why no launch could succeed, LDS size excepted; or a note that the occupancy is not known."""
+    """Yields findings on limits, except LDS size, that make every launch fail; or a note if occupancy is unknown."""
     code = now.code
     if code.threads > code.max_threads > 0:
         yield _make_finding(
@@ -255,8 +256,8 @@ def _covers_scratch(stored: KernelCode, now: KernelCode) -> bool:
 
 
 def _name_other_compiler(now: CurrentKernel, stored: StoredKernel) -> str:
-    """Returns ' with COMPILER', the stored one, where it is not the current one (their spill counts are not
-    comparable); else ''."""
+    """Returns ' with COMPILER', naming the stored kernel's compiler, if it is not the current one, because spill counts
+    of two compilers are not comparable; else ''."""
     return "" if stored.compiler == now.compiler else f" with {stored.compiler}"
 
 
@@ -280,12 +281,12 @@ class Compared:
 
     @property
     def new(self) -> KernelCode:
-        """The code of the kernel as compiled now."""
+        """Returns the kernel's code as compiled now."""
         return self.now.code
 
     @property
     def old(self) -> KernelCode:
-        """The code of the stored kernel."""
+        """Returns the stored kernel's code."""
         return self.stored.code
 
     @property
@@ -301,7 +302,7 @@ class Compared:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether differences come from the kernel: the machine code is equal, or one compiler made both."""
+        """Whether the two kernels may be compared: their machine code is equal, or the same compiler made both."""
         return self.same_machine_code or self.now.compiler == self.stored.compiler
 
     def make_finding(

@@ -66,7 +66,8 @@ def require_run(run: RunResult) -> None:
 
 
 def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | None) -> None:
-    """Raises UsageError unless the case is right, of this tree's code, undamaged, and comparable with its entry."""
+    """Raises UsageError unless the case was timed and is proven right, ran this tree's code, has consistent figures,
+    and is comparable with its stored entry `found`."""
     if not str(case.key).isprintable():
         raise UsageError(f"the key {str(case.key)[:TEXT_MAX]!r} has unprintable characters; rename the case")
     _require_verdict(case)
@@ -79,7 +80,7 @@ def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | No
     tolerance = None if found is None else found.entry.check.tolerance
     wrong = list_proof_gaps(case.checks, tolerance)
     if wrong:
-        raise UsageError(f"{case.key} is not proven right: {wrong[0][:TEXT_MAX]}")
+        raise UsageError(f"{case.key} is not proven right: {wrong[0][:TEXT_MAX]}; correct it and run again")
     if tolerance is not None and (wider := list_looser_tolerances(case.checks, tolerance)):
         raise UsageError(
             f"{case.key} has a larger tolerance than its entry was stored with ({', '.join(wider)[:TEXT_MAX]}); "
@@ -117,7 +118,7 @@ def recompute_case(run: RunResult, case: CaseResult, found: StoredEntry | None) 
 def require_same_machine(case: CaseResult, found: StoredEntry) -> None:
     """Raises UsageError if the canary (a fixed GEMM and copy) slowed down enough to explain all of the case's slowdown.
 
-    Stored, such a time would hide a later slowdown once the machine has recovered. `case` is from `recompute_case`.
+    The time of a slow machine, once stored, would hide a later slowdown of the code. `case` is from `recompute_case`.
     """
     shift = compare_canaries(case.canary, found.canary)
     if shift is None or case.ratio is None or case.ratio <= 1:
@@ -131,8 +132,8 @@ def require_same_machine(case: CaseResult, found: StoredEntry) -> None:
 
 
 def require_base_of_entry(case: CaseResult, found: StoredEntry, ratio: float) -> None:
-    """Raises UsageError if the stored time times the pairs' `ratio` exceeds the first look by more than the policy
-    tolerates. The base side is then faster than the code of the entry, and the scaled entry would be too slow."""
+    """Raises UsageError if stored time x `ratio` (of the pairs) exceeds the first measurement's time by more than the
+    policy tolerates: the base side is then faster than the stored code, so the scaled entry would be too slow."""
     scaled_us = ratio * median_us_of(found.entry.processes)
     first_us = median_us_of(case.first)
     if scaled_us > first_us * tolerated_ratio(parse_policy(found.policy), scaled_us):
@@ -145,7 +146,7 @@ def require_base_of_entry(case: CaseResult, found: StoredEntry, ratio: float) ->
 
 
 def require_same_entry(run: RunResult, case: CaseResult, entry: Entry) -> None:
-    """Raises UsageError if the result was compared with another entry, or contains processes of `entry`."""
+    """Raises UsageError if the case was compared with another entry than `entry`, or holds processes of `entry`."""
     medians_us = tuple(process.median_us for process in entry.processes)
     if run.mode in RECORDINGS:
         same = case.baseline_us == statistics.median(medians_us)
@@ -174,20 +175,24 @@ def parse_policy(record: dict[str, Any]) -> Policy:
     try:
         return Policy.from_record(record)
     except UsageError as error:
-        raise UsageError(f"the recorded policy is invalid: {str(error)[:TEXT_MAX]}") from error
+        raise UsageError(
+            f"the results' policy is invalid: {str(error)[:TEXT_MAX]}; accept from an unchanged file"
+        ) from error
 
 
 def _require_sound(run: RunResult, case: CaseResult, stored: Sequence[ProcessSummary] = ()) -> None:
     assert run.device is not None
     if damaged := find_contradictions(case, run.device, stored):
-        raise UsageError(f"{case.key}: the figures in the file contradict each other: {damaged[0][:TEXT_MAX]}")
+        raise UsageError(
+            f"{case.key}: the figures in the file contradict each other: {damaged[0][:TEXT_MAX]}; run again"
+        )
 
 
 def _require_verdict(case: CaseResult) -> None:
     if case.verdict in NEVER:
         raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]} ({case.summary[:200]})")
     if filter_notes(case.reasons, NoteKind.FOREIGN):
-        raise UsageError(f"{case.key}: {FOREIGN}, so that its time is not that of these kernels")
+        raise UsageError(f"{case.key}: {FOREIGN}, so that its time is not that of these kernels; run it from this tree")
     if case.verdict is Verdict.INCOMPARABLE and not filter_notes(case.reasons, NoteKind.OTHER_PATH):  # where both hold
         raise UsageError(
             f"{case.key} is INCOMPARABLE with its entry ({case.summary[:200]}); record it with pytest "
@@ -196,7 +201,7 @@ def _require_verdict(case: CaseResult) -> None:
 
 
 def _require_comparable(case: CaseResult, found: StoredEntry) -> None:
-    """Raises UsageError unless machine state, timer and workload are the entry's; the process count may differ."""
+    """Raises UsageError unless machine state, timer and workload equal the stored entry's. Ignores process counts."""
     assert case.fingerprint is not None
     assert case.figures is not None
     timer, definition = case.first[0].timer, case.figures.definition

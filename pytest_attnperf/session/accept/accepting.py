@@ -75,7 +75,7 @@ class Accepted:
     notes: tuple[str, ...] = ()
 
     def describe_acceptance(self, key: object) -> str:
-        """Returns '<key>: 19.1 -> 20.2 us (+5.8 %; 7 processes), accepted by NAME: REASON'."""
+        """Returns '<key>: 19.1 -> 20.2 us (+5.8 %; 7 processes), accepted by NAME: REASON' (stored -> new time)."""
         told = self.acceptance
         if told.before_us is None:
             what = f"{format_digits(told.after_us)} us, nothing was stored before ({told.how})"
@@ -136,7 +136,8 @@ def _add_acceptance(
     notes: tuple[str, ...] = (),
     before: Anchor | None = None,
 ) -> Accepted:
-    """Returns the new entry with an acceptance appended; `before` is the replaced reference if not the stored one."""
+    """Returns the new entry with an acceptance appended. It states the old time: of the stored entry or, if given, of
+    the anchor `before`."""
     before = before or anchor_of(found.entry)
     acceptance = Acceptance(
         reason=request.reason,
@@ -180,7 +181,8 @@ def _accept_first_entry(run: RunResult, case: CaseResult, request: Request) -> A
 
 
 def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry, request: Request) -> Accepted:
-    """Accepts that a stored recording is slower than its anchor (creep's reference). Raises UsageError if it is not."""
+    """Returns the entry with its anchor (the time that creep is measured from) set to its own, slower time. Raises
+    UsageError if it is not slower."""
     before = found.entry.anchor or anchor_of(found.entry)
     anchor = next_anchor(found.entry, found.entry, {}, found.fingerprint, request.reason)
     if before.median_us >= anchor.median_us:
@@ -194,7 +196,7 @@ def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry,
 
 
 def _entry_from_processes(run: RunResult, case: CaseResult, found: StoredEntry | None) -> _New | None:
-    """Returns an entry of the processes of a recording or second look; None if there are too few."""
+    """Returns a new entry from the processes of a recording or of a second look; None if there are too few."""
     recording = run.mode in RECORDINGS
     processes = case.first if recording else case.second
     if len(processes) < BASELINE_PROCESSES_MIN:
@@ -224,7 +226,8 @@ def _entry_from_processes(run: RunResult, case: CaseResult, found: StoredEntry |
 
 
 def _entry_from_pairs(run: RunResult, case: CaseResult, found: StoredEntry) -> _New | None:
-    """Returns the entry with its stored times multiplied by the pairs' ratio; None if there are too few pairs."""
+    """Returns the entry with its stored times multiplied by the pairs' ratio new / base. None in a recording, and if
+    there are too few pairs."""
     if run.mode in RECORDINGS or len(case.pairs) < BASELINE_PROCESSES_MIN:
         return None
     ratio = centre_ratio(case.pairs)

@@ -55,21 +55,22 @@ class Estimate:
 
     @property
     def low(self) -> float:
-        """Lower end of the interval, as a log ratio."""
+        """Returns the lower end of the interval of the time ratio revision / GOOD, as a natural log."""
         return self.log_ratio - self.half_width
 
     @property
     def high(self) -> float:
-        """Upper end of the interval, as a log ratio."""
+        """Returns the upper end of the interval of the time ratio revision / GOOD, as a natural log."""
         return self.log_ratio + self.half_width
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Both ends of the interval, as ratios."""
+        """Returns (lower, upper) end of the interval, as time ratios revision / GOOD."""
         return math.exp(self.low), math.exp(min(self.high, LOG_RATIO_MAX))
 
     def detectable_log_ratio(self, missed: float) -> float:
-        """Returns the true log ratio at which all but the share `missed` of estimates have an interval above 0.
+        """Returns the smallest slowdown, as a log ratio, that all but the share `missed` of estimates would detect:
+        their interval is above 0.
 
         Infinite for an infinite interval. The half width c e scatters with the standard error e it is made from, by
         about c e / sqrt(2 x degrees): the normal approximation of the noncentral t distribution (Johnson and Welch,
@@ -117,7 +118,7 @@ class RevisionSample:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether all evaluations of `sizes` were made, so that no further pairs are measured."""
+        """Whether all looks of `sizes` were taken (planned numbers of pairs), so that no more pairs are measured."""
         return self._looks == len(self._sizes)
 
     @property
@@ -126,19 +127,20 @@ class RevisionSample:
         return max(0, self._sizes[self._looks] - len(self._values))
 
     def add_pairs(self, pairs: Sequence[PairSummary]) -> None:
-        """Adds pairs and computes `found` from all pairs so far: the next planned look. Raises as `log_ratios` does."""
+        """Adds pairs and sets `found`, the estimate from all pairs so far. Raises CannotMeasureError for no pairs or an
+        invalid ratio, TypeError for anything but pairs."""
         if pairs or not self._values:
             self._values += log_ratios(pairs)
         self._looks += 1
         self.found = estimate_ratio(self._values, self._pool, self._tail)
 
     def pool_first_batch(self) -> Scatter:
-        """Returns the noise pool with the pairs of this revision added. Call it only after the first look."""
+        """Returns the pooled scatter of all revisions with these pairs added. Call it after the first look only."""
         return self._pool.with_sample(self._values)
 
 
 def plan_looks(first: int, most: int) -> tuple[int, ...]:
-    """Returns the number of all pairs at each look at a revision: (4, 6, 9, 14, 21, 32) for 4 and 32."""
+    """Returns how many pairs a revision has in all when its ratio is evaluated: (4, 6, 9, 14, 21, 32) for 4 and 32."""
     sizes = [min(first, most)]
     while sizes[-1] < most:
         sizes.append(min(most, math.ceil(sizes[-1] * LOOK_GROWTH)))
@@ -146,7 +148,7 @@ def plan_looks(first: int, most: int) -> tuple[int, ...]:
 
 
 def share_of_slowdown(log_ratio: float, share: float) -> float:
-    """Returns the log ratio of this share of a slowdown. The share is taken of the ratio: half of 1.2 is 1.1."""
+    """Returns the log of the ratio that has this share of a slowdown: log 1.1 for log 1.2 and share 0.5."""
     return math.log1p(share * math.expm1(log_ratio))
 
 

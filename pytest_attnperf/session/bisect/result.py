@@ -97,7 +97,7 @@ class BisectResult:
 
     @property
     def culprit(self) -> MeasuredRevision | None:
-        """The first slow commit with its ratio; None if several commits are suspect, or there is no slowdown."""
+        """The measurement of the first slow commit; None if several commits are suspect, or there is no slowdown."""
         if self.outcome is not BisectOutcome.CULPRIT:
             return None
         return next(record for record in self.measured if record.revision == self.suspects[0])
@@ -176,7 +176,7 @@ def _list_suspects(result: BisectResult, describe: Describe) -> Iterator[str]:
 
 
 def _describe_unclear(result: BisectResult, describe: Describe) -> Iterator[str]:
-    """Yields a line for each revision that is on no side; advises more pairs if all allowed ones were taken."""
+    """Yields a line for each revision that is neither certainly slow nor fast; advises more pairs if all were taken."""
     for record in result.measured:
         if record.side is not RevisionSide.UNCLEAR:
             continue
@@ -192,7 +192,8 @@ def _describe_unclear(result: BisectResult, describe: Describe) -> Iterator[str]
 
 
 def _describe_part_way(result: BisectResult, describe: Describe) -> Iterator[str]:
-    """Yields lines that more than one commit contributes: for the culprit, or else each revision that shows it."""
+    """Yields lines saying that more than one commit changed the time: one for the culprit if it is certainly unlike
+    both GOOD and BAD, else one for each revision that is."""
     end = result.end
     if end is None:
         return

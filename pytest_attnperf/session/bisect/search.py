@@ -111,7 +111,7 @@ class Search:
         return self.current_result()
 
     def current_result(self) -> BisectResult:
-        """Returns the result so far; before the search has ended, a range of suspects."""
+        """Returns the result so far: before the search has ended, mostly a range of commits."""
         fast, slow = self._suspect_range()
         suspects = tuple(self.revisions[fast + 1 : slow + 1])
         records = tuple(self._make_record(index) for index in self._samples if self._samples[index].pair_count)
@@ -156,8 +156,8 @@ class Search:
         return RevisionSide.BETWEEN if below_end and found.low > _halfway_line(found) else RevisionSide.UNCLEAR
 
     def _place_revision(self, index: int, batch: int, judge: Callable[[Estimate], RevisionSide]) -> RevisionSide:
-        """Measures pairs of a revision, look by look, until `judge` returns another side than UNCLEAR or no look is
-        left; returns the side. Raises CannotMeasureError."""
+        """Measures a revision's pairs in batches until `judge` returns another side than UNCLEAR, or the allowed pairs
+        are taken; returns the side (SLOW, FAST, BETWEEN or UNCLEAR). Raises CannotMeasureError."""
         if index not in self._samples:
             self._begin_sample(index, batch)
         sample = self._samples[index]
@@ -230,7 +230,8 @@ class Search:
         )
 
     def _find_side(self, index: int) -> RevisionSide:
-        """Returns the side of a revision by the present line; one that became a slow end stays BETWEEN."""
+        """Returns a measured revision's side of the present line (the ratio between fast and slow). One that has
+        become the slow end of the range stays BETWEEN."""
         found = self._samples[index].found
         if index == self._bad:
             return RevisionSide.SLOW if self._ends else self._judge_bad(found)
@@ -238,7 +239,7 @@ class Search:
 
 
 def _halfway_line(found: Estimate) -> float:
-    """Returns the line between GOOD and a slow revision, as a log ratio: half of the slowdown in the ratio."""
+    """Returns the ratio halfway between GOOD (1) and a slow revision, as a natural log: slower ones count as slow."""
     return share_of_slowdown(found.log_ratio, 0.5)
 
 

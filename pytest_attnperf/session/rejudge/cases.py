@@ -116,7 +116,7 @@ class RejudgeSettings:
 
 
 def rejudge_run(run: RunResult, store: BaselineStore, settings: RejudgeSettings) -> RunResult:
-    """Returns one run with every verdict made again from its data. Raises as `rejudge_all` does."""
+    """Returns one run with every verdict made again from its data. Raises UsageError if that is not possible."""
     return rejudge_all([("the results file", run)], store, settings)[0][1]
 
 
@@ -223,7 +223,8 @@ class _Bench:
     def _judge_by_claim(
         self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy
     ) -> CaseResult:
-        """Judges a case by what the file states against itself and its baseline, or by `_judge_timed`."""
+        """Returns the result of a case: the file's verdict if it is unfavourable to the case, the verdict on wrong or
+        contradictory figures, else that of `_judge_timed`."""
         if case.verdict in AGAINST_ITSELF or case.verdict is Verdict.UNSUPPORTED:
             said = replace(base, verdict=case.verdict, summary=case.summary, reasons=case.reasons)
             if case.verdict is not Verdict.UNSUPPORTED or found is None:
@@ -302,7 +303,7 @@ class _Bench:
     def _judge_by_pairs(
         self, case: CaseResult, base: CaseResult, policy: Policy, first_ratio: float | None = None
     ) -> CaseResult:
-        """Returns the verdict of the pairs alone. Their base side was measured by the same job and is trusted."""
+        """Returns the result with the verdict of its pairs alone, whose base side the same run measured."""
         name, pairs = str(case.key), case.pairs
         self.measured[name], self.bounds[name] = pairs, base.floor_bound
         centre = statistics.median(pair.base_us for pair in pairs)
@@ -343,8 +344,8 @@ class _Bench:
 
 
 def _without_second_look(base: CaseResult, first: Decision, found: StoredEntry, judged: Case) -> CaseResult:
-    """Returns UNDECIDED, because a first look alone decides nothing. It fails if the look exceeds the noise: the run
-    should have taken a second look, and omitting it must not be a way to pass."""
+    """Returns UNDECIDED: a first look needs a second one, which the file lacks. The case fails if its first look
+    was SLOWER, so that leaving out the second look is no way to pass."""
     text = f"{first.measured or first.summary}, but {NO_SECOND_LOOK}"
     undecided = replace(first, verdict=Verdict.UNDECIDED, summary=text)
     return replace(claims.apply_stored_decision(base, undecided, found, judged), fails=first.verdict is Verdict.SLOWER)

@@ -76,7 +76,8 @@ KEPT = (
 
 
 def without_claims(case: CaseResult, policy: Policy) -> CaseResult:
-    """Returns the KEPT fields of a recorded case, with `policy`; its verdict is ERROR until it is judged again."""
+    """Returns the case of a results file with only its data (the fields KEPT), not its verdict, and with `policy`; the
+    verdict is ERROR until it is judged again."""
     kept: dict[str, Any] = {name: getattr(case, name) for name in KEPT}
     notes = tuple(note for note in case.notes if kind_of(note) not in MADE_ANEW)
     return CaseResult(
@@ -118,7 +119,8 @@ def judge_proof(case: CaseResult, base: CaseResult, found: StoredEntry | None) -
 
 
 def mark_gone(said: CaseResult, what: str) -> CaseResult:
-    """Returns the result as failing because the case was timed before; drops the file's own statement of that."""
+    """Returns the result as failing because the case was timed before, as `what` says; removes an equal statement that
+    the file already has."""
     for reason in filter_notes(said.reasons, NoteKind.GONE):
         if said.summary == f"{what}: {reason.about}":
             others = tuple(other for other in said.reasons if other != reason)
@@ -129,8 +131,8 @@ def mark_gone(said: CaseResult, what: str) -> CaseResult:
 def judge_untimed(case: CaseResult, base: CaseResult, found: StoredEntry | None) -> CaseResult:
     """Returns the result of a case that is proven right and has no time.
 
-    RIGHT where none is stored. Unchanged where its launches, configuration, machine and toolchain equal the stored
-    entry's. Everything else was timed before, and fails."""
+    RIGHT if no entry is stored. RIGHT and `unchanged` if its launches, configuration, machine and toolchain equal the
+    stored entry's. Else it fails, because it was timed before."""
     right = replace(base, verdict=Verdict.RIGHT, summary=case.summary)
     if found is None:
         return right
@@ -154,8 +156,8 @@ def with_file_policy(base: CaseResult, case: CaseResult, found: StoredEntry) -> 
 
 
 def not_comparable_by_itself(case: CaseResult, result: CaseResult) -> CaseResult:
-    """Returns INCOMPARABLE if the file says so for a reason that its figures do not show: code of another tree, a path
-    that only one process took, a base side that failed. Never replaces a worse verdict."""
+    """Returns INCOMPARABLE if the file's verdict is that, for a reason that its figures do not show (code of another
+    tree ran, one process took another code path, the base side failed); else `result`. Keeps a worse verdict."""
     own_reason = bool(filter_notes(case.reasons, *OF_FIGURES)) and not case.against
     if case.verdict is not Verdict.INCOMPARABLE or own_reason or result.verdict not in NOT_COMPARED:
         return result
@@ -168,7 +170,7 @@ def apply_stored_decision(base: CaseResult, decision: Decision, found: StoredEnt
 
 
 def with_jump_note(result: CaseResult) -> CaseResult:
-    """Adds a note to a case JUMP times as fast as stored: the file lacks the measurement that confirms it."""
+    """Adds a note to a case at least JUMP times as fast as stored: the file cannot prove that it was measured again."""
     if not plausibility.is_jump(result) or not result.ratio:
         return result
     note = f"{1 / result.ratio:.3g} times faster than stored: whether it was right again on new inputs is not recorded"
@@ -176,7 +178,7 @@ def with_jump_note(result: CaseResult) -> CaseResult:
 
 
 def device_of(fingerprint: Fingerprint, device: DeviceInfo) -> DeviceInfo:
-    """Returns the run's device with the compute units of the case's fingerprint, which must match the baseline's."""
+    """Returns `device` with the number of compute units that the case's fingerprint states, if it states one."""
     units = fingerprint.must_match.get("compute_units", "")
     return replace(device, compute_units=int(units)) if units.isascii() and units.isdigit() else device
 

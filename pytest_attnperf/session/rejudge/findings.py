@@ -114,7 +114,7 @@ def list_stored_suites(store: BaselineStore, arch: str, product: str) -> list[st
     try:
         return sorted({path.stem for folder in folders for path in folder.glob("[!.]*.json")})
     except OSError as error:
-        raise BaselineError(f"the name of the measured device cannot be a folder's name: {error.strerror}") from None
+        raise BaselineError(f"the results' device name cannot be a folder's name: {error.strerror}") from None
 
 
 def _list_without_case(store: BaselineStore, where: tuple[str, str, str], judged: set[str], tier: str) -> list[str]:
@@ -168,7 +168,7 @@ def find_other_commit(run: RunResult, commits: Sequence[str]) -> list[str]:
 
 
 def find_other_base(run: RunResult, base_has: Callable[[str], bool] | None) -> list[str]:
-    """Returns a finding for each base side of a case with pairs that is no commit of the base's history.
+    """Returns a finding for each base side that pairs were measured against but that is not in the base's history.
 
     base_has   returns whether a commit is in that history; None where the base is no revision
     """
@@ -274,7 +274,7 @@ def is_in_history(repository: Repository, commit: str, text: str) -> bool:
 def _write_blob(repository: Repository, blob: str, path: Path) -> None:
     answer = repository.run("cat-file", "blob", blob)
     if answer.returncode != 0:
-        raise UsageError(f"git cannot read {path.name}, blob {blob[:12]}: {answer.stderr.strip()}")
+        raise UsageError(f"git cannot read {path.name}, blob {blob[:12]}: {answer.stderr.strip()}; check with git fsck")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(answer.stdout.encode("utf-8", "surrogateescape"))
 

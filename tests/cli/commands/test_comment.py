@@ -308,7 +308,7 @@ def test_dry_run_needs_no_token(
         (["--verdict", "broken", "--name=a-->x"], HEAD, "a comment's name is 'a-->x'"),
         (["--verdict", "broken", "--run-url", "javascript:x"], HEAD, "--run-url is 'javascript:x'; an http address"),
         (["--verdict", "broken", "--base-branch", "main"], HEAD, "--base-branch is the base of --pull N"),
-        (["--markdown", "judged.md"], HEAD, "--markdown alone has no verdict"),
+        (["--markdown", "judged.md"], HEAD, "--markdown does not say whether the gate passed"),
     ],
 )
 def test_bad_command_is_refused_before_anything_is_asked(

@@ -263,7 +263,7 @@ def test_modes_decide_what_a_failure_does(
     )
     assert gate("--mode", "block") == 1
     monkeypatch.setenv(MODE_VARIABLE, "loud")
-    with pytest.raises(UsageError, match="ATTNPERF_GATE is 'loud'; known: block, warn, shadow"):
+    with pytest.raises(UsageError, match="ATTNPERF_GATE is 'loud'; set it to one of: block, warn, shadow"):
         gate()
 
 
