@@ -87,8 +87,8 @@ class Doing:
             del self._waits[token]
 
     def track_steps(self, unit: Unit, places: Iterable[Place], of: int) -> Iterator[Place]:
-        """Yields the places (process numbers); while each is used, `step` holds its number, counted from 1 up to `of`.
-        Afterwards `step` is None."""
+        """Yields the process numbers `places`. While each is used, `step` says for progress reports that it is
+        the n-th of `of` units, n from 1. Afterwards `step` is None."""
         began_s = self.clock()
         try:
             for number, place in enumerate(places, start=1):

@@ -71,7 +71,8 @@ class Requested:
     answers: socket.socket
 
     def close_descriptors(self) -> None:
-        """Closes channel, log and life in this process, the template; the forked worker has its own copies."""
+        """Closes, in the template process, its descriptors of the worker's channel, log and life pipe (whose closing
+        kills the worker); the forked worker has its own copies."""
         for fd in (self.channel, self.log, self.life):
             os.close(fd)
 
