@@ -252,7 +252,9 @@ def _require_pair(name: str, reference: torch.Tensor, plain: torch.Tensor) -> No
             f"{tuple(plain.shape)} on {plain.device}: they must agree"
         )
     if not reference.numel():
-        raise MismatchError(f"the reference of {name!r} has no elements (shape {tuple(reference.shape)})")
+        raise MismatchError(
+            f"the reference of {name!r} has no elements (shape {tuple(reference.shape)}); use inputs that give some"
+        )
     if _is_exact(reference):
         fits = _is_exact(plain) and (reference.dtype == torch.bool) == (plain.dtype == torch.bool)
         advice = "return both as integers, both as booleans, or the reference in fp32 or fp64"
