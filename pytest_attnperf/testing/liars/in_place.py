@@ -110,7 +110,8 @@ class InPlaceLiar:
     convert: Callable[[Tensors], Tensors] = tuple
 
     def prepare(self, inputs: Tensors) -> Prepared:
-        """Returns a prepared backend with a new call of `make`, and copies of the canonical inputs as converted."""
+        """Returns a prepared backend whose call is a new one from `make`, and whose tensors are copies of the converted
+        inputs."""
         own = tuple(tensor.clone() for tensor in self.convert(inputs))
         return Prepared(call=self.make(), tensors=own, convert=self.convert, outputs=self.read)
 
