@@ -355,8 +355,8 @@ def _describe_signal(code: int) -> str:
 def _start_process(
     plan: WorkerPlan, name: str, gpu: str | None, log: Path, template: Template | None
 ) -> tuple[Channel, subprocess.Popen[bytes] | ForkedProcess]:
-    """Starts a worker and returns its channel and process: by the command of the plan, forked from `template` if that
-    serves and the plan allows it, or as a new process."""
+    """Starts a worker and returns its channel and process: by the command of a CommandPlan, else forked from `template`
+    if the template and the plan allow it, else as a new process."""
     if isinstance(plan, CommandPlan):
         return plan.start(name, gpu, log)
     log.parent.mkdir(parents=True, exist_ok=True)

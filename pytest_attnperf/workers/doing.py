@@ -35,7 +35,8 @@ class UnitStep:
     began_s: float
 
     def left_s(self, now_s: float) -> float | None:
-        """Returns the estimated seconds until the last unit ends, from those that have ended; None if none has."""
+        """Returns the estimated seconds until the last of these units (processes or pairs) is measured, from the time
+        of those that have ended; None if none has."""
         ended, taken = self.number - 1, now_s - self.began_s
         return max(0.0, self.of * taken / ended - taken) if ended else None
 

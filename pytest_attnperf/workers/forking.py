@@ -325,7 +325,8 @@ def log_line(obstacle: Obstacle) -> str:
 
 
 def spare_driver() -> Callable[[], None]:
-    """Sets NVML_CHECK: suites can look for a GPU without initialising its driver. Returns a function that undoes it."""
+    """Sets the variable NVML_CHECK, so that suites can look for a GPU without initialising its driver; returns a
+    function that undoes it. A value that is already set stays."""
     if NVML_CHECK in os.environ:
         return lambda: None
     os.environ[NVML_CHECK] = "1"

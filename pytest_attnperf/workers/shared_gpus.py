@@ -59,7 +59,8 @@ class SharedGpuPool(WorkerPool):
         return self._answers[place]
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Returns what `WorkerPool.measure_canary` does, while holding the card's lock, for which it waits."""
+        """Returns the times of a fixed GEMM and copy as `WorkerPool.measure_canary`, while holding the card's lock, for
+        which it waits."""
         with self._take_turn(place):
             return super().measure_canary(place)
 
