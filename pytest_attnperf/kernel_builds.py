@@ -177,7 +177,9 @@ class KernelRegistry:
                             "use letters, digits and '_.+-'"
                         )
                     if build.id in found:
-                        raise UsageError(f"{build.kernel} for {arch} has two configurations {build.config!r}")
+                        raise UsageError(
+                            f"{build.kernel} for {arch} has two configurations {build.config!r}; rename one"
+                        )
                     found[build.id] = build
         return list(found.values())
 
@@ -205,14 +207,17 @@ def changeable_settings(build: KernelBuild) -> frozenset[str]:
 
 
 def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild:
-    """Returns the build with other constants, options or macros, by name; values get the types of the old ones.
+    """Returns the build with the constants, options or macros in `changes`, by name; values get the types of the old
+    ones.
 
-    Its `where` becomes the option that sets such changes. Raises UsageError for an unknown name, and for a value that
-    is not of its type.
+    Its `where` (the origin of its settings in messages) becomes --attnperf-code-set. Raises UsageError for an unknown
+    name, a value that is not of its type, and an object file.
     """
     source = build.source
     if isinstance(source, ObjectFile):
-        raise UsageError(f"{build.id} is compiled already; its settings cannot be changed")
+        raise UsageError(
+            f"{build.id} is compiled already: its settings cannot be changed; set them where it is compiled"
+        )
     held, known = _source_settings(source), changeable_settings(build)
     unknown = sorted(changes.keys() - known)
     if unknown:

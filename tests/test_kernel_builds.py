@@ -257,5 +257,5 @@ def test_an_unknown_setting_lists_what_there_is() -> None:
 
 def test_an_object_file_is_what_it_is() -> None:
     """What is compiled already has no setting that could be changed."""
-    with pytest.raises(UsageError, match=r"triton\.prefill-d128-gfx942 is compiled already; its settings cannot"):
+    with pytest.raises(UsageError, match=r"triton\.prefill-d128-gfx942 is compiled already: its settings cannot"):
         with_settings(build(source=OBJECT), {"BLOCK_M": "64"})

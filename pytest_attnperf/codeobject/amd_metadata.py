@@ -81,7 +81,7 @@ class KernelDescriptor:
 
     @property
     def unified_vgprs(self) -> int:
-        """Number of VGPRs and AGPRs allocated together, on gfx90a and later CDNA."""
+        """Number of registers, VGPRs plus AGPRs, that the hardware allocates per lane on gfx90a and later CDNA."""
         return ((self.compute_pgm_rsrc1 & 0x3F) + 1) * _UNIFIED_GRANULE
 
     def reserved_vgprs(self, arch: str, wave_size: int) -> int:

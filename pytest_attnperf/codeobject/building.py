@@ -22,8 +22,9 @@ from pytest_attnperf.kernel_builds import HipSource, KernelBuild, ObjectFile, Tr
 
 
 def build_object(declared: KernelBuild, cache: Path) -> Built:
-    """Returns the object of `declared`: compiled, or from the folder `cache`, or from the object file that it names.
-    Raises ToolMissingError if `unsupported_reasons` is not empty, CodeObjectError if it cannot be compiled or read."""
+    """Returns the code object of the declared build: compiled, or from the folder `cache`, or the object file that it
+    names. Raises ToolMissingError if `unsupported_reasons` is not empty, CodeObjectError if it cannot be compiled or
+    read."""
     started = time.perf_counter()
     return replace(_build_source(declared, cache), seconds=time.perf_counter() - started)
 

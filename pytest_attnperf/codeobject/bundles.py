@@ -128,7 +128,10 @@ def _choose_entry(data: bytes, source: str, arch: str) -> bytes:
     listed = ", ".join(entry.id for entry in entries) or "none for a GPU"
     meant = f" for {arch}" if arch else ""
     if not wanted:
-        raise CodeObjectError(f"{source}: its offload bundle has no code object{meant}; its entries: {listed}")
+        raise CodeObjectError(
+            f"{source}: its offload bundle has no code object{meant}; its entries: {listed}. Name the architecture of "
+            "an entry, or compile it for that"
+        )
     raise CodeObjectError(
         f"{source}: its offload bundle has {len(wanted)} code objects{meant}; its entries: {listed}. Name the "
         f"architecture that is meant or, where it is there more than once, extract one: {_UNBUNDLE}"

@@ -198,7 +198,8 @@ class StandardError:
         return None
 
     def read_text(self) -> str:
-        """Returns the first 256 KiB written to descriptor 2 since the block began; '' if they cannot be read."""
+        """Returns the first 256 KiB written to standard error (descriptor 2) since the `with` block began; '' if they
+        cannot be read."""
         if self._start is None:
             return ""
         try:

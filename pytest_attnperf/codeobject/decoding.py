@@ -55,11 +55,12 @@ def decode_machine_code(
     assembly: str = "",
     place: Callable[[int], Place | None] = lambda _address: None,
 ) -> Decoded:
-    """Counts the instructions of the kernel `symbol` at `start` of the bare `elf`.
+    """Returns the instruction counts of the kernel `symbol`, the `size` bytes from address `start` of the bare ELF
+    `elf`.
 
     It prefers disassembling the object; `assembly`, AMD's assembler text, is used if no disassembler decodes all of it.
     `scratch_bytes` are the kernel's per lane. `place` maps an address to its source line; for NVIDIA nvdisasm does so.
-    Code that cannot be decoded is explained in `undecoded` and is not an error.
+    Code that cannot be decoded is no error: `undecoded` of the result says why.
     """
     reasons: list[str] = []
     if arch.startswith("gfx"):

@@ -64,8 +64,8 @@ class OccupancyStair:
 
 
 def compute_headroom(arch: str, asked: Resources) -> Headroom:
-    """Returns the savings of registers and LDS that give one more wave, and one more workgroup. Raises CodeObjectError
-    as `compute_occupancy` does."""
+    """Returns how many registers and LDS bytes the kernel must save for one more wave per SIMD, and for one more
+    workgroup; None for either if the SIMDs are full. Raises CodeObjectError as `compute_occupancy` does."""
     now = occupancy_with(arch, asked)
     wave = workgroup = None
     if now.waves_per_simd < now.max_waves_per_simd:
@@ -108,8 +108,8 @@ def _find_stair(arch: str, asked: Resources, resource: str, first: int, last: in
 
 
 def _find_raise(arch: str, asked: Resources, reaches: Reaches) -> Raise:
-    """Returns the savings after which `reaches` is true of the occupancy; if none suffice, the workgroup sizes. Every
-    resource alone can limit the occupancy."""
+    """Returns the alternative savings of registers and LDS after which `reaches` accepts the occupancy; if no saving
+    suffices, the workgroup sizes that do."""
 
     def is_enough(resources: Resources) -> bool:
         return reaches(occupancy_with(arch, resources))
@@ -155,8 +155,8 @@ def _register_ways(freed: Resources, suffices: Callable[[Resources], bool]) -> l
 def _find_saving(
     asked: Resources, resource: str, least: Resources, suffices: Callable[[Resources], bool]
 ) -> ResourceSaving:
-    """Returns the smallest saving of one resource that suffices, with the others as in `least`, where all resources
-    suffice."""
+    """Returns the smallest saving of one resource with which the kernel suffices, if all others are as low as in
+    `least`. `least` itself must suffice."""
     before: int = getattr(asked, resource)
     fewest: int = getattr(least, resource)
     value = _find_largest(fewest, before, lambda value: suffices(_replace_resource(least, resource, value)))
@@ -164,8 +164,8 @@ def _find_saving(
 
 
 def _workgroup_sizes(arch: str, asked: Resources, reaches: Reaches) -> tuple[int, ...]:
-    """Returns the nearest smaller and nearest larger workgroup size, in whole waves, of those with the most waves for
-    which `reaches` is true. Empty if there is none."""
+    """Returns the workgroup sizes to suggest: of those in whole waves whose occupancy `reaches` accepts, and that have
+    the most waves, the nearest below and the nearest above the kernel's. Either may be missing."""
     limits = limits_of(arch)
     wave = asked.wave_size or limits.wave_sizes[0]
     sizes = range(wave, limits.max_threads + 1, wave)
@@ -178,8 +178,8 @@ def _workgroup_sizes(arch: str, asked: Resources, reaches: Reaches) -> tuple[int
 
 
 def _find_largest(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """Returns the largest value from `low` to `high` for which `holds`; it must hold at `low`, and not above the first
-    failing value."""
+    """Returns the largest value from `low` to `high` for which `holds` is true, by bisection: it must be true at `low`,
+    and false from some value on."""
     while low < high:
         middle = (low + high + 1) // 2
         if holds(middle):

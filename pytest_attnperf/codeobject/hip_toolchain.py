@@ -110,7 +110,7 @@ def run_tool(command: Sequence[str], limit_s: float, folder: Path | None = None)
     except OSError as error:
         raise ToolMissingError(f"{command[0]} cannot be started ({error.strerror}); {INSTALL}") from error
     except subprocess.TimeoutExpired as error:
-        raise ToolMissingError(f"{' '.join(command[:2])} did not finish in {limit_s:g} s") from error
+        raise ToolMissingError(f"{' '.join(command[:2])} did not finish in {limit_s:g} s; run it by hand") from error
 
 
 def _list_candidates(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -145,8 +145,8 @@ def far_references(code: bytes, arch: str) -> list[FarReference]:
 
 
 def with_names(code: bytes, references: Sequence[FarReference], names: Sequence[bytes]) -> bytes:
-    """Returns `code` with the constants of each reference set to zero, and each position with its target's name
-    appended."""
+    """Returns `code` with the constants of each reference set to zero, followed by the position of each and the name of
+    its target."""
     blanked = bytearray(code)
     for found in references:
         for position in found.literals:

@@ -111,7 +111,9 @@ def _read_sequences(image: Elf, content: bytes) -> Iterator[list[Row]]:
 def _read_header(image: Elf, cursor: Cursor) -> _Program:
     version = cursor.read_unsigned(2)
     if not 2 <= version <= 5:
-        raise CodeObjectError(f"{image.source}: its line table is DWARF version {version}; only 2 to 5 can be read")
+        raise CodeObjectError(
+            f"{image.source}: its line table is DWARF version {version}; only 2 to 5 can be read: use -gdwarf-5"
+        )
     if version == 5:
         cursor.skip(2)
     header_bytes = cursor.read_unsigned(4)
@@ -190,8 +192,8 @@ def _read_value(image: Elf, cursor: Cursor, form: int) -> str | int:
 
 
 def _run_program(cursor: Cursor, program: _Program) -> Iterator[list[Row]]:
-    """Yields the rows of each sequence of a line number program: the state machine of section 6.2.2, with the registers
-    that a place needs."""
+    """Yields the rows of each sequence of a line number program. It runs the state machine of DWARF 5, section 6.2.2,
+    with only the registers for address, file and line."""
     rows: list[Row] = []
     address, file, line = 0, 1, 1
     while cursor:

@@ -25,7 +25,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def cache_key(*parts: str) -> str:
-    """Returns the hex SHA-256 of the parts, different for sequences that only differ in the split."""
+    """Returns the hex SHA-256 of the sequence of texts; ('ab', 'c') and ('a', 'bc') have different ones."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

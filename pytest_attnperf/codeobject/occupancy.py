@@ -237,7 +237,8 @@ def _waves_by_sgprs(limits: ArchLimits, asked: Resources, rules: CompilerRules) 
 
 
 def _workgroups_by_lds(limits: ArchLimits, block: ComputeBlock, lds_bytes: int, rounded_bytes: int) -> int:
-    """Returns the workgroups per block that LDS allows; the number of wave slots for a kernel without LDS."""
+    """Returns how many workgroups fit into the LDS of `block` (a CU or WGP): 0 if one workgroup needs too much, the
+    number of the block's wave slots for a kernel without LDS."""
     if lds_bytes > limits.lds_per_workgroup_bytes:
         return 0
     return block.lds_bytes // rounded_bytes if rounded_bytes else block.simds * limits.max_waves_per_simd

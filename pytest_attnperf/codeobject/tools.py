@@ -144,7 +144,7 @@ def _run_to_end(tool: Path, arguments: Sequence[str], folder: Path | None, stdin
             start_new_session=True,
         )
     except OSError as error:
-        raise CodeObjectError(f"{tool} cannot be started: {error.strerror or error}") from error
+        raise CodeObjectError(f"{tool} cannot be started: {error.strerror or error}; repair or reinstall it") from error
     with process:
         try:
             output, errors = process.communicate(stdin, timeout=TIME_LIMIT_S)

@@ -60,8 +60,8 @@ def jit_function(source: TritonSource, who: str) -> Any:
 
 
 def _import_module(name: str) -> ModuleType:
-    """Returns the module `name`, imported without a GPU. Triton 3.3's autotuner asks the GPU's driver for a timer
-    then."""
+    """Imports the module `name`, also without a GPU, and returns it. Triton 3.3's autotuner asks the GPU's driver for a
+    timer at import; then a driver without a GPU stands in."""
     try:
         return importlib.import_module(name)
     except RuntimeError as error:
@@ -195,7 +195,8 @@ class _Marks:
 
     @contextlib.contextmanager
     def _small_tensors(self) -> Iterator[None]:
-        """Tells the AMD backend that tensors are small, without the import of torch that its own check does."""
+        """Makes the AMD backend regard every tensor as smaller than 2 GiB inside a `with` block. Its own check would
+        import torch."""
         name = "is_within_2gb"
         before = [(owner, vars(owner)[name]) for owner in type(self._backend).__mro__ if name in vars(owner)]
         for owner, _ in before:

@@ -57,7 +57,7 @@ def load_triton() -> Any:
         importlib.import_module("triton.compiler")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "triton":
-            raise ToolMissingError(f"triton needs {error.name}, which is not installed for {sys.executable}") from error
+            raise ToolMissingError(f"triton needs {error.name}; install it for {sys.executable}") from error
         raise ToolMissingError(f"there is no triton ({error}); {install}") from error
     except Exception as error:
         raise ToolMissingError(f"triton cannot be imported ({type(error).__name__}: {error}); {install}") from error
@@ -84,7 +84,9 @@ def backend_for(arch: str) -> Any:
     try:
         return make_backend(target)
     except RuntimeError as error:
-        raise ToolMissingError(f"this triton was built without the backend for {arch}: {error}") from error
+        raise ToolMissingError(
+            f"this triton was built without the backend for {arch} ({error}); install another"
+        ) from error
 
 
 def installation_hash() -> str:
@@ -131,8 +133,8 @@ def _has_arch(backend: Any, arch: str) -> bool:
 
 
 def _without_assembler(backend: Any, compiler: str) -> list[str]:
-    """Returns why NVIDIA's assembler cannot run; empty if it can. Its version is part of the backend's hash. ROCm's
-    Triton has none."""
+    """Returns why NVIDIA's assembler (ptxas) cannot run; [] if it can. `compiler` names Triton and its version in the
+    reason; a Triton that is built for ROCm has no such assembler."""
     try:
         backend.hash()
     except Exception as error:

@@ -80,9 +80,9 @@ class Decoys:
         self._as_given = False
 
     def convert(self, inputs: Tensors) -> list[str]:
-        """Checks the backend's `convert` at the first call, and returns at most one problem, in words. Later calls
-        return [] and only convert other values than `inputs`, so that `convert` cannot keep a result for the next
-        call."""
+        """Checks at the first call that the backend's untimed `convert` (own tensors of the inputs) only rearranges and
+        casts; returns at most one problem, in words. Later calls return [] and only convert other values than `inputs`,
+        so that `convert` cannot keep a result for the next call."""
         import torch
 
         with torch.no_grad():
@@ -128,8 +128,9 @@ class Decoys:
             self._prepared.convert(tuple(_change_everywhere(tensor) for tensor in inputs))
 
     def _list_problems(self, inputs: Tensors) -> list[str]:
-        """Changes each floating-point input alone, compares what `convert` returns, and returns at most one problem, in
-        words. Last, it converts other inputs, so that `convert` cannot keep a result."""
+        """Changes each floating-point input alone, and checks which converted elements change, and that they are
+        proportional to it; returns at most one problem, in words. Last, it converts other inputs, so that `convert`
+        cannot keep a result."""
         base = self._convert_copies(inputs)
         touched: list[torch.Tensor | None] = [None] * len(base)
         numbers: Iterable[int] = range(len(inputs))
@@ -262,8 +263,9 @@ def _mark_differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def _mark_outstanding(
     one: torch.Tensor, other: torch.Tensor, other_again: torch.Tensor, again: torch.Tensor
 ) -> torch.Tensor:
-    """Marks the elements in which `one` and `other` differ, by much more than `again` differs from `one`, if it does.
-    `other_again` and `again` are second conversions of the same inputs as `other` and `one`."""
+    """Returns a mask of the elements in which `one` and `other` differ. Where two conversions of equal inputs differ,
+    too (`again` from `one`, or `other_again` from `other`), it marks only large differences of steady elements; none if
+    those may be chance."""
     import torch
 
     if len({tensor.shape for tensor in (one, other, other_again, again)}) > 1:

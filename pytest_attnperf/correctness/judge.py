@@ -69,12 +69,14 @@ class Judge:
     def check_call(
         self, check: str, run: Callable[[], Any], *, seed: int, planted: bool, poisoned: bool = True
     ) -> CheckReport:
-        """Loads the inputs of `seed`, fills outputs with NaN, calls `run`, and compares what it returned.
+        """Loads the inputs of `seed`, fills outputs with NaN, calls `run`, and compares what it returned with the
+        reference.
 
         Where calls write to inputs, the first check without a problem makes two more calls in a row.
 
         check      name of the check, which starts every problem: 'timed inputs', 'last replay'
         run        returns what `prepared.call` returns, computed from `prepared.tensors`
+        planted    whether the inputs have values that reveal hidden errors, which random ones do not
         poisoned   False keeps the results of earlier inputs instead of filling them with NaN: a kernel that works only
                    when it detects the check then returns old results
 
@@ -198,9 +200,9 @@ class Judge:
         return first.merge_with(CheckReport(problems=tuple(found), seconds=spent, parts={"again": spent}))
 
     def check_apart(self, run: Callable[[], Any], *, seed: int) -> CheckReport:
-        """Judges another way to compute the results, called by `run`, on the planted inputs of `seed`; returns its
-        report. Call it right after a check on other inputs, so that a kept result is wrong. The watched outputs do not
-        change."""
+        """Judges another way to compute the results, called by `run`, on inputs of `seed` that reveal hidden errors;
+        returns its report. Call it right after a check on other inputs, so that a kept result is wrong. Later checks
+        also fill its outputs with NaN."""
         watched = self._returned
         report = self.check_call(APART, run, seed=seed, planted=True)
         self._returned = [*watched, *self._returned]

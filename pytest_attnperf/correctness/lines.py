@@ -67,14 +67,15 @@ class LineBudget:
     short: bool = False
 
     def merge(self, other: LineBudget) -> LineBudget:
-        """Returns these budgets with the larger plain error of both on each line; both are of the same inputs."""
+        """Returns these budgets with the larger plain error of both on each line (row or column); both are of the same
+        inputs."""
         import torch
 
         return LineBudget(torch.maximum(self.plain, other.plain), self.size, self.whole, self.short)
 
     def compute_allowed(self, multiplier: float, eps: float) -> torch.Tensor:
-        """Returns the allowed root mean square error of each line (formula: module docstring), in the units of the
-        output.
+        """Returns the allowed root mean square error of each line (row or column), in the units of the output; the
+        formula is in the module's docstring.
 
         multiplier   the tolerance's factor on the plain computation's error
         eps          rounding step of the output type at 1

@@ -73,14 +73,15 @@ class Yardstick:
 def measure_yardstick(
     name: str, reference: torch.Tensor, plain: torch.Tensor, *, non_finite: bool = False, by_line: bool = True
 ) -> Yardstick:
-    """Measures the yardstick of output `name`: `reference` in fp32 or fp64, `plain` in the working dtype, of one shape.
+    """Measures the yardstick of output `name`, which is the error of the plain computation: `reference` in fp32 or
+    fp64, `plain` in the working dtype, of one shape.
 
     If the reference is integer or boolean, `plain` must equal it exactly. If it is real-valued and the output integer
     (the values before a quantising kernel rounds them), the plain computation's rounding is the yardstick.
 
     non_finite   the reference may hold NaN and Inf; the plain computation must hold the same at the same places, and
                  errors are over the elements that are finite
-    by_line      whether lines are measured, too
+    by_line      whether lines (rows, columns) are measured, too
 
     Raises MismatchError when they cannot be compared, when no element or, without `non_finite`, not every element is
     finite, and when the reference is narrower than the output.
@@ -252,7 +253,9 @@ def _require_pair(name: str, reference: torch.Tensor, plain: torch.Tensor) -> No
             f"{tuple(plain.shape)} on {plain.device}: they must agree"
         )
     if not reference.numel():
-        raise MismatchError(f"the reference of {name!r} has no elements (shape {tuple(reference.shape)})")
+        raise MismatchError(
+            f"the reference of {name!r} has no elements (shape {tuple(reference.shape)}); use inputs that give some"
+        )
     if _is_exact(reference):
         fits = _is_exact(plain) and (reference.dtype == torch.bool) == (plain.dtype == torch.bool)
         advice = "return both as integers, both as booleans, or the reference in fp32 or fp64"

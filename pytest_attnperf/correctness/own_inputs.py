@@ -118,8 +118,8 @@ class OwnInputs:
         )
 
     def name_outputs(self, names: Iterable[str], taken: dict[int, torch.Tensor]) -> Outputs:
-        """Returns {output name: part}: the last of `names`, all outputs of the reference, belong to the parts in
-        `taken`, in order. Raises WorkloadError when there are fewer outputs than inputs to write to."""
+        """Returns {output name: part in `taken`}: the parts that a call writes are the last of the reference's outputs,
+        `names`, in order. Raises WorkloadError if there are fewer outputs than parts."""
         known = tuple(names)
         if len(known) < len(taken):
             raise WorkloadError(

@@ -71,7 +71,8 @@ class Expected:
 
     @contextlib.contextmanager
     def reveal(self) -> Iterator[Outputs]:
-        """Yields the references by output name; when the block ends, their bits are flipped again."""
+        """Yields the readable references by output name; they are stored with secret bits flipped, and are so again
+        when the block ends."""
         _flip_bits(self.sealed)
         try:
             yield self.sealed

@@ -132,7 +132,8 @@ def _has_common_memory(one: RepeatedCall, other: RepeatedCall) -> bool:
 
 
 def _wait_for(held: list[RepeatedCall]) -> Iterator[RepeatedCall]:
-    """Yields `held` with `unlike` as a bool in each call; the flags are read from the device in one transfer."""
+    """Yields these calls, with `unlike` (whether its results differ from a right call's) as a bool in each. All such
+    flags are read from the device in one transfer."""
     import torch
 
     waiting = [made for made in held if isinstance(made.unlike, torch.Tensor)]
@@ -156,8 +157,8 @@ APART = 0.25
 
 
 def compare_hot_calls(tensors: Tensors, skip: Collection[int], call: Callable[[], list[torch.Tensor]]) -> list[str]:
-    """Makes CALLS calls in a row on changing inputs, then two after a pause on the last inputs; returns, in words, each
-    result in which the last hot call differs from those. Restores the inputs.
+    """Makes CALLS calls in a row, each on changed inputs, then, after a pause, two calls on the inputs of the last.
+    Returns, in words, each result in which the last call of the row differs from these two. Restores the inputs.
 
     tensors   the inputs that a call reads, at their place in memory
     skip      numbers of the inputs that must not be changed

@@ -93,8 +93,8 @@ def typical_finite_magnitude(reference: torch.Tensor) -> torch.Tensor:
 
 
 def scan_finite(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Scan | None:
-    """Scans in few operations; returns None if it cannot decide (NaN or Inf somewhere, an overflow, or 0 / 0): use
-    `scan_any`."""
+    """Compares two tensors whose elements are all finite, in few operations; returns None if it cannot decide (NaN or
+    Inf somewhere, an overflow, or 0 / 0): use `scan_any`."""
     import torch
 
     rows = [allowed.typical.expand(4)]
@@ -114,8 +114,8 @@ def scan_finite(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) ->
 
 
 def scan_any(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Scan:
-    """Scans outputs that may hold NaN or Inf. Equal elements, equal Inf, and NaN for NaN are exactly right, whatever is
-    allowed."""
+    """Compares tensors that may hold NaN or Inf. Equal elements, equal Inf, and NaN for NaN are exactly right, whatever
+    is allowed."""
     import torch
 
     rows = []
@@ -138,8 +138,9 @@ def scan_any(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Sc
 
 
 def _merge_chunks(rows: list[list[float]]) -> Scan:
-    """Merges one row per chunk into a Scan. Columns: largest error / allowed, its place, norm and largest error, place
-    of the first violation, typical; numbers of finite, violating, violating NaN, and wrongly finite elements."""
+    """Merges the results of consecutive parts of a tensor, one row each, into a Scan. Columns: largest error / allowed,
+    its place, norm and largest error, place of the first violation, typical; numbers of finite, violating, violating
+    NaN, and wrongly finite elements."""
     finite, violated, nan, not_inf = (int(sum(row[column] for row in rows)) for column in (6, 7, 8, 9))
     worst = next((row[4] for row in rows if row[7]), max(rows, key=lambda row: row[0])[1])
     norm, largest = math.hypot(*(row[2] for row in rows)), max(row[3] for row in rows)

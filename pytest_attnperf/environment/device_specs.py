@@ -80,7 +80,7 @@ class DeviceSpec:
 
     @property
     def peak_bytes_per_s(self) -> float:
-        """Memory bandwidth in bytes per second."""
+        """The device's peak memory bandwidth in bytes per second."""
         return self.mem_gb_s * BYTES_PER_GB
 
     @property

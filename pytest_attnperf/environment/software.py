@@ -28,7 +28,8 @@ _DRIVER = re.compile(r"\b(\d+\.\d+(?:\.\d+)?)\b")
 
 
 def named_fields(device_kind: str, system: System, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns python, torch, triton, aiter, kernel; triton_fp_fusion if it is off; driver and cuda or rocm on a GPU.
+    """Returns name -> version of python, torch, triton, aiter and the Linux kernel; triton_fp_fusion if it is off;
+    driver and cuda or rocm on a GPU.
 
     `device_kind` is 'cpu', 'cuda' or 'rocm'. torch is imported on GPUs only, for the CUDA or ROCm version of its build.
     All else comes from package metadata, the system and `environ`.

@@ -125,7 +125,8 @@ class _Card:
         self.look = replace(self.look, fingerprint=case_fingerprint(self.ready.fingerprint, self.plan))
 
     def measure_turns(self, spans: list[_Span], clock: Callable[[], float], enough: Callable[[], bool]) -> None:
-        """Measures turns at memory place 0 until `enough` returns true, at least one; appends each to `spans`."""
+        """Measures turns (a timed block of calls after an untimed one) with the inputs at memory placement 0 until
+        `enough` returns true, at least one; appends each turn's begin, end and time to `spans`."""
         with name_card_in_errors(self.name):
             while True:
                 began = clock()
@@ -135,12 +136,13 @@ class _Card:
                     return
 
     def measure_alone(self, spans: list[_Span], seconds: float, clock: Callable[[], float]) -> None:
-        """Measures turns for `seconds`, at least TURNS_LEAST, while other cards are idle; appends them to `spans`."""
+        """Measures turns (timed blocks of calls) as `measure_turns` for `seconds`, at least TURNS_LEAST of them; the
+        caller keeps the other cards idle."""
         until = clock() + seconds
         self.measure_turns(spans, clock, lambda: len(spans) >= TURNS_LEAST and clock() >= until)
 
     def close_case(self) -> Look:
-        """Returns the card's result. If the case is still open, first proves its last timed call and closes it."""
+        """Returns the card's result. First proves an open case's last timed call right and closes it."""
         assert self.look is not None, "it was opened"
         if self.look.ending is Ending.RIGHT:
             with name_card_in_errors(self.name):
@@ -149,7 +151,8 @@ class _Card:
 
 
 def together_places(cards: int) -> range:
-    """Returns a process number for each card, in order: a pool starts process p on card p % `cards`."""
+    """Returns the numbers of processes to measure `cards` cards at once with, one per card in order of the cards: a
+    pool starts process p on card p % `cards`."""
     first = TOGETHER_PLACES - TOGETHER_PLACES % cards
     return range(first, first + cards)
 
@@ -229,14 +232,15 @@ def _open_all(cards: Sequence[_Card], threads: _Threads) -> None:
 
 
 def _make_card_times(card: _Card, began: float, ended: float) -> CardTimes:
-    """Returns a card's times; of the turns at once only those between `began` and `ended`, when all cards were
-    measuring. Raises CaseFailedError if none of its turns lies in that time."""
+    """Returns a card's times in microseconds: those alone before and after, and those measured while all cards were
+    measuring, from `began` to `ended`. Raises CaseFailedError if no timed block lies wholly in that time."""
     assert card.plan is not None, "only cards that were timed have times"
     inside = tuple(span.us for span in card.at_once if span.began >= began and span.ended <= ended)
     if not inside:
         raise CaseFailedError(
-            f"{card.name}: none of its {len(card.at_once)} turns lies wholly within the time in which every card was "
-            f"measuring, {max(0.0, ended - began):.3g} s: one turn takes too long; use a smaller workload"
+            f"{card.name}: none of its {len(card.at_once)} timed blocks lies wholly within the "
+            f"{max(0.0, ended - began):.3g} s in which every card was measuring: a block takes too long; use a smaller "
+            "workload"
         )
     before, after = (tuple(span.us for span in spans) for spans in (card.before, card.after))
     return CardTimes(card.ready, card.plan, before, inside, after)
@@ -251,17 +255,19 @@ class _Window:
 
     @property
     def began_at(self) -> float:
-        """Time at which the last card began its first turn; only valid when every card has ended a turn."""
+        """Time, in seconds of the clock, at which the last card began its first timed block; only valid when every card
+        has ended one."""
         return max(card.at_once[0].began for card in self._cards)
 
     @property
     def ended_at(self) -> float:
-        """Earliest time at which a card ended its last turn so far."""
+        """Time, in seconds of the clock, up to which all cards measured: the earliest end of a card's last timed block
+        so far."""
         return min(card.at_once[-1].ended for card in self._cards)
 
     def is_enough(self) -> bool:
-        """Returns whether the calling thread may end. When the measurement is long enough or at its limit, asks all
-        threads to end after their current turns."""
+        """Returns whether the calling thread may stop measuring. When the measurement is long enough or at its limit,
+        asks all threads to end after their current block."""
         if not self._threads.is_stopping and (self._is_full() or self._clock() >= self._limit):
             self._threads.stop()
         return self._threads.is_stopping

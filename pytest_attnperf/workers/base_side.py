@@ -70,13 +70,14 @@ class BaseSide:
 
 
 def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_root: Path | None = None) -> BaseSide:
-    """Returns the base side that `--attnperf-against=TEXT` names; checks out a revision and runs `build` there.
+    """Returns the base side (the tree to compare with) that `--attnperf-against=TEXT` names: a revision, which is
+    checked out, a directory, an interpreter or a command.
 
-    `plan` is the working tree's. `build` is a shell command, run in the base side's root: for a revision once per
-    (commit, command, toolchain), in a separate tree; for a directory at every call, because a check for changed files
-    would be slow; never in the working tree itself. `cache_root` replaces $XDG_CACHE_HOME.
+    `plan` starts the working tree's workers. `build` is a shell command, run in the base side's root: for a revision
+    once per (commit, command, toolchain), in a separate tree; for a directory at every call, because a check for
+    changed files would be slow; never in the working tree itself. `cache_root` replaces $XDG_CACHE_HOME.
 
-    Raises UsageError if no kind fits, the tree does not have this project, or the build fails.
+    Raises UsageError if TEXT is none of these, the tree does not have this project, or the build fails.
     """
     spec = parse_spec(text, Path.cwd())
     if spec.kind is BaseKind.COMMAND:
@@ -91,8 +92,8 @@ def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_roo
 
 
 def base_plan(plan: LaunchPlan, side: BaseSide) -> LaunchPlan:
-    """Returns the plan of the base side's workers: the working tree's `plan` with the other tree or interpreter.
-    Raises ValueError for a command, which needs a CommandPlan."""
+    """Returns the plan that starts the base side's workers: the working tree's `plan` with the tree, interpreter and
+    environment of `side`. Raises ValueError if `side` is a command, which needs a CommandPlan."""
     if side.root is None:
         raise ValueError(f"base side {side.label}: a command starts its workers itself; use CommandPlan")
     moved = replace(
@@ -187,7 +188,10 @@ def _side_in(
     part = plan.rootdir.resolve().relative_to(repository.top)
     root = tree.top / part
     if not root.is_dir():
-        raise UsageError(f"{OPTION}={spec.text}: {label} has no folder {part}, where the suite's rootdir is")
+        raise UsageError(
+            f"{OPTION}={spec.text}: {label} has no folder {part}, where the suite's rootdir is; name a revision "
+            "with that folder"
+        )
     if tree.alone:
         remove_stale_locks(builds)
     missing = find_missing_files(plan, root)
@@ -207,7 +211,8 @@ def _side_in(
 
 
 def _build_side(command: str, plan: LaunchPlan, side: BaseSide, log: Path) -> None:
-    """Runs the shell command in the root of the side, with its workers' environment; writes its output to `log`."""
+    """Runs the build command by the shell in the root of `side`, with its workers' environment and its output in `log`.
+    Raises UsageError if it fails."""
     assert side.root is not None
     base = base_plan(plan, side)
     base.link_harness()

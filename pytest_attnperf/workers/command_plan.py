@@ -103,7 +103,8 @@ class CommandPlan:
 
     @classmethod
     def from_launch_plan(cls, plan: LaunchPlan, argv: Sequence[str]) -> CommandPlan:
-        """Makes a plan for `argv` with files, options and role of `plan`. Raises UsageError for files elsewhere."""
+        """Makes a plan that starts workers by the command `argv`, with the test files, options and role of `plan`.
+        Raises UsageError for a test file outside the rootdir."""
         files = []
         for file in plan.files:
             path = Path(plan.rootdir, file)

@@ -85,7 +85,7 @@ class CompilePool:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """(Number of items that are compiled or failed, number of all requested items)."""
+        """Returns (number of test items that are compiled or failed, number of all requested ones)."""
         return sum(future.done() for future in tuple(self._futures.values())), len(self._futures)
 
     def compile_case(self, key: CaseKey) -> CompiledBuild:
@@ -161,7 +161,10 @@ class _CompilerSlot:
             self._cannot_start = error  # a suite that cannot be collected fails for every item
             raise
         if key not in ready.known_cases:
-            raise WorkerError(f"worker {worker.name} has no item {key}; it has {len(ready.cases)} items")
+            raise WorkerError(
+                f"worker {worker.name} has no item {key}; it has collected {len(ready.cases)} others: every process "
+                "must collect the same tests, so do not parametrize by time, chance or process"
+            )
         try:
             answer = worker.request("open", self._limit_seconds, key=msgspec.to_builtins(key), next_key=None)
         except CaseFailedError:

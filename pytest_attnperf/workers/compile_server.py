@@ -37,7 +37,9 @@ class CompilerDevice:
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> NoReturn:
         """Raises UsageError: a compile worker runs no backend."""
-        raise UsageError(f"a compile worker runs no backend, and was asked for {backend.name}")
+        raise UsageError(
+            f"a compile worker runs no backend, but a test calls {backend.name} in it; use code_object.gate() there"
+        )
 
     def canary(self) -> dict[str, Samples]:
         """Returns an empty dict: a compile worker times nothing."""

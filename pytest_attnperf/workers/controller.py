@@ -172,12 +172,18 @@ class Worker:
             ) from None
         answer = self._receive_message(limit_seconds, operation)
         if answer.get("id") != self._next_id:
-            raise self._kill_and_report(f"{self._title} answered {answer.get('id')!r} to request {self._next_id}")
+            raise self._kill_and_report(
+                f"{self._title} sent an answer with the id {answer.get('id')!r} to request {self._next_id}; run again, "
+                "and report a bug if it repeats"
+            )
         if "error" in answer:
             raise self._make_request_error(operation, answer["error"])
         ok = answer.get("ok")
         if not isinstance(ok, dict):
-            raise self._kill_and_report(f"{self._title} sent no object for {operation!r}: {str(answer)[:200]!r}")
+            raise self._kill_and_report(
+                f"{self._title} answered {operation!r} with neither a result nor an error: {str(answer)[:200]!r}; run "
+                "again, and report a bug if it repeats"
+            )
         return ok
 
     def decode_answer(self, operation: str, answer: Any, kind: type[Told]) -> Told:
@@ -349,8 +355,8 @@ def _describe_signal(code: int) -> str:
 def _start_process(
     plan: WorkerPlan, name: str, gpu: str | None, log: Path, template: Template | None
 ) -> tuple[Channel, subprocess.Popen[bytes] | ForkedProcess]:
-    """Starts a worker and returns its channel and process: by the command of the plan, forked from `template` if that
-    serves and the plan allows it, or as a new process."""
+    """Starts a worker and returns its channel and process: by the command of a CommandPlan, else forked from `template`
+    if the template and the plan allow it, else as a new process."""
     if isinstance(plan, CommandPlan):
         return plan.start(name, gpu, log)
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -104,12 +104,14 @@ class RemoteCase:
     _deadline: float = field(default=0.0, init=False)
 
     def open(self) -> Opened:
-        """Runs the test item up to `attnperf.run()`, builds and compiles the backend, and starts the case's time limit.
-        Raises WorkerError if the worker does not have the case."""
+        """Runs the worker's test item up to `attnperf.run()`, builds and compiles the backend, and starts the case's
+        time limit. Returns the case's figures, why it is unsupported, or how the item ended before `attnperf.run()`.
+        Raises WorkerError if the worker has not collected the case."""
         ready = self.worker.wait_until_ready(self.start_limit_seconds)
         if self.request.key not in ready.known_cases:
             raise WorkerError(
-                f"worker {self.worker.name} has no case {self.request.key}; it has {len(ready.cases)} cases"
+                f"worker {self.worker.name} has no case {self.request.key}; it has collected {len(ready.cases)} other "
+                "cases: every process must collect the same tests, so do not parametrize by time, chance or process"
             )
         self._deadline = self.clock() + self.request.limit_seconds
         self.inside = True
@@ -126,8 +128,8 @@ class RemoteCase:
         return opened
 
     def check(self, *, profiled: bool = False) -> CheckReport:
-        """Proves the case right before it is timed. `profiled` also watches the call with a profiler; only if nothing
-        will be timed in this worker."""
+        """Checks the case's results against the reference, as is required before it is timed; returns the report, also
+        of a wrong result. `profiled` also watches the call with a profiler; only if this worker will time nothing."""
         self._profiled = profiled
         answer = self._ask_worker("check", profiled=profiled, repeats=self.request.repeats)
         return self.worker.decode_answer("check", answer, CheckReport)
@@ -137,11 +139,13 @@ class RemoteCase:
         return self.worker.decode_answer("block", self._ask_worker("block", **msgspec.to_builtins(plan)), Samples)
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Measures calls on constant inputs and on inputs that change before every call; `block_us` in microseconds."""
+        """Returns times of calls on constant inputs and on inputs that change before every call, both in blocks of
+        `block_us` microseconds."""
         return self.worker.decode_answer("rotate", self._ask_worker("rotate", block_us=block_us), Rotation)
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Measures the stages of the call, if it has any, in turns with the whole call; `block_us` in microseconds."""
+        """Returns the times of the call's stages (steps that can run alone), if it has any, alternating with the whole
+        call, in blocks of `block_us` microseconds."""
         return self.worker.decode_answer("stages", self._ask_worker("stages", block_us=block_us), Breakdown)
 
     def profile(self) -> CaseProfile:
@@ -155,8 +159,8 @@ class RemoteCase:
         return found
 
     def prepare_turns(self, block_us: float, timer: str) -> TurnPlan:
-        """Prepares the case for turns of `block_us` microseconds with this timer; returns how they are timed. The
-        worker refuses it unless the check passed."""
+        """Prepares the case for turns (a timed block of calls after an untimed one) of `block_us` microseconds with
+        this timer; returns how they are timed. The worker refuses it unless the check passed."""
         return self.worker.decode_answer("turns", self._ask_worker("turns", block_us=block_us, timer=timer), TurnPlan)
 
     def measure_turn(self, place: int) -> Turn:
@@ -166,8 +170,8 @@ class RemoteCase:
     def finish(self) -> FinalReport:
         """Checks the last timed call (replay of the captured graph) on new inputs, and frees the case.
 
-        Sets `spent` if the worker profiled, unless the run times nothing and requested the profiler, and if the worker
-        does not answer with a report: it may have profiled.
+        Sets `spent`, by which the worker is replaced, if it has run a profiler or does not answer with a report (it may
+        have run one). A profiler that `check` requested does not count, because then nothing is timed.
         """
         before, self.spent = self.spent, not self._profiled
         final = self.worker.decode_answer("finish", self._ask_worker("finish"), FinalReport)
@@ -187,6 +191,7 @@ class RemoteCase:
             self.inside = False
             if operation != "open":
                 raise WorkerError(
-                    f"the test's body ended during {operation!r}: {answer.get('outcome')}\n{answer.get('text', '')}"
+                    f"the test's body ended in the worker while {operation!r} was requested: {answer.get('outcome')}; "
+                    f"fix the test\n{answer.get('text', '')}"
                 )
         return answer

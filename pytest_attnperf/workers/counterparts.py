@@ -114,7 +114,8 @@ def _is_environment(folder: Path) -> bool:
 
 
 def _has_cases(path: Path) -> bool:
-    """Returns whether a function in the file uses one of FIXTURES; False for a file that is not valid Python."""
+    """Returns whether a function in the file takes one of FIXTURES, the fixtures by which a test is a case; False for a
+    file that cannot be read or is not valid Python."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

@@ -35,7 +35,8 @@ class UnitStep:
     began_s: float
 
     def left_s(self, now_s: float) -> float | None:
-        """Returns the estimated seconds until the last unit ends, from those that have ended; None if none has."""
+        """Returns the estimated seconds until the last of these units (processes or pairs) is measured, from the time
+        of those that have ended; None if none has."""
         ended, taken = self.number - 1, now_s - self.began_s
         return max(0.0, self.of * taken / ended - taken) if ended else None
 
@@ -87,8 +88,8 @@ class Doing:
             del self._waits[token]
 
     def track_steps(self, unit: Unit, places: Iterable[Place], of: int) -> Iterator[Place]:
-        """Yields the places (process numbers); while each is used, `step` holds its number, counted from 1 up to `of`.
-        Afterwards `step` is None."""
+        """Yields the process numbers `places`. While each is used, `step` says for progress reports that it is
+        the n-th of `of` units, n from 1. Afterwards `step` is None."""
         began_s = self.clock()
         try:
             for number, place in enumerate(places, start=1):

@@ -71,7 +71,8 @@ class Requested:
     answers: socket.socket
 
     def close_descriptors(self) -> None:
-        """Closes channel, log and life in this process, the template; the forked worker has its own copies."""
+        """Closes, in the template process, its descriptors of the worker's channel, log and life pipe (whose closing
+        kills the worker); the forked worker has its own copies."""
         for fd in (self.channel, self.log, self.life):
             os.close(fd)
 
@@ -324,7 +325,8 @@ def log_line(obstacle: Obstacle) -> str:
 
 
 def spare_driver() -> Callable[[], None]:
-    """Sets NVML_CHECK: suites can look for a GPU without initialising its driver. Returns a function that undoes it."""
+    """Sets the variable NVML_CHECK, so that suites can look for a GPU without initialising its driver; returns a
+    function that undoes it. A value that is already set stays."""
     if NVML_CHECK in os.environ:
         return lambda: None
     os.environ[NVML_CHECK] = "1"

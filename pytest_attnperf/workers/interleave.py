@@ -318,7 +318,8 @@ def _format_changes(facts: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
 
 
 def _compare_hosts(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
-    """Returns known facts that prove two machines, (what, base, new); a rebooted machine counts as another."""
+    """Returns the facts that prove that the sides run on two machines, each (what, base side's, new side's); [] if none
+    does. A fact that a side could not read proves nothing; a rebooted machine counts as another."""
     facts = [("machine", base.host, new.host), *_pair_named_facts(base, new)]
     return [fact for fact in facts if fact[1] != fact[2] and _is_known(fact)]
 

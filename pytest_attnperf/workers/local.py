@@ -87,11 +87,13 @@ class LocalCase:
         return Opened("open", (), self.subject.not_timed_reason(), figures, self.subject.list_kernel_objects())
 
     def check(self, *, profiled: bool = False) -> CheckReport:
-        """Proves the case right before it is timed; `profiled` also watches the call with a profiler."""
+        """Checks the case's results against the reference before it is timed; returns the report, also of a wrong
+        result. `profiled` also watches the call with a profiler."""
         return self.subject.check(profiled=profiled, repeats=self.repeats)
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Measures calls on constant inputs and on inputs that change before every call; `block_us` in microseconds."""
+        """Returns times of calls on constant inputs and on inputs that change before every call, both in blocks of
+        `block_us` microseconds."""
         return self.subject.measure_rotation(block_us)
 
     def measure_blocks(self, plan: BlockPlan) -> Samples:
@@ -100,7 +102,8 @@ class LocalCase:
             return self.subject.measure_blocks(plan.max_blocks, plan.block_us, plan.budget_us, plan.timer)
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Measures the call's stages in blocks of `block_us`. Raises WrongAsTimedError if a replayed call is wrong."""
+        """Returns times of the call's stages (steps that can run alone), in blocks of `block_us` microseconds. Raises
+        WrongAsTimedError if a replayed call is wrong."""
         with _wrong_as_timed():
             return self.subject.measure_stages(block_us)
 
@@ -109,7 +112,8 @@ class LocalCase:
         return self.subject.profile()
 
     def prepare_turns(self, block_us: float, timer: str) -> TurnPlan:
-        """Prepares turns of `block_us` microseconds. Raises WrongAsTimedError if a replayed call is wrong."""
+        """Prepares turns (a timed block of calls after an untimed one) of `block_us` microseconds; returns how they are
+        timed. Raises WrongAsTimedError if a replayed call is wrong."""
         with _wrong_as_timed():
             return self.subject.prepare_turns(block_us, timer)
 
@@ -147,7 +151,8 @@ class LocalServer:
         self._met = False
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Runs `judge` for this backend and workload in the test body. Raises UsageError on a second call in it."""
+        """Judges this backend on this workload in this process, by the function that the server was made with. Raises
+        UsageError on a second call in one test."""
         if self._met:
             raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; write a second test")
         self._met = True

@@ -66,11 +66,12 @@ def take_look(
     profiled: bool = True,
     loaded: Callable[[Sequence[KernelObject]], None] = lambda _kernels: None,
 ) -> Look:
-    """Opens, checks, measures, finishes and closes a case in process number `place`; without `plan` it is not timed.
+    """Opens, checks, times and closes a case in process number `place`; returns the result. It is not timed without
+    `plan`, and if it is unsupported, wrong or must not be timed; the result says which.
 
     loaded     called, if the case will be timed, with the kernels that it has loaded, before it is checked
     rotate     also time calls whose inputs change before each call
-    stages     also time the stages of a call; if that fails, the look has a note instead
+    stages     also time the stages of a call; if that fails, the result has a note instead
     profiled   if there is no plan, watch the checked call with a profiler; not if this process times other cases
 
     Raises WorkerError if the process died or hung, CaseFailedError if the case raised.
@@ -118,7 +119,9 @@ def take_profile(pool: Pool, place: int, request: OpenRequest) -> CaseProfile:
     with pool.case_at(place, request) as case:
         look = open_and_check(case, ready, profiled=False)
         if look.ending is not Ending.RIGHT:
-            raise CaseFailedError(f"{look.ending.value} in the process that was to profile it: {look.reasons[0]}")
+            raise CaseFailedError(
+                f"the case ended as {look.ending.value} in the process that was to profile it: {look.reasons[0]}"
+            )
         if look.note:
             raise CaseFailedError(look.note)
         return case.profile()
@@ -131,8 +134,8 @@ def open_and_check(
     profiled: bool,
     loaded: Callable[[Sequence[KernelObject]], None] | None = None,
 ) -> Look:
-    """Opens and checks a case. The case is still open exactly if the returned look (result) ends RIGHT, and then may be
-    timed, unless the look has a note, which says why not."""
+    """Opens and checks a case; returns the result so far. If it is RIGHT, the case is still open and may be timed,
+    unless the result has a note that says why not; else the case is closed."""
     opened = case.open()
     if opened.state == "finished":
         return _without_rendezvous(opened)
@@ -210,9 +213,10 @@ def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Finge
 
 
 def take_identity_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan) -> tuple[Look, str]:
-    """Opens, checks, captures, finishes and closes a case in process number `place`; returns (result, timer's name).
+    """Opens, checks, captures and closes a case in process number `place` without timing it; returns (result, timer's
+    name).
 
-    The look's fingerprint is that of a case timed by this timer. The timer's name is '' if the look did not end RIGHT,
+    The result's fingerprint is that of a case timed by this timer. The timer's name is '' if the result is not RIGHT,
     or if its note says that the case must not be timed here.
 
     Raises WorkerError if the process died or hung, CaseFailedError if the case raised or cannot be timed.

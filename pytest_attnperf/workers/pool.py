@@ -156,9 +156,9 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """Yields a conversation with process number `place`; afterwards the process is idle, or is ended if that is
-        impossible. Replaces a process that must not serve the case because of `isolate`. Kills it after
-        KeyboardInterrupt."""
+        """Yields a conversation with process number `place`; afterwards the process is idle, or ended if it cannot be.
+        First replaces a process that must not serve the case because of `isolate` (whether cases or backends share a
+        process). Kills the process after KeyboardInterrupt."""
         if place in self._served and self._is_outworn(self._served[place], request.key):
             self._retire_workers([place])
         worker = self._usable_worker(place)
@@ -173,7 +173,8 @@ class WorkerPool:
             self._leave_case(place, case)
 
     def renew(self, key: CaseKey) -> None:
-        """Ends the processes that must not serve this case because of `isolate`; fresh ones start when needed."""
+        """Ends the processes that must not serve this case because of `isolate` (which cases may share a process);
+        fresh ones start when needed."""
         self._retire_workers([place for place, last in self._served.items() if self._is_outworn(last, key)])
 
     @property
@@ -235,19 +236,20 @@ class WorkerPool:
             _UNDEAD.append(worker)
 
     def _is_outworn(self, last: CaseKey, key: CaseKey) -> bool:
-        """Returns whether `isolate` forbids that a process which has served `last` serves `key`."""
+        """Returns whether a process that has served the case `last` must not serve `key`: another case if `isolate` is
+        'case', another backend if it is 'backend'."""
         if self.isolate == "case":
             return last != key
         return self.isolate == "backend" and last.backend != key.backend
 
     def _drop_wrong_hint(self, request: OpenRequest) -> OpenRequest:
-        """Returns the request without `next_key` if another process will serve that case."""
+        """Returns the request without its next case, `next_key`, if another process will serve that case."""
         following = request.next_key
         return replace(request, next_key=None) if following and self._is_outworn(request.key, following) else request
 
     def _gpu_token(self, place: int) -> str | None:
-        """Returns the GPU of a place for VISIBLE_DEVICES, None without `gpus`; another one if a process that does not
-        end holds it. Raises WorkerError if no GPU is left."""
+        """Returns the id of the GPU for process number `place`, or of another one if a process that cannot be killed
+        holds that; None if the pool has no `gpus` to choose from. Raises WorkerError if no GPU is left."""
         _UNDEAD[:] = [worker for worker in _UNDEAD if worker.is_alive]
         lost = {worker.gpu: worker for worker in _UNDEAD if worker.gpu is not None or self.plan.role is Role.DEVICE}
         tokens: list[str | None] = [*self.gpus] or [None]
@@ -257,8 +259,8 @@ class WorkerPool:
             return own if own in free else free[place % len(free)]
         holder = lost[own]
         raise WorkerError(
-            f"not started{holder.describe_if_unkilled()}: nothing is measured beside it. If it does not end by "
-            "itself, the GPU must be reset or the machine rebooted"
+            f"not started{holder.describe_if_unkilled()}: nothing is measured beside it. Wait until it ends, else "
+            "reset the GPU or reboot the machine"
         )
 
     def _usable_worker(self, place: int) -> Worker:

@@ -99,12 +99,13 @@ class Channel:
 
     @classmethod
     def from_fd(cls, fd: int) -> Channel:
-        """Makes the channel of an inherited socket descriptor, which it then closes."""
+        """Makes the channel of an inherited socket descriptor, which is closed with the channel."""
         return cls.from_fds(fd, fd)
 
     @classmethod
     def from_fds(cls, read_fd: int, write_fd: int) -> Channel:
-        """Makes the channel of two descriptors, which it closes; the same number twice is a socket. Raises OSError."""
+        """Makes a channel that reads from one descriptor and writes to the other; the same number twice is a socket.
+        `close` closes them. Raises OSError for an invalid descriptor."""
         channel = cls.__new__(cls)
         channel._adopt_descriptors(read_fd, write_fd)
         return channel
@@ -145,7 +146,8 @@ class Channel:
             searched = len(self._buffer)
             if searched > MESSAGE_BYTES_MOST:
                 raise MalformedMessageError(
-                    f"a message is longer than {MESSAGE_BYTES_MOST} bytes; it begins with {self._buffer[:120]!r}"
+                    f"a message between worker and controller is longer than {MESSAGE_BYTES_MOST} bytes; it begins "
+                    f"with {self._buffer[:120]!r}"
                 )
             self._buffer += chunk
             end = self._buffer.find(b"\n", searched)
@@ -181,7 +183,7 @@ def _wait_for_io(end: io.FileIO, event: int, deadline: float | None, process_fd:
     """Waits until `end` is ready for `event` (POLLIN or POLLOUT). Raises ChannelTimeoutError at the deadline,
     ChannelClosedError if `end` is closed or the process of the pidfd `process_fd` has ended."""
     if end.closed:
-        raise ChannelClosedError("this process closed its end of the channel to the worker or controller")
+        raise ChannelClosedError("this process has already closed its end of the channel between worker and controller")
     fd = end.fileno()
     poller = select.poll()
     poller.register(fd, event)

@@ -44,41 +44,44 @@ class SharedGpuPool(WorkerPool):
         self._locks = [FileLock(path) for path in self.turns]
 
     def start(self, places: Sequence[int]) -> None:
-        """Starts processes at the first call only; later calls do nothing, because starting would disturb other
-        sessions. Those processes start in their card's turn."""
+        """Starts these processes at the first call. Later calls do nothing, because starting would disturb other
+        sessions: later processes start while this session holds their card's lock."""
         if not self._begun:
             self._begun = True
             super().start(places)
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Returns the first message of process number `place`. Asks the process only the first time, or while its
-        card's turn is held."""
+        """Returns the first message of process number `place`: a kept one, or read from the process at the first call
+        and while this session holds the card's lock."""
         if place not in self._answers or self._held == self._card_number(place):
             with self._take_turn(place):
                 self._answers[place] = super().wait_until_ready(place)
         return self._answers[place]
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Returns what `WorkerPool.measure_canary` does, after waiting for the card's turn."""
+        """Returns the times of a fixed GEMM and copy as `WorkerPool.measure_canary`, while holding the card's lock, for
+        which it waits."""
         with self._take_turn(place):
             return super().measure_canary(place)
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """Yields a conversation as `WorkerPool.case_at`; holds the card's turn (its lock) in the `with` block."""
+        """Yields a conversation with process number `place` as `WorkerPool.case_at`; holds the card's lock in the
+        `with` block, so that other sessions do not measure there."""
         with self._take_turn(place), super().case_at(place, request) as case:
             yield case
 
     def examine(self, request: OpenRequest, environment: Mapping[str, str]) -> None:
-        """Does what `WorkerPool.examine` does, after waiting for the card's turn."""
+        """Opens and checks a case as `WorkerPool.examine`, while holding the card's lock, for which it waits."""
         with self._take_turn(EXAMINED_PLACE):
             super().examine(request, environment)
 
     def by_turns(self, places: Iterable[int]) -> Generator[int, None, None]:
-        """Yields these process numbers, each in its card's turn, free cards first. Close it when leaving early.
+        """Yields these process numbers, those of free cards first, and holds the card's lock while each is used. Close
+        the generator when leaving early.
 
-        The card of the last turn is tried last, so that another session can get it. Raises WorkerError if no turn is
-        free within the limit.
+        The card used last is tried last, so that another session can get it. Raises WorkerError if no card becomes
+        free within `limit_s`.
         """
         left, last = list(places), None
         while left:
@@ -110,13 +113,13 @@ class SharedGpuPool(WorkerPool):
     def _take_one(self, cards: Sequence[int]) -> int:
         """Waits for the lock of one of these cards, takes it and returns the card's index; tries earlier cards first.
 
-        Raises WorkerError after `limit_s`, or if a turn is already held: its place moved to another card, and waiting
-        while holding a turn could last forever.
+        Raises WorkerError after `limit_s`, or if this session already holds a lock: its process had to move to another
+        card, and two sessions that hold one lock and wait for another could wait forever.
         """
         if self._held is not None:
             raise WorkerError(
-                f"GPU {self.gpus[self._held]} was lost in its turn: a process there does not end when it is killed; "
-                "reset the GPU, or reboot the machine"
+                f"GPU {self.gpus[self._held]} was lost while this session measured on it: a process there does not end "
+                "when it is killed; reset the GPU, or reboot the machine"
             )
         until = time.monotonic() + self.limit_s
         while True:
@@ -128,7 +131,7 @@ class SharedGpuPool(WorkerPool):
             if time.monotonic() >= until:
                 named = ", ".join(self.gpus[card] for card in cards)
                 raise WorkerError(
-                    f"no turn on GPU {named} within {self.limit_s:.0f} s: another worker of this run "
+                    f"GPU {named} did not become free within {self.limit_s:.0f} s: another worker of this run "
                     "measured there all the time; see its log under .attnperf/logs"
                 )
             time.sleep(POLL_S)
@@ -141,8 +144,8 @@ class SharedGpuPool(WorkerPool):
 
 @contextlib.contextmanager
 def in_turns(pool: Pool, places: Sequence[int]) -> Iterator[Iterator[int]]:
-    """Yields an iterator over the places in the order in which to measure: as given, or on shared cards as these become
-    free. While a place is used, its card's turn is held."""
+    """Yields an iterator over the process numbers `places` in the order in which to measure: as given, or on shared
+    cards as these become free; then the card's lock is held while a number is used."""
     if not isinstance(pool, SharedGpuPool):
         yield iter(places)
         return

@@ -57,7 +57,8 @@ class Revisions:
     base: str
 
     def sources_of(self, commit: str, folders: frozenset[str]) -> str:
-        """Returns the source id of a commit for these top folders; '' if git does not have the commit."""
+        """Returns the source id (hash of all code and data) of these top folders in a commit; '' if `commit` is no
+        commit id or git does not have it."""
         return _revision_id(self.repository, self.root, commit, folders) if _COMMIT.fullmatch(commit) else ""
 
 

@@ -118,7 +118,8 @@ class OwnCode:
         self._seen: dict[str, list[Place]] = {}
 
     def find_problem(self) -> str:
-        """Returns a message with the first replaced function, class or module, and by what; '' if none is."""
+        """Returns a message that names the first function, class or module of this package that other code has replaced
+        in this process, and by what; '' if none is."""
         for name, module in list(sys.modules.items()):
             if not name.startswith(_PREFIXES):
                 continue
@@ -156,7 +157,8 @@ class OwnCode:
                         yield vars(value), attribute, member
 
     def _find_other_code(self, value: Any) -> str:
-        """Returns 'file:line' of a function, or a class's file, if neither this package's nor a library's; else ''."""
+        """Returns where a function ('file:line') or class (its file) is defined, if that is neither in this package nor
+        in a library; else ''."""
         if isinstance(value, type):
             file = str(getattr(sys.modules.get(value.__module__), "__file__", None) or "<built in>")
             return "" if file.startswith(("<", *_LIBRARIES)) or _is_own(file) else file

@@ -166,7 +166,8 @@ class Template:
     _gave_up: bool = False
 
     def begin(self, environment: Mapping[str, str], start: Start) -> None:
-        """Starts the template with `environment`, by `start` as a worker; does nothing if it was started before."""
+        """Starts the template process with `environment`, by `start`, which starts a worker on a descriptor; does
+        nothing if it was started before."""
         if self.process is not None:
             return
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -199,8 +200,8 @@ class Template:
         return Channel(ours), process
 
     def handle_settled(self, process: ForkedProcess, *, gave_up: bool) -> None:
-        """Removes an answered process from those that wait. If `gave_up`, settles all other requested workers at
-        once."""
+        """Removes an answered process from those that wait for the template. If `gave_up` (the template has refused to
+        fork), waits for the answers of all other requested workers, too, so that new processes replace them."""
         self._waiting.remove(process)
         if gave_up and not self._gave_up:
             self._gave_up = True

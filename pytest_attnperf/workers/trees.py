@@ -127,8 +127,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _make_tree(repository: Repository, commit: str, folder: Path, *, needs_whole: bool) -> list[str]:
-    """Checks the commit out into `folder`/tree, or reuses the tree there if it is unchanged; with `needs_whole`, if it
-    was completed. Returns a note if a changed tree is reused because another run uses it."""
+    """Checks the commit out into `folder`/tree, or reuses a tree there: one whose build was completed if `needs_whole`,
+    else one that is unchanged or in use by another run. Returns a note about a changed one in use, else []."""
     top, index = folder / "tree", folder / "index"
     if top.is_dir() and index.is_file():
         if needs_whole:
@@ -170,7 +170,8 @@ def _register_user(folder: Path) -> FileLock:
 
 
 def _count_users(folder: Path) -> int:
-    """Returns how many runs use the tree in `folder`; removes files of dead runs. Hold the folder's lock."""
+    """Returns how many runs use the tree in `folder`; removes files of dead runs. The caller must hold the folder's
+    lock."""
     return sum(map(_is_held, (folder / "users").glob("*.lock")))
 
 

@@ -104,8 +104,8 @@ def test_a_case_whose_time_says_nothing_is_not_asked(bench: Bench) -> None:
         ({"error": WorkerError("worker990-4 died (signal 6)", "log")}, "worker990-4 died (signal 6)"),
         (
             {"fault": "wrong"},
-            "incorrect in the process that was to profile it: check: out: max error is 40.0x the budget at "
-            "(0, 1, 2, 3): got 0.5, expected 0.25",
+            "the case ended as incorrect in the process that was to profile it: check: out: max error is "
+            "40.0x the budget at (0, 1, 2, 3): got 0.5, expected 0.25",
         ),
         ({"not_timed": "interpreted"}, "interpreted"),
     ],

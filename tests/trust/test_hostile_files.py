@@ -104,7 +104,7 @@ def test_a_line_from_behind_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     channel = _sent(b'{"a": 1}\n{"b": "long enough"}\n')
     assert [channel.receive(5.0), channel.receive(5.0)] == [{"a": 1}, {"b": "long enough"}]
     monkeypatch.setattr(protocol, "MESSAGE_BYTES_MOST", 100)
-    with pytest.raises(MalformedMessageError, match="a message is longer than 100 bytes"):
+    with pytest.raises(MalformedMessageError, match="a message between worker and controller is longer than 100 bytes"):
         _sent(b"a" * 300).receive(5.0)
 
 

@@ -246,7 +246,7 @@ def test_a_turn_that_never_lies_within_the_common_time_is_an_error() -> None:
             time.sleep(0.05)
 
     cards = Cards(during_turn=slow)
-    with pytest.raises(CaseFailedError, match=r"GPU [01]: none of its 1 turns .* use a smaller workload"):
+    with pytest.raises(CaseFailedError, match=r"GPU [01]: none of its 1 timed blocks .* use a smaller workload"):
         taken(cards, AtOncePlan(seconds=0.0, limit_seconds=0.0))
 
 

@@ -100,7 +100,7 @@ def test_a_rootdir_below_the_top_is_found_in_the_tree(
     path = base_plan(below, side).make_environment(inherited, "w", None)["PYTHONPATH"].split(":")
     assert path[1:] == [str(side.root), str(side.root.parent / "python")]
     assert base_plan(below, side).config_file == Path(os.devnull), "pytest.ini above the rootdir is not the tree's"
-    with pytest.raises(UsageError, match="has no folder bench, where the suite's rootdir is"):
+    with pytest.raises(UsageError, match="has no folder bench, where the suite's rootdir is; name a revision"):
         resolve("HEAD~1", below)
 
 

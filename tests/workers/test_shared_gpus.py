@@ -124,14 +124,14 @@ def test_a_turn_that_never_comes_is_an_error(tmp_path: Path, monkeypatch: pytest
     """The error names the card, how long it was waited for, and where to look."""
     monkeypatch.setattr(shared_gpus, "POLL_S", 0.001)
     ours = pool(tmp_path, limit_s=0.01)
-    with FileLock(tmp_path / "A.lock"), pytest.raises(WorkerError, match="no turn on GPU A within 0 s: another worker"):
+    with FileLock(tmp_path / "A.lock"), pytest.raises(WorkerError, match="A did not become free within 0 s: another"):
         ours.measure_canary(100)
 
 
 def test_who_holds_a_turn_does_not_wait_for_another(tmp_path: Path, served: list[Any]) -> None:
     """Where a place moves away from a card that was lost in its turn, the case is an error, and the turn given back."""
     ours = pool(tmp_path)
-    lost = pytest.raises(WorkerError, match="GPU A was lost in its turn")
+    lost = pytest.raises(WorkerError, match="GPU A was lost while this session measured")
     with lost, in_turns(ours, [100]) as order, ours.case_at(next(order) + 1, object()):  # type: ignore[arg-type]
         pass
     assert (served, busy(tmp_path, "A")) == ([], False)

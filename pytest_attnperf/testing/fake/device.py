@@ -196,7 +196,7 @@ class FakeSubject:
 
     def measure_stages(self, block_us: float) -> Breakdown:
         """Returns the scripted stages with this process's bias; each that takes time has one kernel and one allocation.
-        Raises the faults 'stage' and 'crossing'."""
+        Raises CaseFailedError for the fault 'stage', and that a timed call is wrong for the fault 'crossing'."""
         self._require_proven("stages")
         if self.fault == "stage":
             raise CaseFailedError("stage 'rope': graph capture failed (scripted)")
@@ -356,8 +356,8 @@ class FakeDevice:
         return FakeSubject(entry, of_card * (1 + draw.gauss(0, sd)), seeds, pin=pin, profiled=self.profiled)
 
     def canary(self) -> dict[str, Samples]:
-        """Returns by name the samples of the canaries in the script's `device.canary`, with this process's bias. Raises
-        NotProvenRightError after profiling; breaks if this is `device.canary_worker`."""
+        """Returns the scripted times of the reference kernels in `device.canary` ('gemm', 'copy'), by name, with this
+        process's bias. Raises NotProvenRightError after profiling; breaks if this is `device.canary_worker`."""
         if self.profiled:
             raise NotProvenRightError("the canary may not be measured: a profiler has been used in this process")
         script = self._read_script()

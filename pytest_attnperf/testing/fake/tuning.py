@@ -124,8 +124,8 @@ class FakeTuningPool:
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """Yields a conversation with a case whose time and fault are those of the pinned candidate on `surface`;
-        appends to `opened`. Raises WorkerError for the fault 'died'."""
+        """Yields a conversation with a case whose time and fault are those that `surface` gives for the pinned
+        candidate; appends (place, workload, pin) to `opened`. Raises WorkerError for the fault 'died'."""
         self.on_case(request)
         self.opened.append((place, request.key.workload, dict(request.pin)))
         seq = int(request.key.workload.partition("-s")[2].partition("-")[0])

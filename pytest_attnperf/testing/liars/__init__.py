@@ -34,6 +34,7 @@ LIARS: tuple[Liar, ...] = (
 
 
 def pytest_attnperf_register_backends(registry: Registry) -> None:
-    """Registers `liar.<trick>` for every trick in LIARS, then their honest twins `twin.<trick>`."""
+    """Registers the cheating backends `liar.<trick>`, one for every trick in LIARS, then an honest counterpart of each,
+    `twin.<trick>`."""
     registry.add(*(liar.lying for liar in LIARS))
     registry.add(*(liar.honest for liar in LIARS))

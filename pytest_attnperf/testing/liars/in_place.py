@@ -54,7 +54,7 @@ class CachedRows:
         return {CACHE: self.new_rows}
 
     def new_rows(self, cache: torch.Tensor) -> torch.Tensor:
-        """Returns rows past ... past + S - 1 of a cache, as a view."""
+        """Returns a view of the S rows of the cache behind the first `past` rows, which a call writes."""
         return cache[:, self.past : self.past + self.seq]
 
     def definition(self) -> dict[str, Any]:
@@ -73,12 +73,14 @@ class CachedRows:
         return x, weight, cache
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Returns 'out' and 'rows', computed in `reference_dtype` (fp64 on a CPU)."""
+        """Returns 'out', the mean over the cached and new rows, and 'rows', the new rows, computed in `reference_dtype`
+        (fp64 on a CPU)."""
         dtype = reference_dtype(inputs)
         return self.plain(tuple(tensor.to(dtype) for tensor in inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Returns 'out' and 'rows', computed in the dtype of the inputs, which stay unchanged."""
+        """Returns 'out', the mean over the cached and new rows, and 'rows', the new rows, in the dtype of the inputs,
+        which stay unchanged."""
         import torch
 
         x, weight, cache = inputs
@@ -110,7 +112,8 @@ class InPlaceLiar:
     convert: Callable[[Tensors], Tensors] = tuple
 
     def prepare(self, inputs: Tensors) -> Prepared:
-        """Returns a prepared backend with a new call of `make`, and copies of the canonical inputs as converted."""
+        """Returns a prepared backend whose call is a new one from `make`, and whose tensors are copies of the converted
+        inputs."""
         own = tuple(tensor.clone() for tensor in self.convert(inputs))
         return Prepared(call=self.make(), tensors=own, convert=self.convert, outputs=self.read)
 

@@ -111,7 +111,8 @@ class Liar:
 
     @property
     def as_honest(self) -> Backend:
-        """The honest twin under the liar's name, so that a baseline can be recorded with which the liar is compared."""
+        """Returns the honest counterpart under the liar's name, to record a baseline with which the liar is
+        compared."""
         assert isinstance(self.honest, OneWorkload)
         return replace(self.honest, name=self.lying.name)
 
@@ -132,8 +133,8 @@ def make_liar(
     needs_cpu: bool = False,
     needs_timing: bool = False,
 ) -> Liar:
-    """Returns a liar made of `kernel` and its honest twin made of `twin`, or of two `packs` (the liar's, the twin's).
-    Only the liar uses `outputs`; both use `declares`."""
+    """Returns a liar (a backend that cheats by `trick`) made of `kernel`, with an honest counterpart made of `twin`; or
+    both of `packs`: the liar's, the counterpart's. Only the liar uses `outputs`; both use `declares`."""
     lying_packs, honest_packs = packs or (None, None)
     said = declares or Declares()
     device = "gpu" if needs_gpu else "cpu" if needs_cpu else ""

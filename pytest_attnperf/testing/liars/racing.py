@@ -21,7 +21,7 @@ SOME = 20
 
 
 def _wrong_now_and_then(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Returns attention whose last row is 0 in one call of `SOME`, as if a block had not been waited for."""
+    """Returns attention whose last row is 0 in one of every SOME calls, as if a block had not been waited for."""
     calls = 0
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
