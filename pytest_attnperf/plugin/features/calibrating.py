@@ -56,7 +56,7 @@ def render_calibration(run: RunResult, second_look: int) -> Iterator[str]:
 
 
 def policy_of(record: dict[str, object]) -> Policy:
-    """Returns the Policy of a plain record. Raises UsageError if it is invalid."""
+    """Returns the Policy whose fields are `record`. Raises UsageError for unknown fields or invalid values."""
     try:
         return Policy(**record)  # type: ignore[arg-type]
     except TypeError as error:

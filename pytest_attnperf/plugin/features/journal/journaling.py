@@ -86,7 +86,7 @@ class Journaling(Feature):
 
     @classmethod
     def start_or_resume(cls, config: pytest.Config, settings: RunSettings, commit: str) -> Journaling:
-        """Returns this run's journal, with --attnperf-resume the old one, too. Raises UsageError if there is none."""
+        """Returns this run's journal; --attnperf-resume makes it read the old one, too, or raise UsageError if none."""
         journal = cls(config, settings)
         header = make_header(config, settings, commit)
         beside = is_xdist_worker(config)  # the controller reports problems and writes the journal
@@ -214,7 +214,7 @@ class Journaling(Feature):
         self._writer.append(case_line(JournalEntry(result, {name: self._digest_folder(name) for name in folders})))
 
     def _list_baseline_folders(self) -> tuple[str, ...]:
-        """Returns (top-level folder of the baselines,), which all affect a case's noise; () if none."""
+        """Returns (top-level folder of the baselines,), whose files count as inputs of every case; () if none."""
         return Path(run_config(self.config).baselines).parts[:1]
 
     def _digest_folder(self, folder: str) -> str:
@@ -333,7 +333,7 @@ class JournalWriter:
     """Appends lines to a journal, each with one write, because the process may be killed between lines."""
 
     def __init__(self, folder: Path, first: Iterable[bytes], now: Callable[[], float] = time.monotonic) -> None:
-        """Makes and locks a journal with the lines `first`, and removes the oldest unfinished ones. Raises OSError.
+        """Makes and locks a journal with the lines `first`; removes the oldest unfinished journals. Raises OSError.
 
         The journal gets its final name, by which a later run finds it, after these lines are written.
         """
