@@ -202,8 +202,8 @@ def run_config(config: pytest.Config) -> RunConfig:
 
 
 def parse_number(what: str, text: object, *, minimum: float, integer: bool = False) -> float:
-    """Parses a finite number of at least `minimum`; '%' at the end is ignored unless `integer`. Raises UsageError,
-    which begins with `what` and the text."""
+    """Returns `text` as a finite number of at least `minimum`; ignores a '%' at the end unless `integer`. Raises
+    UsageError that begins with `what`=`text`."""
     kind = "a whole number" if integer else "a number"
     try:
         value = int(str(text)) if integer else float(str(text).rstrip("%"))

@@ -91,7 +91,7 @@ def _register_benchmark_sink(config: pytest.Config) -> None:
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Returns our scheduler for `--dist load` if the run measures, else None: then xdist chooses its own."""
+    """Returns a scheduler that groups cases by backend, with `--dist load` in a run that measures; else None."""
     if config.getoption("dist", default="no") != "load" or not run_config(config).is_timed:
         return None
     from pytest_attnperf.plugin.features.gpus import several_gpus
@@ -198,7 +198,7 @@ class ControllerSession:
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         """Catches a skip, or an xfail with run=False, of a case in its setup, so that the case still gets a verdict.
 
-        A case with a baseline must not disappear by a skip. A compiled kernel is skipped again by its worker.
+        A case with a baseline must not disappear by a skip. For a compiled kernel the compile worker repeats the skip.
         """
         if _SKIPPED in item.stash:
             del item.stash[_SKIPPED]
