@@ -110,7 +110,7 @@ class Bandwidth(FamilyWorkload):
 
     @property
     def bytes_min(self) -> float:
-        """Every array moved once; for read also the sums, for write also the row of 256 elements."""
+        """Bytes of all arrays, each moved once; for read also the sums, for write also the row of 256 elements."""
         moved = {
             "copy": 2 * self.array_bytes,
             "read": self.array_bytes + self.array_bytes // STRETCH_BYTES * WORD_BYTES,
@@ -141,7 +141,8 @@ class Bandwidth(FamilyWorkload):
         return tuple(torch.randn(count, generator=generator, device=device).to(self.stored_as) for _ in range(arrays))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes exact words or sums; triad in fp64, chunk by chunk. It holds 8 bytes for each element of triad."""
+        """Computes the exact output: 'sums' for read; 'out' as words for copy and write, for triad in fp64, which takes
+        8 bytes for each element."""
         import torch
 
         if self.kind == "triad":

@@ -191,12 +191,12 @@ class Block(FamilyWorkload):
 
     @property
     def in_place(self) -> InPlace:
-        """Both caches: the rows of the new tokens may change."""
+        """Inputs that a call may write to: both caches, in the rows of the new tokens."""
         first = 3 + self.bias
         return {number: partial(_new_rows, start=self.past, stop=self.length) for number in (first, first + 1)}
 
     def split_inputs(self, inputs: Tensors) -> BlockInputs:
-        """Returns `inputs`, in the order of `Block`, as a tuple with names; b_qkv is None without a bias."""
+        """Returns `inputs`, in the order of `Block`'s docstring, by name; b_qkv is None without a bias."""
         x, w_qkv, w_out, *others = inputs
         b_qkv = others.pop(0) if self.bias else None
         return BlockInputs(x, w_qkv, w_out, b_qkv, *others)

@@ -47,7 +47,7 @@ class CausalMask(AttentionStage):
 
     @property
     def in_place(self) -> InPlace:
-        """Input 0, the scores: a call may change any of them."""
+        """Inputs that a call may write to: number 0, the scores, in all elements."""
         return {0: _view_whole}
 
     @property

@@ -140,8 +140,9 @@ class Decode(FamilyWorkload):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Number of keys of each sequence: Skv, or if ragged uniform over Skv / 4 ... Skv, with one of Skv at a random
-        place. Drawn from B and Skv alone, so that the work is the same for every seed and feature."""
+        """Number of keys of each sequence: Skv; if ragged, Skv for one random sequence, for the others uniform over Skv
+        / 4 ... Skv, but at least `queries`. Drawn by B and Skv alone, so that the work is the same for every seed and
+        feature."""
         if not self.ragged:
             return (self.seq_kv,) * self.batch
         rng = random.Random(f"decode lengths {self.batch} {self.seq_kv}")

@@ -96,7 +96,8 @@ class LayerNorm(RowProblem):
         return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Rounds the sum with the residual to the dtype, computes norm, weight and bias in fp32, and rounds once."""
+        """Computes 'out' (and 'residual_out'): the sum with the residual rounded to the dtype, then norm, weight and
+        bias in fp32, rounded once."""
         *_, weight, bias = inputs
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:

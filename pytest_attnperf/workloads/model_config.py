@@ -187,8 +187,8 @@ def _read_latent(fields: Fields) -> Latent | None:
 
 
 def _find_unsaid(fields: Fields, model_type: str) -> dict[str, object]:
-    """Returns {field: default of the model type} for fields that the file does not have; a null in the file is no
-    missing field (except for the dtype)."""
+    """Returns {field: default of the model type} for fields that the file does not have; a field that is null counts as
+    present, but for the dtype."""
     unsaid = {name: value for name, value in UNSAID.get(model_type, {}).items() if name not in fields.values}
     if model_type in DTYPE_UNSAID and not fields.has("torch_dtype") and not fields.has("dtype"):
         unsaid["torch_dtype"] = DTYPE_UNSAID[model_type]

@@ -78,7 +78,7 @@ class RmsNorm(RowProblem):
         return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the sum rounded to the dtype, its norm in fp32, rounded, times weight, as models do."""
+        """Computes 'out' (and 'residual_out') as models do: sum in the dtype, fp32 norm, rounded, times weight."""
         *_, weight = inputs
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:

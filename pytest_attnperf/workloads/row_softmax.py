@@ -127,9 +127,9 @@ def _compute_by_sequence(
 
 
 def _plant_scores(stage: AttentionStage, scores: torch.Tensor, seed: int, causal: bool) -> None:
-    """Raises one score of each row, in place, to 0.8 of the weight: of the last key it sees, or of an edge before it,
-    in turn. Under a causal mask every other row takes the last key it sees, because few rows see the last keys of all.
-    Rows are then shifted by SHIFT, 0 and -SHIFT in turn."""
+    """Sets one score of each row, in place, so that it gets 0.8 of the row's weight: in turn that of the last key it
+    sees and of tile edges before it. Under a causal mask every other row takes the last key it sees, because few rows
+    see the last keys of all. Rows are then shifted by SHIFT, 0 and -SHIFT in turn."""
     import torch
 
     rows = torch.arange(stage.batch * stage.heads * stage.seq_q, device=scores.device)

@@ -49,8 +49,8 @@ class WeightedValues(ProductStage):
         return {"mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes (weights, v): softmax of the scores of `RowSoftmax`, rounded, and v from N(0, 1). With `planted` one
-        key of every row, the last it sees or one at an edge of a tile, has a weight of 0.8."""
+        """Makes (weights, v): weights are the rounded softmax of scores drawn as for `RowSoftmax`, v is from N(0, 1).
+        With `planted` one key of every row, the last it sees or one at an edge of a tile, has a weight of 0.8."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
