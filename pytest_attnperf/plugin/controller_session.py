@@ -140,7 +140,7 @@ class ControllerSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Plans the cases. Raises a usage error for invalid settings, unittest cases and flaky marks."""
+        """Stores how each case is judged. Raises UsageError for invalid settings, unittest cases and flaky marks."""
         plan_cases(self._config, items)
         refuse_unittest(items)
         if not self._config.getoption("collectonly") and any(map(case_key, items)) and not any(map(build_key, items)):
@@ -267,7 +267,7 @@ class ControllerSession:
         return report
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """Returns (category, letter, word) of a verdict: UNDECIDED is not shown as passed; None for other reports."""
+        """Returns (category, letter, word) to show for a passed test with a verdict; None for any other report."""
         return status_of(report)
 
     def _next_key(self, item: pytest.Item) -> CaseKey | None:

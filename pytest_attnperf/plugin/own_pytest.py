@@ -45,7 +45,7 @@ class Loader:
     """A pytest plugin that registers pytest-attnperf's own plugin where it is not installed as an entry point."""
 
     def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-        """Registers pytest-attnperf's main plugin, if it is not, before pytest reads the command line."""
+        """Registers pytest-attnperf's main plugin, unless it is registered, before pytest reads the command line."""
         if not pluginmanager.has_plugin("attnperf"):
             pluginmanager.register(main, "attnperf")
 

@@ -64,8 +64,8 @@ def policy_of(record: dict[str, object]) -> Policy:
 
 
 def render_calibration_table(cases: Sequence[CaseCalibration]) -> str:
-    """Returns a table of cases: noise, noise thresholds of first and second look, and false alarms for unchanged
-    code."""
+    """Returns a table of cases: noise, noise thresholds of first and repeated measurement, shares of suspect and SLOWER
+    verdicts for unchanged code, and the least threshold."""
     rows = [
         [
             one_line(case.case, NAME_LIMIT),

@@ -195,7 +195,7 @@ class BenchmarkSink:
 
 
 def _plain_params(item: pytest.Item, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Returns parameters with backend and workload by name, so that `--benchmark-group-by=param:backend` works."""
+    """Returns `params` with backend and workload replaced by their names, for `--benchmark-group-by=param:backend`."""
     pair = pair_of(item)
     return params if pair is None or params is None else {**params, "backend": pair[0].name, "workload": pair[1].id}
 
