@@ -105,12 +105,13 @@ class Bandwidth(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """2 per element for triad; otherwise 1, although a copy computes nothing: size limits count operations."""
+        """FLOPs: 2 per element for triad; otherwise 1, although a copy computes nothing: size limits count
+        operations."""
         return float((2 if self.kind == "triad" else 1) * self.elements)
 
     @property
     def bytes_min(self) -> float:
-        """Bytes of all arrays, each moved once; for read also the sums, for write also the row of 256 elements."""
+        """Least bytes moved: all arrays once; for read also the sums, for write also the row of 256 elements."""
         moved = {
             "copy": 2 * self.array_bytes,
             "read": self.array_bytes + self.array_bytes // STRETCH_BYTES * WORD_BYTES,

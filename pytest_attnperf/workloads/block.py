@@ -165,15 +165,15 @@ class Block(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """2 per weight and token for both projections, 4 head_dim per visible pair and head for attention; rotation,
-        bias and softmax are not counted."""
+        """FLOPs: 2 per weight and token for both projections, 4 head_dim per visible pair and head for attention;
+        rotation, bias and softmax are not counted."""
         projections = 2 * self.batch * self.seq * self.hidden * (self.rows_qkv + self.heads * self.head_dim)
         return float(projections + 4 * self.head_dim * self.visible_pairs * self.heads * self.batch)
 
     @property
     def bytes_min(self) -> float:
-        """x, weights, bias, the filled rows of both caches and the table rows of the new positions read once; out and
-        the new rows of both caches written once. Intermediate results need not be moved."""
+        """Least bytes moved: x, weights, bias, the filled rows of both caches and the table rows of the new positions
+        read once; out and the new rows of both caches written once. Intermediate results need not be moved."""
         tokens = self.batch * self.seq
         weights = self.hidden * (self.rows_qkv + self.heads * self.head_dim) + self.rows_qkv * self.bias
         caches = 2 * self.batch * self.length * self.kv_heads * self.head_dim

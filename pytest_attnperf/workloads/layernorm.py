@@ -43,12 +43,13 @@ class LayerNorm(RowProblem):
 
     @property
     def flops(self) -> float:
-        """7 per element: add, subtract, square, add, two products and the bias; one more with a residual."""
+        """FLOPs: 7 per element: add, subtract, square, add, two products and the bias; one more with a residual."""
         return float((FLOPS_PER_ELEMENT + self.residual) * self.elements)
 
     @property
     def bytes_min(self) -> float:
-        """x, weight, bias and a residual read once; out, and with a residual the sum, written once."""
+        """Least bytes moved: x, weight, bias and a residual read once; out, and with a residual the sum, written
+        once."""
         return float(((4 if self.residual else 2) * self.elements + 2 * self.columns) * self.element_bytes)
 
     def _conventions(self) -> dict[str, Any]:

@@ -50,12 +50,12 @@ class RowSoftmax(AttentionStage):
 
     @property
     def flops(self) -> float:
-        """5 per visible pair, as for `Softmax`: compare, subtract, exponential, add, divide."""
+        """FLOPs: 5 per visible pair, as for `Softmax`: compare, subtract, exponential, add, divide."""
         return float(FLOPS_PER_ELEMENT * self.visible_pairs)
 
     @property
     def bytes_min(self) -> float:
-        """Visible scores read once, all weights written once."""
+        """Least bytes moved: visible scores read once, all weights written once."""
         return float(self.visible_pairs * SCORE_BYTES + self.pairs * self.element_bytes)
 
     def _conventions(self) -> dict[str, Any]:

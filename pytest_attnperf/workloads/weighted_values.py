@@ -36,12 +36,12 @@ class WeightedValues(ProductStage):
 
     @property
     def flops(self) -> float:
-        """2 head_dim per visible (query, key) pair of every head."""
+        """FLOPs: 2 head_dim per visible (query, key) pair of every head."""
         return float(2 * self.head_dim * self.visible_pairs)
 
     @property
     def bytes_min(self) -> float:
-        """Visible weights and v read once, out written once; the last row sees every key."""
+        """Least bytes moved: visible weights and v read once, out written once; the last row sees every key."""
         rows = self.batch * (self.seq_q * self.heads + self.seq_kv * self.kv_heads)
         return float((self.visible_pairs + rows * self.head_dim) * self.element_bytes)
 

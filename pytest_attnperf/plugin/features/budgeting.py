@@ -82,7 +82,7 @@ class Budgeting(Feature):
         return self._budget.results.get(key)
 
     def before_shutdown(self, *, interrupted: bool) -> None:
-        """If the run was stopped early, adds the results of judged cases whose items did not run to the run."""
+        """If the run stopped early, stores the results of judged cases whose items pytest did not reach."""
         session: Any = self._config.pluginmanager.get_plugin("session")
         if self._budget is not None and (session.shouldfail or session.shouldstop or interrupted):
             for key, result in self._budget.results.items():

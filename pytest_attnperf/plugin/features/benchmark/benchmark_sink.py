@@ -54,8 +54,8 @@ class BenchmarkSink:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
-        """Lets `--benchmark-only` keep timed cases, and sets a timer that replays our samples as pytest-benchmark's
-        timer of the selected ones."""
+        """Lets `--benchmark-only` keep timed cases, and gives the selected ones a timer by which pytest-benchmark
+        records our samples."""
         session = self._find_session()
         if session is None:
             return (yield)

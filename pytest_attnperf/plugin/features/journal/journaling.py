@@ -99,7 +99,7 @@ class Journaling(Feature):
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Stores the number of tests in xdist's controller. Raises UsageError if the old run had another number."""
+        """Stores the number of tests in xdist's controller. Raises UsageError if the resumed run had another number."""
         assert self.header is not None
         self.header = replace(self.header, tests=len(ids))
         if self.old is not None and self.old.header.tests != len(ids):
@@ -312,7 +312,7 @@ def _read_journal(path: Path) -> JournalContent | None:
     except FileNotFoundError:  # another run has just removed it
         return None
     except OSError as error:
-        raise JournalError(f"{path} cannot be read ({error.strerror}); remove it, or start anew") from error
+        raise JournalError(f"journal {path} cannot be read ({error.strerror}); remove it, or start anew") from error
 
 
 def check_own_journals(root: Path, folder: Path) -> None:

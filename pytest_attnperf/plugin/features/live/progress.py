@@ -259,7 +259,7 @@ class Dealt:
 
 
 def make_feature(given: FeatureContext) -> Progress | None:
-    """Returns the progress; None with -q. In xdist's controller also registers `Dealt`."""
+    """Returns the feature that shows progress; None with -q. In xdist's controller also registers `Dealt`."""
     code = given.code
     if given.config.get_verbosity() >= 0:
         given.progress = Progress(
