@@ -153,7 +153,7 @@ def refuse_hidden_collecting(config: pytest.Config, asked: RunConfig) -> None:
     if asked.gate and config.getoption("collectonly") and not typed:
         raise pytest.UsageError(
             "the ini file or PYTEST_ADDOPTS sets --collect-only: with --attnperf nothing would be measured, and the "
-            "exit status would be 0; remove it there, or type it"
+            "exit status would be 0; remove it there, or type --collect-only"
         )
 
 

@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     registers its plugin objects. Raises UsageError if no controller started it."""
     text = run_config(config).worker_fd
     if text is None:
-        raise pytest.UsageError("pytest_attnperf.plugin.worker_session is started by the controller, not by hand")
+        raise pytest.UsageError("pytest_attnperf.plugin.worker_session is for worker processes; do not load it with -p")
     _die_with_controller()
     channel = Requests(int(text[len(TEMPLATE) :])) if text.startswith(TEMPLATE) else open_channel(text)
     with usage_errors():

@@ -104,7 +104,7 @@ class Block(FamilyWorkload):
         if self.hidden < 2:
             raise WorkloadError(
                 f"block workload: hidden must be at least 2, got {self.hidden}: an output token of one element proves "
-                "nothing, and planted tokens of one element would grow beyond the dtype"
+                "nothing, and the large tokens of a check would overflow the dtype"
             )
         if self.room < self.past + self.seq:
             raise WorkloadError(

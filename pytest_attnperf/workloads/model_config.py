@@ -144,7 +144,7 @@ class ModelConfig:
             allowed = [count for count in range(1, self.heads + 1) if self._can_be_shared(count)]
             kv = "" if self.latent else f" and {self.kv_heads} K/V heads"
             raise WorkloadError(
-                f"{self.file}: {self.heads} heads{kv} cannot be shared out to tp={tp} ranks; "
+                f"{self.file}: {self.heads} heads{kv} cannot be split over tp={tp} ranks; "
                 f"allowed: {', '.join(map(str, allowed))}"
             )
         return Rank(tp, self.heads // tp, self.heads // tp if self.latent else max(1, self.kv_heads // tp))

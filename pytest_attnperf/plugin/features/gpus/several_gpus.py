@@ -83,7 +83,7 @@ def refuse_together(config: pytest.Config) -> None:
         if name in asked.typed:
             flag = options.BY_NAME[name].flag
             raise pytest.UsageError(
-                f"{flag} with {TOGETHER}: it judges nothing and needs neither budget nor base side; drop one"
+                f"{flag} with {TOGETHER}, which judges nothing and needs neither budget nor base side; drop one"
             )
     if is_distributed(config):
         raise pytest.UsageError(f"{TOGETHER} with -n: it uses all GPUs by itself; drop -n, or give -n0")
@@ -123,7 +123,7 @@ def prepare_xdist(config: pytest.Config) -> None:
             lease.release()
     if len(free) < workers:
         raise GpuBusyError(
-            f"{workers} workers, but only {len(free)} of {len(cards)} visible GPUs are free: another run has others "
+            f"{workers} workers, but only {len(free)} of {len(cards)} visible GPUs are free: other runs hold the rest "
             f"(locks in {lease_directory()}); wait for it to end, or use -n {max(1, len(free))}"
         )
     for lease in spare:
