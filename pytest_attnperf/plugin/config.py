@@ -125,7 +125,7 @@ class RunConfig:
 
     @property
     def replaced_by(self) -> str:
-        """Option that replaces the workloads of all tests, '--attnperf-workload' or '--attnperf-model', or ''."""
+        """Option that replaces the workloads of all tests, '--attnperf-workload' or '--attnperf-model'; '' if none."""
         return next((f"--attnperf-{name}" for name in ("workload", "model") if self.text(name)), "")
 
     @property

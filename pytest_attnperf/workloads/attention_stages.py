@@ -105,7 +105,7 @@ class ProductStage(AttentionStage):
 
     @property
     def group(self) -> int:
-        """Query heads that share a key head."""
+        """Number of query heads that share one key head."""
         return self.heads // self.kv_heads
 
     def iterate_lanes(self) -> Iterator[tuple[int, slice, int]]:

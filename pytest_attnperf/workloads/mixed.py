@@ -128,7 +128,7 @@ class Mixed(FamilyWorkload):
 
     @property
     def tokens(self) -> int:
-        """T, query tokens of all sequences."""
+        """T, the number of query tokens of all sequences."""
         return sum(part.count * part.q for part in self.parts)
 
     @property

@@ -266,7 +266,7 @@ class _Mask:
 
     @property
     def first_key(self) -> int:
-        """The first key that any row sees."""
+        """Index of the first key that any row sees."""
         return max(0, self.offset - self.window + 1) if self.window else 0
 
     def rows_seeing(self, key: int) -> range:

@@ -21,7 +21,7 @@ class Feature:
     """Base class of the modes of a run. One exists only if its mode is on, and overrides the methods it needs."""
 
     def before_run(self) -> None:
-        """Called once, when the first workers are being started."""
+        """Called once per run, when its first workers are being started."""
 
     def enter_phase(self, phase: str) -> None:
         """Called when work other than judging cases begins, named by `phase`; '' when cases are judged again."""

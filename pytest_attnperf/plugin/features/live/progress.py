@@ -87,7 +87,7 @@ class Progress(Feature):
             self.enter_phase("starting workers of xdist")
 
     def after_run(self, _ended: object) -> None:
-        """Shows the last phase, ending the run or the workers of xdist, which end after this."""
+        """Shows as the last phase that the run, or in xdist's controller its workers, are being ended."""
         self.enter_phase("ending workers of xdist" if is_xdist_controller(self._config) else ENDING)
 
     def expect(self, total: int) -> None:
