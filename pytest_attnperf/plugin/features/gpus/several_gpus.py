@@ -83,7 +83,7 @@ def refuse_together(config: pytest.Config) -> None:
         if name in asked.typed:
             flag = options.BY_NAME[name].flag
             raise pytest.UsageError(
-                f"{flag} with {TOGETHER}, which judges nothing and needs neither budget nor base side; drop one"
+                f"{flag} with {TOGETHER}: it judges nothing and needs neither budget nor base side; drop one"
             )
     if is_distributed(config):
         raise pytest.UsageError(f"{TOGETHER} with -n: it uses all GPUs by itself; drop -n, or give -n0")
