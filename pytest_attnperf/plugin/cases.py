@@ -117,7 +117,7 @@ class CaseCollector:
         metafunc.parametrize("backend,workload", params)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Stores in the item its number in collection order, before any plugin shuffles items, and its case key."""
+        """Stores in `item.stash` its number in collection order, before plugins shuffle, and a case's key."""
         item.stash[_ORDER] = self._counter
         self._counter += 1
         if FIXTURE in getattr(item, "fixturenames", ()):
@@ -131,8 +131,8 @@ class CaseCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Raises UsageError for duplicate keys, restores the canonical order, and deselects cases: too large for a CPU,
-        left to nightly runs, or repeated by the workloads of the command line."""
+        """Deselects cases that are too large for a CPU, left to nightly runs, or repeated by the workloads of the
+        command line, and restores the collected order. Raises UsageError if two items have one key."""
         asked = run_config(config)
         selects = not asked.is_worker
         if selects:
@@ -256,7 +256,7 @@ def _check_switches(given: Mapping[str, Any], where: str) -> None:
             )
     if given.get("breakdown") and not given.get("timed", True):
         raise UsageError(
-            f"{where}: the attnperf marker has breakdown=True and timed=False; stages are parts of a time; drop one"
+            f"{where}: the attnperf marker has breakdown=True, which times stages, and timed=False; drop one"
         )
 
 
@@ -268,7 +268,7 @@ def read_switches(item: pytest.Item) -> dict[str, bool]:
 
 
 def tier_of(item: pytest.Item) -> str:
-    """Returns the item's tier: 'check', 'cpu', 'nightly', or '' for every run. Raises as `marker_settings`."""
+    """Returns the item's tier: 'check', 'cpu', 'nightly' (see `is_left_out`), or ''. Raises as `marker_settings`."""
     marker = item.get_closest_marker(MARKER)
     return selection.tier_of(item, marker_settings(marker, item.nodeid)) if marker else ""
 
@@ -292,7 +292,7 @@ def _is_of_protocol(known: _Conforming, value: object, protocol: type) -> bool:
 
 
 def _is_empty_selection(item: pytest.Item) -> bool:
-    """Returns whether a marked item got no parameters: pytest then skips it, and it is no case."""
+    """Returns whether a test of a family got no backend and workload: pytest then skips it, and it is no case."""
     return pair_of(item) is None and _is_family_test(item, item.get_closest_marker(MARKER))
 
 
@@ -332,8 +332,8 @@ def _keep_only(config: pytest.Config, items: list[pytest.Item], kept: Sequence[p
 
 
 def drop_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Returns the items with each case once, without tests that have no workload. Needed for workloads of the command
-    line: all tests of their family get them, tests of other families get none."""
+    """Returns the items without cases that repeat an earlier one, and without tests that got no workload. The workloads
+    of the command line replace those of all tests of their family, so several tests get the same ones."""
     seen: set[CaseKey] = set()
     kept = []
     for item in items:
@@ -346,8 +346,8 @@ def drop_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 def drop_untimed_repeats(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Returns the items without untimed cases that a timed or earlier untimed case repeats, ignoring labels. Labels
-    separate tests of different workloads, but workloads of the command line are the same for all."""
+    """Returns the items without untimed cases that differ from a timed or an earlier untimed case only in the label.
+    Labels separate tests of different workloads, but those of the command line are the same for all tests."""
     untimed = [item for item in items if case_key(item) is not None and not read_switches(item)["timed"]]
     timed = {id(item) for item in items} - {id(item) for item in untimed}
     proven = {_key_without_label(item) for item in items if id(item) in timed}
@@ -380,7 +380,7 @@ def refuse_duplicates(items: Iterable[pytest.Item]) -> None:
 
 
 def restore_order(items: list[pytest.Item]) -> None:
-    """Sorts the cases in `items` by collected order, within the places of cases; other tests keep their places."""
+    """Sorts the cases in `items`, in place, by collection order; other tests keep their indices in the list."""
     places = [index for index, item in enumerate(items) if case_key(item) is not None]
     cases = sorted((items[index] for index in places), key=lambda item: item.stash[_ORDER])
     for index, item in zip(places, cases, strict=True):

@@ -125,7 +125,7 @@ class RunConfig:
 
     @property
     def replaced_by(self) -> str:
-        """Option that replaces the workloads of all tests, '--attnperf-workload' or '--attnperf-model', or ''."""
+        """Option that replaces the workloads of all tests, '--attnperf-workload' or '--attnperf-model'; '' if none."""
         return next((f"--attnperf-{name}" for name in ("workload", "model") if self.text(name)), "")
 
     @property
@@ -202,8 +202,8 @@ def run_config(config: pytest.Config) -> RunConfig:
 
 
 def parse_number(what: str, text: object, *, minimum: float, integer: bool = False) -> float:
-    """Parses a finite number of at least `minimum`; '%' at the end is ignored unless `integer`. Raises UsageError,
-    which begins with `what` and the text."""
+    """Returns `text` as a finite number of at least `minimum`; ignores a '%' at the end unless `integer`. Raises
+    UsageError that begins with `what`=`text`."""
     kind = "a whole number" if integer else "a number"
     try:
         value = int(str(text)) if integer else float(str(text).rstrip("%"))

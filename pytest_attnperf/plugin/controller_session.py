@@ -91,7 +91,7 @@ def _register_benchmark_sink(config: pytest.Config) -> None:
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Returns our scheduler for `--dist load` if the run measures, else None: then xdist chooses its own."""
+    """Returns a scheduler that groups cases by backend, with `--dist load` in a run that measures; else None."""
     if config.getoption("dist", default="no") != "load" or not run_config(config).is_timed:
         return None
     from pytest_attnperf.plugin.features.gpus import several_gpus
@@ -140,7 +140,7 @@ class ControllerSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Plans the cases. Raises a usage error for invalid settings, unittest cases and flaky marks."""
+        """Stores how each case is judged. Raises UsageError for invalid settings, unittest cases and flaky marks."""
         plan_cases(self._config, items)
         refuse_unittest(items)
         if not self._config.getoption("collectonly") and any(map(case_key, items)) and not any(map(build_key, items)):
@@ -198,7 +198,7 @@ class ControllerSession:
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         """Catches a skip, or an xfail with run=False, of a case in its setup, so that the case still gets a verdict.
 
-        A case with a baseline must not disappear by a skip. A compiled kernel is skipped again by its worker.
+        A case with a baseline must not disappear by a skip. For a compiled kernel the compile worker repeats the skip.
         """
         if _SKIPPED in item.stash:
             del item.stash[_SKIPPED]
@@ -267,7 +267,7 @@ class ControllerSession:
         return report
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """Returns (category, letter, word) of a verdict: UNDECIDED is not shown as passed; None for other reports."""
+        """Returns (category, letter, word) to show for a passed test with a verdict; None for any other report."""
         return status_of(report)
 
     def _next_key(self, item: pytest.Item) -> CaseKey | None:

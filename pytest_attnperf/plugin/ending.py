@@ -95,7 +95,7 @@ def has_profiles(run: RunResult) -> bool:
 
 
 def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) -> list[str]:
-    """Returns findings on quarantines, kernels not compiled and, if all was selected, stored entries without a case."""
+    """Returns findings on quarantines, kernels not compiled and, if no filter is set, stored entries without a case."""
     findings = find_new_quarantines(run, store)
     whole = is_unfiltered(config) and run.complete
     findings += find_unused_entries(run, store, partial(find_lost_suites, config)) if whole else []

@@ -65,8 +65,8 @@ class Gathered:
     dealt: int = 0
 
     def take_result(self, report: Any) -> Result | None:
-        """Stores the result in a report and returns it; None if the report has none. Notes in `hidden` a failure that
-        does not fail its test."""
+        """Stores and returns the result that a test's report holds; None if it holds none. Notes in `hidden` a failure
+        that does not fail its test."""
         self.selected = max(self.selected, getattr(report, SELECTED, 0))
         if report.when != "call":
             return None

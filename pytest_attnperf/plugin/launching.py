@@ -93,12 +93,13 @@ def _resolve_candidate(text: str, plan: LaunchPlan, build: str) -> BaseSide:
 
 
 def plan_of(plan: LaunchPlan, side: BaseSide) -> WorkerPlan:
-    """Returns how workers of a side are started, by its command if it has one; `plan` is that of the working tree."""
+    """Returns how workers of a base side or candidate are started: by its own command, else as `plan`, that of the
+    working tree, with the tree or interpreter of `side`."""
     return CommandPlan.from_launch_plan(plan, side.command) if side.command else base_plan(plan, side)
 
 
 def side_notes(side: BaseSide) -> tuple[str, ...]:
-    """Returns notes on the base side for the results: its own, and one on test files that it does not have."""
+    """Returns notes for the results on the base side: its own notes, and one that names test files it lacks."""
     missing = (
         [f"has no {', '.join(side.missing_files)}: their cases exist on one side only"] if side.missing_files else []
     )
@@ -133,8 +134,8 @@ def make_launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> Lau
 
 
 def passed_options(config: pytest.Config, kind: str) -> tuple[str, ...]:
-    """Returns the options that a worker's pytest needs, too; `kind` is 'gpu' or 'cpu'. This is an allow-list: most
-    options must not take effect twice."""
+    """Returns the controller's options that a worker's pytest also gets; `kind` is 'gpu' or 'cpu'. Only listed options
+    are passed, because most must take effect in the controller alone."""
     asked, passed = run_config(config), [f"--attnperf-device={kind}"]
     given = ((f"--attnperf-{name}", asked.text(name)) for name in PASSED_TO_WORKERS)
     passed += [f"{flag}={text}" for flag, text in given if text]
@@ -167,7 +168,7 @@ def _make_pool(plan: WorkerPlan, gpus: GpuChoice, settings: RunSettings) -> Work
 
 
 def _make_scratch(root: Path) -> Path:
-    """Returns this run's new log folder; removes old ones. Raises UsageError if logs do not fit."""
+    """Returns this run's new log folder; removes old ones. Raises UsageError if it cannot be written to."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     logs = root / ".attnperf" / "logs"
     folder = logs / f"{stamp}-{os.getpid()}"

@@ -339,7 +339,7 @@ def check_rootdir(config: pytest.Config) -> None:
         path = (start / value).resolve()
         if os.path.exists(path) and not path.is_relative_to(start.resolve()):
             raise UsageError(
-                f"{flag} {value}: pytest used this path when it chose rootdir={config.rootpath}; write {flag}={value}"
+                f"{flag} {value}: pytest derived rootdir={config.rootpath} from this path, too; write {flag}={value}"
             )
 
 

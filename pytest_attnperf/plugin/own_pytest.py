@@ -45,7 +45,7 @@ class Loader:
     """A pytest plugin that registers pytest-attnperf's own plugin where it is not installed as an entry point."""
 
     def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-        """Registers pytest-attnperf's main plugin, if it is not, before pytest reads the command line."""
+        """Registers pytest-attnperf's main plugin, unless it is registered, before pytest reads the command line."""
         if not pluginmanager.has_plugin("attnperf"):
             pluginmanager.register(main, "attnperf")
 
@@ -135,7 +135,7 @@ class _Visitor(WorkPlugin):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
-        """Calls the command's work with what conftests have registered; returns True: pytest collects nothing."""
+        """Calls the command's work with what conftests registered. Returns True: pytest collects nothing."""
         cases, code = (session.config.pluginmanager.get_plugin(f"attnperf-{name}") for name in ("cases", "code"))
         assert isinstance(cases, CaseCollector)
         assert isinstance(code, CodeCollector)
@@ -161,7 +161,7 @@ class Collecting(WorkPlugin, abc.ABC):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Unregisters the controller, which would start workers, and the notice of left-out cases: no test runs."""
+        """Unregisters the controller, which would start workers, and the notice of deselected cases."""
         session.config.pluginmanager.unregister(name="attnperf-controller")
         session.config.pluginmanager.unregister(name="attnperf-left-out")
 

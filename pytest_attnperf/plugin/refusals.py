@@ -98,7 +98,7 @@ def refuse_update(asked: RunConfig) -> None:
 
 
 def refuse_unheeded(asked: RunConfig) -> None:
-    """Raises UsageError for typed options that need another option. Ini keys may be meant for other runs."""
+    """Raises UsageError for a typed option without effect in this run. Ini keys may be meant for other runs."""
     for name, needed, why in _list_unmet_needs(asked):
         word = _find_typed(asked.words, f"--attnperf-{name}")
         if word:
@@ -116,7 +116,7 @@ def refuse_useless_base(asked: RunConfig) -> None:
 
 
 def _list_unmet_needs(asked: RunConfig) -> Iterator[tuple[str, str, str]]:
-    """Yields (option, the option it needs, what happens without that) for options without an effect in this run."""
+    """Yields (option, the option it needs, why it has no effect without that), whether typed or not."""
     if not asked.is_timed:
         written = ("results",) if asked.profile else ()
         yield from ((name, "--attnperf", NEEDS_TIMING) for name in OF_TIMING if name not in written)
@@ -153,7 +153,7 @@ def refuse_hidden_collecting(config: pytest.Config, asked: RunConfig) -> None:
     if asked.gate and config.getoption("collectonly") and not typed:
         raise pytest.UsageError(
             "the ini file or PYTEST_ADDOPTS sets --collect-only: with --attnperf nothing would be measured, and the "
-            "exit status would be 0; remove it there, or type it"
+            "exit status would be 0; remove it there, or type --collect-only"
         )
 
 
@@ -228,6 +228,6 @@ def _make_policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
 
 
 def _split_verdicts(value: object) -> Any:
-    """Returns the verdicts of a comma-separated text or a list as upper-case words; Policy checks them."""
+    """Splits `value`, a comma-separated text or a list, into upper-case names of verdicts; Policy checks them later."""
     words = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
     return tuple(str(word).strip().upper() for word in words if str(word).strip())

@@ -140,7 +140,7 @@ def _make_stored_case(file: Any, key: str, entry: Any, path: Path) -> CaseResult
 
 
 def _figures_of(workload: str, definition: Mapping[str, Any]) -> WorkloadFigures | None:
-    """Returns FLOPs and bytes of a stored workload; None if this version has no or another workload of this id."""
+    """Returns FLOPs and bytes of a stored workload; None if its id is unknown now, or means another problem."""
     from pytest_attnperf.baselines.schema import to_plain
     from pytest_attnperf.workloads.families import parse_workload
 
@@ -280,5 +280,5 @@ def report_folder(asked: RunConfig) -> Path | None:
 
 
 def _start_folder(asked: RunConfig, name: str) -> Path:
-    """Returns the folder where a relative path of option `name` starts: the current one if typed, else rootdir."""
+    """Returns the folder to which the path in option `name` is relative: the current one if typed, else rootdir."""
     return asked.typed_in if name in asked.typed else asked.root

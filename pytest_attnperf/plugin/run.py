@@ -103,7 +103,7 @@ class Run:
         return run
 
     def _start_workers(self, pool: Pool) -> None:
-        """Starts the workers that every run of this mode needs, without waiting for them.
+        """Starts the worker processes that every run of this mode needs, without waiting for them.
 
         In a worker of xdist it waits: cases are distributed when all workers of xdist are ready, so that no process
         starts while another worker times.
@@ -134,7 +134,8 @@ class Run:
         return result
 
     def record_skipped(self, item: pytest.Item, reason: str) -> CaseResult:
-        """Returns the result of an item that is skipped before its case begins; also stores it with the item."""
+        """Returns the result of a case whose test is skipped during set-up, for `reason`; also stores it with the
+        item."""
         for feature in self.features.every:
             feature.before_case()
         result = self.session.make_skipped_result(item.stash[PLANNED], reason)
@@ -142,7 +143,7 @@ class Run:
         return result
 
     def serve_in_process(self, item: pytest.Function) -> None:
-        """Prepares this process to run the item's body; its call of `attnperf.run()` judges the case here."""
+        """Prepares this process to run the item's body: `attnperf.run()` then judges the case here, without workers."""
         from pytest_attnperf.workers.local import LocalPool, LocalServer
 
         pool = self.session.bench.pool
@@ -185,7 +186,8 @@ class Run:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Prints tables, findings, closing lines and what features print; nothing in a worker of xdist."""
+        """Prints the tables, findings and closing lines of the run, then what features print; nothing in a worker of
+        xdist."""
         if is_xdist_worker(self.config):
             return
         if self.ended is not None:
@@ -262,13 +264,14 @@ def _gpus_of_xdist(config: pytest.Config) -> GpuChoice:
 
 
 def _base_of(asked: RunConfig, plan: Callable[[], LaunchPlan], builds: Sequence[pytest.Item]) -> BaseSide | None:
-    """Returns the base side of a run that only compiles kernels: its baselines are read, nothing is built or run. None
-    without --attnperf-against or kernels."""
+    """Returns the base side of a run that only compiles kernels, for its stored baselines; builds and runs nothing
+    there. None without --attnperf-against or `builds`."""
     return resolve_base_side(asked.against, plan(), build="") if asked.against and builds else None
 
 
 def baseline_roots(asked: RunConfig, side: BaseSide | None) -> tuple[Path, ...]:
-    """Returns the folders in which baselines are looked up, in this order: base revision, this tree, this machine.
+    """Returns the folders in which baselines are looked up, in this order: of the base revision, of this tree, and this
+    machine's own LOCAL_STORE.
 
     The base revision comes first because a change under review may have edited the baselines of this tree.
     """
@@ -298,7 +301,7 @@ def find_known_base(root: Path, side: BaseSide | None) -> Revisions | None:
 
 @contextlib.contextmanager
 def _ignore_interrupts() -> Iterator[None]:
-    """Ends the block quietly at a second Ctrl-C, with a line on standard error; the run is still finished."""
+    """At a second Ctrl-C ends the block with a line on standard error; the run is still finished."""
     try:
         yield
     except KeyboardInterrupt:

@@ -28,7 +28,7 @@ from pytest_attnperf.workloads.families import TRITON, Families
 
 
 def is_unfiltered(config: pytest.Config) -> bool:
-    """Returns whether everything was selected: only then does an entry without a case mean that the case is gone."""
+    """Returns whether no filter is set: only then does a stored entry without a case mean that the case is gone."""
     get, asked = config.getoption, run_config(config)
     filters = (
         get("keyword", default=""),
@@ -139,7 +139,7 @@ def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iter
 
 
 def _find_launching_backends(config: pytest.Config, items: Iterable[pytest.Item]) -> frozenset[str]:
-    """Returns the names of backends that launch a kernel which one of the items compiles; empty if none does."""
+    """Returns the names of backends that launch a kernel compiled by one of the items; empty if none does."""
     params = [getattr(getattr(item, "callspec", None), "params", {}) for item in items]
     builds = {build.kernel for one in params if isinstance(build := one.get("kernel_build"), KernelBuild)}
     if not builds:
@@ -194,7 +194,7 @@ def includes_triton(names: Iterable[str]) -> bool:
 
 
 def _reason_no_triton(typed: str, tests: Iterable[MarkedTest]) -> str:
-    """Returns why the families of the tests have no Triton backend, if one was typed; each reason once."""
+    """Returns why the families of the tests have no Triton backend, each reason once; '' if `typed` names none."""
     whys = dict.fromkeys(test.no_triton for test in tests)
     return "".join(whys) if includes_triton(split_names(typed)) else ""
 
@@ -273,7 +273,7 @@ def run_tier(config: pytest.Config) -> str:
 
 def tier_of(item: pytest.Item, settings: Mapping[str, Any]) -> str:
     """Returns the item's tier: 'nightly' or 'cpu' by its markers, else that of `settings`, the keywords of its attnperf
-    marker; '' for every run."""
+    marker; '' if every run takes the item."""
     for mark, tier in ((NIGHTLY_MARK, NIGHTLY), (CPU_MARK, CPU)):
         if item.get_closest_marker(mark) is not None:
             return tier
@@ -282,7 +282,8 @@ def tier_of(item: pytest.Item, settings: Mapping[str, Any]) -> str:
 
 
 def is_left_out(tier: str, config: pytest.Config, *, on_gpu: bool) -> bool:
-    """Returns whether this run skips cases of this tier and leaves them to nightly runs; False in a nightly run."""
+    """Returns whether this run leaves cases of `tier` to nightly runs: those of 'nightly'; in a timed run also those of
+    'check' and, on a GPU, of 'cpu'. False in a nightly run."""
     if not tier or run_tier(config) == NIGHTLY:
         return False
     return tier == NIGHTLY or (run_config(config).is_timed and (tier == CHECK or on_gpu))

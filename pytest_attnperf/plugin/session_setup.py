@@ -70,7 +70,7 @@ def provided_device(config: pytest.Config) -> Device | None:
 
 
 def role_of(kind: str) -> Role:
-    """Returns workers' role for 'gpu' or 'cpu': without a GPU they interpret Triton kernels, and cannot compile."""
+    """Returns the workers' role: DEVICE for 'gpu'; INTERPRET for 'cpu', where Triton kernels are interpreted."""
     return Role.DEVICE if kind == "gpu" else Role.INTERPRET
 
 

@@ -176,8 +176,8 @@ def _terminal_width() -> int:
 
 
 def unresolved_lines(run: RunResult) -> list[str]:
-    """Returns lines on cases that were not gated or are excused, SHOWN_UNRESOLVED of each verdict and the number of
-    others, and on warnings."""
+    """Returns lines on cases that were not gated or are excused (SHOWN_UNRESOLVED per verdict, then the number of
+    others), on comparisons with local baselines, and on warnings."""
     lines: list[str] = []
     open_ones = [case for case in run.cases if is_reported(case) and not (case.fails and case.verdict in EXCUSED)]
     for verdict in sorted({case.verdict for case in open_ones}):
@@ -210,14 +210,14 @@ def list_notes(run: RunResult, *kinds: NoteKind) -> list[str]:
 
 
 def timed_for_want_of_code(run: RunResult) -> list[str]:
-    """Returns [line on how many cases --attnperf-changed timed because their machine code is not known]; [] if none."""
+    """Returns [line on how many cases --attnperf-changed timed because it cannot see their machine code], or []."""
     unknown = sum(bool(case.first) and compute_launch_identity(case.launches) is None for case in run.cases)
     why = "the machine code is not known: a library's kernels, or operators on a CPU"
     return [f"{unknown} case{'s were' if unknown != 1 else ' was'} timed, because {why}"] if unknown else []
 
 
 def _list_without_stages(run: RunResult) -> list[str]:
-    """Returns lines on cases whose stages could not be timed, the first few with the reason."""
+    """Returns lines on cases whose stages (steps of a call) could not be timed: some with the reason, then a count."""
     found = [(case.key, note) for case in run.cases for note in filter_notes(case.notes, NoteKind.NO_STAGES)]
     lost = [f"{key}: {note.about}" for key, note in found]
     more = len(lost) - SHOWN_UNRESOLVED
@@ -225,7 +225,7 @@ def _list_without_stages(run: RunResult) -> list[str]:
 
 
 def kernel_lines(run: RunResult) -> list[str]:
-    """Returns lines on compiled kernels that were not gated, and on changes that do not fail them."""
+    """Returns lines on compiled kernels that were not gated, and on changes of their code that do not fail the run."""
     if not run.code:
         return []
     from pytest_attnperf.plugin.features.code_objects.code_run import unresolved_code_lines

@@ -59,7 +59,7 @@ class TuningProject:
         return list({workload.id: workload for workload in found}.values())
 
     def key_of(self, workload: Workload) -> CaseKey:
-        """Returns the case key that workers of `make_plan` use for this workload."""
+        """Returns the key under which workers of `make_plan` know the case of this workload."""
         first = case_key(self.items[0])
         assert first is not None
         return replace(first, workload=workload.id)
@@ -96,7 +96,7 @@ class _CollectingProject(Collecting):
         if not items:
             raise UsageError(
                 f"no timed test of {session.config.rootpath} has {backend.name} in family {family.name}: workers run "
-                "a backend by a suite; name one by --suite=PATH whose marker has "
+                "a backend through a test; name a test file by --suite=PATH whose attnperf marker has "
                 f"family={family.name!r} and this backend"
             )
         workloads = _workloads_of(items)
@@ -135,7 +135,7 @@ def _workloads_of(items: Sequence[pytest.Item]) -> tuple[Workload, ...]:
 
 
 def _largest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Returns the items sorted by file: files with most items first."""
+    """Returns the items, those of the file with most items first."""
     count = Counter(item.path for item in items)
     return sorted(items, key=lambda item: -count[item.path])
 

@@ -37,7 +37,7 @@ NEW = ("new", "n", "NEW")
 
 
 def status_of(report: Any) -> tuple[str, str, str] | None:
-    """Returns (category, letter, word) that pytest shows for a passed test with a verdict; None for other reports."""
+    """Returns (category, letter, word) to show for a passed test with a verdict; None leaves the report to pytest."""
     case = getattr(report, CASE, None)
     encoded = case or getattr(report, CODE, None)
     if encoded is None or report.when != "call" or not report.passed:

@@ -54,8 +54,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Prepares interpreted Triton before a conftest imports a library that asks Triton for its driver. A template also
-    keeps suites from initialising the GPU driver."""
+    """Makes Triton interpreted, if this worker interprets, before a conftest imports a library that asks for Triton's
+    driver. In a template (a process that forks workers) also keeps suites from initialising the GPU driver."""
     interpreting.start_interpreting()
     early_config.add_cleanup(interpreting.stop_interpreting)
     if (early_config.known_args_namespace.attnperf_worker_fd or "").startswith(TEMPLATE):
@@ -63,11 +63,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Turns this session into a worker or template: opens its channel and registers its plugin objects. Raises a usage
-    error if it was not started by a controller."""
+    """Turns this session into a worker, or into a template that forks workers: opens its channel to the controller and
+    registers its plugin objects. Raises UsageError if no controller started it."""
     text = run_config(config).worker_fd
     if text is None:
-        raise pytest.UsageError("pytest_attnperf.plugin.worker_session is started by the controller, not by hand")
+        raise pytest.UsageError("pytest_attnperf.plugin.worker_session is for worker processes; do not load it with -p")
     _die_with_controller()
     channel = Requests(int(text[len(TEMPLATE) :])) if text.startswith(TEMPLATE) else open_channel(text)
     with usage_errors():
@@ -114,8 +114,8 @@ class WorkerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Serves requests until the controller ends the session or closes the channel; reports a suite that was not
-        collected. Returns True, so that pytest runs no tests itself."""
+        """Serves the controller's requests until it ends the session or closes the channel; tells it if collection
+        failed. Returns True, so that pytest runs no tests itself."""
         channel = self._open_channel(None if session.testsfailed else self._find_obstacle)
         if channel is None:
             return True
@@ -134,10 +134,10 @@ class WorkerSession:
         return True
 
     def _open_channel(self, find: Callable[[], Obstacle | None] | None) -> Channel | None:
-        """Returns the channel to the controller, or None if no worker is wanted.
+        """Returns the channel to the controller; None if the controller requested no worker from this template.
 
-        A template returns here in every worker that it forks. If `find` returns an obstacle to forking, or is None
-        (collection failed), the template becomes the only worker.
+        In a template (a process that forks workers) this returns in each forked worker. If `find` returns an obstacle
+        to forking, or is None because collection failed, the template does not fork, and becomes the only worker.
         """
         if isinstance(self._asked, Channel):
             return self._asked
@@ -169,7 +169,7 @@ class WorkerSession:
         return CompileServer(channel, list(items), root, root / COMPILED_CACHE)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Sends {'event': 'failed'} to a controller that still waits for the first message."""
+        """Sends {'event': 'failed'} with pytest's exit status, if the controller still waits for the first message."""
         if self._announced:
             return
         channel = self._open_channel(None)
@@ -204,7 +204,7 @@ class WorkerSession:
 
 
 def _record_launches() -> contextlib.AbstractContextManager[None]:
-    """Returns a context that records every launch, if the controller asks for it after a crash; else a no-op."""
+    """Returns a context that records every kernel launch in a file, if the controller asks for one; else a no-op."""
     path = os.environ.get(flight_recorder.VARIABLE)
     return flight_recorder.record_launches(Path(path)) if path else contextlib.nullcontext()
 

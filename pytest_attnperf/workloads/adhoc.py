@@ -100,8 +100,7 @@ class AdHoc:
 
     @property
     def unplanted(self) -> str:
-        """Why the inputs of the last check were not planted (large elements where kernels fail), in words; '' if they
-        were."""
+        """Why no elements of the last check's inputs were made large (planted), in words; '' if some were."""
         return self.planting.unplanted
 
     @property
@@ -125,8 +124,7 @@ class AdHoc:
         both functions.
 
         Fields from `cache_state` on are left out at their default. Once inputs have been made, it describes their
-        shapes and
-        dtypes, and says whether their own function plants them.
+        shapes and dtypes, and says whether the user's function plants them.
         """
         unusual: dict[str, Any] = {}
         if self.non_finite_outputs:
@@ -179,8 +177,8 @@ class AdHoc:
         return self.planting.compute_plain(inputs)
 
     def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """Returns several results of `reference_fn` whose intermediate ones were rounded at random to the narrowest
-        input's type."""
+        """Returns several results of `reference_fn`, each with all intermediate values rounded at random to the
+        precision of the narrowest input; () if that fails."""
         return self.learned.in_low_precision(inputs)
 
     def _make_own_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
@@ -240,8 +238,7 @@ class CallableBackend(Backend["Workload"]):
     def _call_and_setup(
         self, workload: Workload, inputs: Tensors
     ) -> tuple[Callable[..., Any], Callable[..., Tensors] | None]:
-        """Returns (the timed call, the untimed setup that makes its arguments, or None), depending on which pass is
-        timed."""
+        """Returns (the timed call, an untimed function that makes its arguments or None) for the timed pass."""
         if not isinstance(workload, AdHoc):
             return self.fn, None
         fn, known = self.fn, workload.learned
@@ -275,7 +272,7 @@ class CallableBackend(Backend["Workload"]):
 
 def _own_copies(workload: AdHoc) -> Callable[..., Tensors]:
     """Returns a function of tensors that copies those that a call may overwrite and passes on the others; its argument
-    `first` is the input number of the first tensor."""
+    `first` is the number of the first tensor among all inputs."""
     overwritten = workload.learned.overwritten_numbers
 
     def own_copies(*tensors: Any, first: int = 0) -> Tensors:

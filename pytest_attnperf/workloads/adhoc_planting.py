@@ -75,8 +75,8 @@ class Planting:
     _plains: Once = field(default_factory=Once)
 
     def refuse_unchanged(self, inputs: Tensors, seed: int) -> None:
-        """Raises WorkloadError if the inputs of another seed were the same, in all elements that are compared; also
-        records which inputs never changed, and which have one sign."""
+        """Raises WorkloadError if `inputs` equal those of the last call, which had another seed, in all elements that
+        are compared. Also records which inputs never changed, and which have one sign."""
         sample = {
             number: tensor.reshape(-1)[:: max(1, tensor.numel() // SAMPLE)].clone()
             for number, tensor in enumerate(inputs)
@@ -91,14 +91,13 @@ class Planting:
         self._constant = same if self._constant is None else self._constant & same
         if len(same) == len(sample):
             raise WorkloadError(
-                f"inputs() of {self.reference.problem!r} gives the same for the seeds {before[0]} and {seed}: a kept "
-                "result would always be right; draw them from the seed, or from torch's generator, which has that seed"
+                f"inputs() of {self.reference.problem!r} gives the same for the seeds {before[0]} and {seed}: a kernel "
+                "that returns an old result would pass; draw them by the seed, or by torch's seeded generator"
             )
 
     @property
     def constant_names(self) -> tuple[str, ...]:
-        """Names of the inputs of several elements that were the same for every seed so far, without those that are
-        planted."""
+        """Names of the inputs of several elements that no seed so far changed, without those made large (planted)."""
         planted = () if self.unplanted else self._free or ()
         return tuple(self.reference.names[number] for number in sorted(self._constant or ()) if number not in planted)
 
@@ -120,8 +119,8 @@ class Planting:
         return self._plant_at(inputs, seed, self._amplitudes[seed])
 
     def _plant_largest(self, inputs: Tensors, seed: int) -> Tensors:
-        """Returns `inputs` planted with the largest of AMPLITUDES that the reference bears for this seed, and remembers
-        it; unchanged if it bears none."""
+        """Returns `inputs` planted with the largest of AMPLITUDES at which the reference neither overflows nor loses
+        precision for this seed, and remembers it; unchanged if there is none."""
         for amplitude in AMPLITUDES:
             tensors = self._plant_at(inputs, seed, amplitude)
             if self._is_borne(tensors):
@@ -137,8 +136,8 @@ class Planting:
         return plant_edges(inputs, self._free, seed, amplitude) if amplitude else inputs
 
     def look_at_own(self, planted: Tensors, made: Callable[[], Tensors]) -> None:
-        """Sets `unplanted` if inputs(), called with planted=True, gave the same as without. Checks once only, because
-        making inputs may take long.
+        """Sets `unplanted`, a reason, if the user's inputs() gave the same with planted=True as without; else sets it
+        to ''. Checks once only, because making inputs may take long.
 
         planted   what inputs() gave with planted=True
         made      makes the inputs of the same seed without planting
@@ -149,8 +148,8 @@ class Planting:
             self._heeded, self.unplanted = not alike, UNHEEDED if alike else ""
 
     def compute_truth(self, inputs: Tensors) -> Outputs:
-        """Returns the exact results of `inputs`, by output name; those computed while `inputs` were planted are used if
-        kept."""
+        """Returns the exact results of `inputs`, by output name; uses those that were computed while these inputs were
+        planted, if they are kept."""
         if found := self._truths.take(inputs):
             return found
         if self.reference.quantises is None:
@@ -158,12 +157,12 @@ class Planting:
         return self.reference.compute_truth(inputs)
 
     def compute_plain(self, inputs: Tensors) -> Outputs:
-        """Returns the results in the inputs' own dtypes, by output name; kept ones if `inputs` were just used."""
+        """Returns the results in the inputs' own dtypes, by output name; kept ones if just computed for `inputs`."""
         return self._plains.take(inputs) or self.reference.compute_plain(inputs)
 
     def _find_free(self, inputs: Tensors) -> tuple[int, ...]:
-        """Returns the indices of inputs that hold free numbers of both signs, and so may be planted. Returns () and
-        sets `unplanted` if there are none, or the reference ignores one of them."""
+        """Returns the indices of inputs that look like random numbers of both signs, so that elements may be made
+        large. Returns () and sets `unplanted` to the reason if there are none, or the reference ignores one of them."""
         free = tuple(number for number, tensor in enumerate(inputs) if is_free(tensor))
         if not free:
             self.unplanted = "no input holds free numbers of both signs"
@@ -181,8 +180,8 @@ class Planting:
         return free
 
     def _is_ignored(self, inputs: Tensors, number: int, plain: Outputs) -> bool:
-        """Returns whether the result stays bit-equal if input `number` is reversed and halved; `plain` is the result
-        for `inputs`."""
+        """Returns whether the reference's result stays bit-equal when input `number` is reversed and multiplied by
+        -0.5; `plain` is the result for `inputs`."""
         import torch
 
         other = [*inputs]

@@ -61,8 +61,8 @@ class Reference:
     quantises: bool | None = None
 
     def learn(self, inputs: Tensors) -> None:
-        """Records what `inputs`, the function's own, are like: number, shapes, dtypes; and which outputs have
-        gradients, by one run. Raises WorkloadError when `in_place` names an input that does not exist."""
+        """Records number, shapes and dtypes of `inputs`, those of the function itself, and, by one run, which outputs
+        have gradients. Raises WorkloadError when `in_place` names an input that does not exist."""
         self.count, self.tensors = len(inputs), format_tensors(inputs)
         self.dtypes = tuple(tensor.dtype for tensor in inputs)
         if self.has_gradients:
@@ -115,7 +115,7 @@ class Reference:
         return outputs
 
     def compute_plain(self, inputs: Tensors) -> Outputs:
-        """Returns the outputs by name, computed in the inputs' own dtypes; sets `quantises` at the first call."""
+        """Returns the outputs by name, computed in the inputs' own dtypes; sets `quantises` if it is None."""
         import torch
 
         outputs = self._call_function(inputs, None)
@@ -124,8 +124,8 @@ class Reference:
         return outputs
 
     def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """Returns results with every intermediate one rounded at random to the precision of the narrowest input. The
-        tuple is empty if that fails, and has one result if the function calls many operators, else NOISE_DRAWS. Most
+        """Returns results with every intermediate one rounded at random to the precision of the narrowest input. There
+        are NOISE_DRAWS results, one if the function calls many operators, and none if it fails with rounding. Most
         kernels round in between, where a function that upcasts rounds once."""
         step = working_step(inputs)
         found: list[Outputs] = []

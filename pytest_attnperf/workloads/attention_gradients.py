@@ -36,10 +36,9 @@ def compute_reference(
 ) -> Outputs:
     """Returns {'dq', 'dk', 'dv'} from q and dout (B, Sq, H, D), k and v (B, Skv, Hk, D), each of its input's shape.
 
-    dout is the gradient of a scalar by the attention's output. Causal is bottom-right aligned: row i sees key j iff
-    j <= i + Skv - Sq; a row that sees no key gets and contributes zero gradients. Everything is in `reference_dtype`,
-    fp64
-    or fp32, to which stored inputs are upcast.
+    dout is the gradient of a scalar by the attention's output. Causal is bottom-right aligned: row i sees key j iff j
+    <= i + Skv - Sq; a row that sees no key gets and contributes zero gradients. Everything is in `reference_dtype`,
+    fp64 or fp32, to which the inputs are upcast.
     """
     with full_fp32_matmul():
         return _compute_gradients(q, k, v, dout, causal=causal, dtype=reference_dtype((q, k, v, dout)))

@@ -258,8 +258,8 @@ def alibi_slopes(heads: int) -> tuple[float, ...]:
 
 
 def alibi_sum(slope: float, position: int, keys: range) -> float:
-    """Sums exp(-slope |position - j|) over consecutive keys j: the number of keys, weighted by ALiBi. `position` is i +
-    Skv - Sq of a row; it may be before the keys, but not after them."""
+    """Sums exp(-slope |position - j|) over consecutive keys j: the number of keys, weighted by ALiBi. `position` is the
+    key position of row i, i + Skv - Sq; it may be before the keys, but not after them."""
 
     def sum_nearest(count: int) -> float:
         """Sums exp(-slope d) over d = 0 ... count - 1."""

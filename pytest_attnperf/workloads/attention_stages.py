@@ -29,7 +29,7 @@ _SIZES = {"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads"}
 def make_grammar(
     family: str, *, product: bool = False, flags: tuple[str, ...] = (), dtypes: tuple[str, ...] = DTYPES
 ) -> Grammar:
-    """Returns the fields of a stage's ids: b, s, kv, h, for a `product` also hk and d, then a dtype and `flags`."""
+    """Returns the grammar of a stage's ids: b, s, kv, h, for a `product` also hk and d, then a dtype and `flags`."""
     further = {"hk": "kv_heads", "d": "head_dim"} if product else {}
     return Grammar(
         family=family,
@@ -105,7 +105,7 @@ class ProductStage(AttentionStage):
 
     @property
     def group(self) -> int:
-        """Query heads that share a key head."""
+        """Number of query heads that share one key head."""
         return self.heads // self.kv_heads
 
     def iterate_lanes(self) -> Iterator[tuple[int, slice, int]]:

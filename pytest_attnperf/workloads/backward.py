@@ -85,13 +85,14 @@ class Backward(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """10 head_dim per visible (query, key) pair of each head and sequence: 2 for each of the products S, dV, dP, dQ
-        and dK. That is 2.5 times the forward pass, as FlashAttention-2 counts it (arXiv:2307.08691, section 4.1)."""
+        """FLOPs: 10 head_dim per visible (query, key) pair of each head and sequence: 2 for each of the products S, dV,
+        dP, dQ and dK. That is 2.5 times the forward pass, as FlashAttention-2 counts it (arXiv:2307.08691, section
+        4.1)."""
         return float(10 * self.head_dim * self.visible_pairs * self.heads * self.batch)
 
     @property
     def bytes_min(self) -> float:
-        """q, k, v, out, dout and lse (fp32) read once; dq, dk and dv written once."""
+        """Least bytes moved: q, k, v, out, dout and lse (fp32) read once; dq, dk and dv written once."""
         rows = self.batch * self.seq_q * self.heads
         keys = self.batch * self.seq_kv * self.kv_heads
         return float(4 * (rows + keys) * self.head_dim * self.element_bytes + rows * _LSE_BYTES)

@@ -105,12 +105,13 @@ class Bandwidth(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """2 per element for triad; otherwise 1, although a copy computes nothing: size limits count operations."""
+        """FLOPs: 2 per element for triad; otherwise 1, although a copy computes nothing: size limits count
+        operations."""
         return float((2 if self.kind == "triad" else 1) * self.elements)
 
     @property
     def bytes_min(self) -> float:
-        """Every array moved once; for read also the sums, for write also the row of 256 elements."""
+        """Least bytes moved: all arrays once; for read also the sums, for write also the row of 256 elements."""
         moved = {
             "copy": 2 * self.array_bytes,
             "read": self.array_bytes + self.array_bytes // STRETCH_BYTES * WORD_BYTES,
@@ -141,7 +142,8 @@ class Bandwidth(FamilyWorkload):
         return tuple(torch.randn(count, generator=generator, device=device).to(self.stored_as) for _ in range(arrays))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes exact words or sums; triad in fp64, chunk by chunk. It holds 8 bytes for each element of triad."""
+        """Computes the exact output: 'sums' for read; 'out' as words for copy and write, for triad in fp64, which takes
+        8 bytes for each element."""
         import torch
 
         if self.kind == "triad":

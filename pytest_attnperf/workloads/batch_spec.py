@@ -44,8 +44,7 @@ class BatchPart:
 
     @property
     def text(self) -> str:
-        """The part as canonical text, e.g. '8q1s1k': no count of 1, no `s` that equals `q`, and k wherever 1024
-        divides."""
+        """The part as canonical text, e.g. '8q1s1k': no count of 1, no `s` equal to `q`, a k for multiples of 1024."""
         count = "" if self.count == 1 else str(self.count)
         keys = "" if self.kv == self.q else f"s{_format_length(self.kv)}"
         return f"{count}q{_format_length(self.q)}{keys}"

@@ -104,7 +104,7 @@ class Block(FamilyWorkload):
         if self.hidden < 2:
             raise WorkloadError(
                 f"block workload: hidden must be at least 2, got {self.hidden}: an output token of one element proves "
-                "nothing, and planted tokens of one element would grow beyond the dtype"
+                "nothing, and the large tokens of a check would overflow the dtype"
             )
         if self.room < self.past + self.seq:
             raise WorkloadError(
@@ -165,15 +165,15 @@ class Block(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """2 per weight and token for both projections, 4 head_dim per visible pair and head for attention; rotation,
-        bias and softmax are not counted."""
+        """FLOPs: 2 per weight and token for both projections, 4 head_dim per visible pair and head for attention;
+        rotation, bias and softmax are not counted."""
         projections = 2 * self.batch * self.seq * self.hidden * (self.rows_qkv + self.heads * self.head_dim)
         return float(projections + 4 * self.head_dim * self.visible_pairs * self.heads * self.batch)
 
     @property
     def bytes_min(self) -> float:
-        """x, weights, bias, the filled rows of both caches and the table rows of the new positions read once; out and
-        the new rows of both caches written once. Intermediate results need not be moved."""
+        """Least bytes moved: x, weights, bias, the filled rows of both caches and the table rows of the new positions
+        read once; out and the new rows of both caches written once. Intermediate results need not be moved."""
         tokens = self.batch * self.seq
         weights = self.hidden * (self.rows_qkv + self.heads * self.head_dim) + self.rows_qkv * self.bias
         caches = 2 * self.batch * self.length * self.kv_heads * self.head_dim
@@ -191,12 +191,12 @@ class Block(FamilyWorkload):
 
     @property
     def in_place(self) -> InPlace:
-        """Both caches: the rows of the new tokens may change."""
+        """Inputs that a call may write to: both caches, in the rows of the new tokens."""
         first = 3 + self.bias
         return {number: partial(_new_rows, start=self.past, stop=self.length) for number in (first, first + 1)}
 
     def split_inputs(self, inputs: Tensors) -> BlockInputs:
-        """Returns `inputs`, in the order of `Block`, as a tuple with names; b_qkv is None without a bias."""
+        """Returns `inputs`, in the order of `Block`'s docstring, by name; b_qkv is None without a bias."""
         x, w_qkv, w_out, *others = inputs
         b_qkv = others.pop(0) if self.bias else None
         return BlockInputs(x, w_qkv, w_out, b_qkv, *others)

@@ -62,8 +62,8 @@ Task = tuple[range, int]
 
 
 def choose_plants(block: Block, seed: int) -> list[BlockPlant]:
-    """Returns the plants of this seed: which row is aligned with which key, in which head. No row has two in one head,
-    or is both planted and the key of another row."""
+    """Returns the plants of this seed: which row of x is aligned with which key, in which head, to put most weight on
+    it. No row has two plants in one head, or is both planted and the key of another row."""
     return [
         BlockPlant(batch, row, head, key)
         for batch in range(block.batch)
@@ -113,7 +113,7 @@ def _stretch_filled(block: Block, parts: BlockInputs, plants: list[BlockPlant]) 
 
 
 def _place_plants(block: Block, batch: int, seed: int) -> list[tuple[int, int, int]]:
-    """Returns (row, head, key) of each plant of sequence `batch`; depends on the seed."""
+    """Returns (row, head, key) of sequence `batch` where the row is to put most weight on the key in the head."""
     rng = random.Random(f"block plants {seed} {batch}")
     leading, others = _list_tasks(block, rng)
     rng.shuffle(others)
@@ -137,7 +137,7 @@ def _place_plants(block: Block, batch: int, seed: int) -> list[tuple[int, int, i
 
 
 def _list_tasks(block: Block, rng: random.Random) -> tuple[list[Task], list[Task]]:
-    """Returns (tasks that come first, all other tasks); a task is (rows that may carry it, key)."""
+    """Returns (tasks placed first, all others); a task is (rows of which one is to give a key most weight, the key)."""
     past, seq = block.past, block.seq
     keys = {*list_edges(block.length), *(key for key in (past - 1, past) if 0 <= key < block.length)}
     seen = {key: (range(max(0, key - past + 1), seq), key) for key in sorted(keys) if key < block.length - 1}
@@ -166,8 +166,8 @@ class _Rows:
     keys: set[int] = field(default_factory=set)
 
     def take_row(self, task: Task, head: int, rng: random.Random) -> int | None:
-        """Reserves a row of the task for its plant in this head, and returns the row; None if none is free, or if the
-        token of the key is itself planted."""
+        """Reserves a row of the task (rows, key) to be planted in this head, and returns it; None if no row is free, or
+        if the key's own token is planted."""
         rows, key = task
         own = key - self.past
         diagonal = own in rows
@@ -221,7 +221,7 @@ class _HeadPlants:
 
 
 def _make_head_plants(block: Block, parts: BlockInputs, plants: list[BlockPlant], rows: torch.Tensor) -> _HeadPlants:
-    """Returns the plants of one head as tensors; `rows` are the positions of their tokens among all planted ones."""
+    """Returns the plants of one head as tensors; `rows` are the indices of their tokens among all planted tokens."""
     import torch
 
     past, device = block.past, parts.x.device

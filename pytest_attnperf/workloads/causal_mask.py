@@ -47,7 +47,7 @@ class CausalMask(AttentionStage):
 
     @property
     def in_place(self) -> InPlace:
-        """Input 0, the scores: a call may change any of them."""
+        """Inputs that a call may write to: number 0, the scores, in all elements."""
         return {0: _view_whole}
 
     @property
@@ -57,12 +57,12 @@ class CausalMask(AttentionStage):
 
     @property
     def flops(self) -> float:
-        """1 per hidden pair, although nothing is computed: size limits count operations."""
+        """FLOPs: 1 per hidden pair, although nothing is computed: size limits count operations."""
         return float(self.hidden_pairs)
 
     @property
     def bytes_min(self) -> float:
-        """Hidden scores written once; nothing needs to be read."""
+        """Least bytes moved: hidden scores written once; nothing needs to be read."""
         return float(self.hidden_pairs * SCORE_BYTES)
 
     def _conventions(self) -> dict[str, Any]:

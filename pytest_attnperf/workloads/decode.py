@@ -140,8 +140,9 @@ class Decode(FamilyWorkload):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Number of keys of each sequence: Skv, or if ragged uniform over Skv / 4 ... Skv, with one of Skv at a random
-        place. Drawn from B and Skv alone, so that the work is the same for every seed and feature."""
+        """Number of keys of each sequence: Skv; if ragged, Skv for one random sequence, for the others uniform over Skv
+        / 4 ... Skv, but at least `queries`. Drawn by B and Skv alone, so that the work is the same for every seed and
+        feature."""
         if not self.ragged:
             return (self.seq_kv,) * self.batch
         rng = random.Random(f"decode lengths {self.batch} {self.seq_kv}")
@@ -169,13 +170,14 @@ class Decode(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """4 head_dim per visible pair and head: half for q k^T, half for the product with v; softmax is not counted."""
+        """FLOPs: 4 head_dim per visible pair and head: half for q k^T, half for the product with v; softmax is not
+        counted."""
         return float(4 * self.head_dim * self.visible_pairs * self.heads)
 
     @property
     def bytes_min(self) -> float:
-        """q, the keys and values that a token sees, their entries of the block table, lengths, sinks and scales read
-        once; out and lse written once."""
+        """Least bytes moved: q, the keys and values that a token sees, their entries of the block table, lengths, sinks
+        and scales read once; out and lse written once."""
         rows = self.batch * self.queries * self.heads
         cache = 2 * self.keys_seen * self.kv_heads * self.head_dim * DTYPE_BYTES[self.cache_dtype]
         words = self.batch + (self.heads if self.sinks else 0) + (2 if self.kv_dtype else 0) + (rows if self.lse else 0)

@@ -104,8 +104,8 @@ def _rows_are_normalised(tensor: torch.Tensor) -> bool:
 
 
 def list_edges(size: int) -> list[int]:
-    """Lists places along an axis of `size` where kernels fail: its ends, powers of two, the last tile; and their
-    neighbours. In order, without repetition."""
+    """Returns indices along an axis of `size` elements where kernels fail: its ends, powers of two, the start of the
+    last tile, and their neighbours. Sorted, without repetition."""
     marks = [0, size - 1, *(1 << power for power in range(size.bit_length())), *(size // t * t for t in TILES)]
     return sorted({place for mark in marks for place in (mark - 1, mark, mark + 1) if 0 <= place < size})
 
@@ -123,8 +123,8 @@ def _plant_in_place(planted: torch.Tensor, draw: random.Random, amplitude: float
 
 
 def _rows_at_edges(shape: Sequence[int], axis: int, draw: random.Random) -> list[Place]:
-    """Returns rows (an index in all axes but the last), at edges of `axis` and at random in the others; ends of the
-    axis come first."""
+    """Returns indices of rows, one index for each axis but the last: at edges of `axis`, and random in the others. The
+    ends of the axis come first."""
     leading = shape[:-1]
     allowed = max(1, min(ROWS_MOST, _multiply_sizes(leading) // PLANTED_SHARE // len(leading)))
     places = list_edges(shape[axis])

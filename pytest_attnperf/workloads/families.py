@@ -117,7 +117,7 @@ class Families:
         family = self._families[name]
         if family.kind and (missing := sorted(family.kind.__abstractmethods__)):
             raise UsageError(
-                f"{place_of(family.kind)}: {family.kind.__name__} does not give {', '.join(missing)}; "
+                f"{place_of(family.kind)}: {family.kind.__name__} does not define {', '.join(missing)}; "
                 "pytest_attnperf/workloads/base.py describes each of them"
             )
         return family
@@ -182,7 +182,7 @@ def _read_lines(path: str) -> list[tuple[int, str]]:
     try:
         lines = [line.strip() for line in io.StringIO(content.decode("utf-8-sig"), newline=None)]
     except UnicodeDecodeError as error:
-        raise WorkloadError(f"the workload file {path} is no UTF-8 text: {error}") from error
+        raise WorkloadError(f"the workload file {path} is no UTF-8 text: {error}; save it as UTF-8") from error
     return list(enumerate(lines, start=1))
 
 

@@ -99,7 +99,7 @@ class FamilyWorkload(Workload):
         return "-".join([self.family, *self._first_words(), *told, self.dtype, *self._option_words()])
 
     def _implied_values(self) -> dict[str, object]:
-        """Returns {field: value that an id need not name}, for fields whose implied value is not 0."""
+        """Returns {field: value that an id may leave out}, for the fields whose default is another field's value."""
         return {name: getattr(self, other) for name, other in self.grammar.same.items()}
 
     def _first_words(self) -> Sequence[str]:

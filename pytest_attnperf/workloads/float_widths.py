@@ -70,8 +70,8 @@ class Noise:
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def perturb(self, tensor: torch.Tensor, step: float, terms: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns an fp32 or fp64 tensor plus, for each element, a random number within +-`step` times itself, or times
-        `terms`."""
+        """Returns an fp32 or fp64 tensor plus uniform noise: for each element within +-`step` times the element itself,
+        or times that of `terms`."""
         import torch
 
         if tensor.device not in self._generators:
@@ -85,8 +85,8 @@ class Noise:
     def perturb_product(
         self, product: torch.Tensor, left: torch.Tensor, right: torch.Tensor, order: float
     ) -> torch.Tensor:
-        """Returns a product of two matrices perturbed as if its factors were rounded: terms that cancel leave their
-        errors.
+        """Returns `product` = `left` @ `right` with noise as if both factors were rounded. Terms of a sum that cancel
+        add noise, too.
 
         order   error that the order of its sums may cause, relative to the product
         """
@@ -108,9 +108,10 @@ class Noise:
         return moved if exponent is None else self.perturb(moved, 1.0, exponent)
 
     def softmax_gradient(self, gradient: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
-        """Returns weights * (gradient - sum(weights * gradient)) along `dim`, with the sum as another draw computed it.
-        Every flash attention takes that sum from its rounded result instead (Dao et al., arXiv 2205.14135, appendix B).
-        The error of that sum differs from that of the gradient, and does not cancel where one weight is nearly 1."""
+        """Returns weights * (gradient - sum(weights * gradient)) along `dim`, with the sum that the draw before this
+        one computed, if there is one. Every flash attention takes that sum from its rounded result instead (Dao et al.,
+        arXiv 2205.14135, appendix B). The error of that sum differs from that of the gradient, and does not cancel
+        where one weight is nearly 1."""
         self.sums.append((weights * gradient).sum(dim, keepdim=True))
         place = len(self.sums) - 1
         others = self._earlier.sums if self._earlier is not None else []
@@ -136,7 +137,8 @@ SCORES_MOST = 2**27
 
 
 def _attention_in_steps() -> Any:
-    """Returns a torch mode in which fused attention runs as products and a softmax, between which kernels round."""
+    """Returns a torch mode in which scaled_dot_product_attention, up to SCORES_MOST scores, runs as separate products
+    and softmax, so that noise can be added in between."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.overrides import TorchFunctionMode

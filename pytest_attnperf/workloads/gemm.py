@@ -85,12 +85,12 @@ class Gemm(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """2 M N K: a multiplication and an addition per element of a and column of b."""
+        """FLOPs: 2 M N K: a multiplication and an addition per element of a and column of b."""
         return 2.0 * self.size_m * self.size_n * self.size_k
 
     @property
     def bytes_min(self) -> float:
-        """a and b (and two fp32 scales) read once, out written once."""
+        """Least bytes moved: a and b (and two fp32 scales) read once, out written once."""
         read = (self.size_m + self.size_n) * self.size_k * self.element_bytes
         out_bytes = _INT32_BYTES if self.dtype == "i8" else DTYPE_BYTES[OUT_DTYPES[self.dtype]]
         return float(read + self.size_m * self.size_n * out_bytes + (_SCALES_BYTES if self.is_scaled else 0))

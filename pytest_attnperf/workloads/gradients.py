@@ -176,8 +176,8 @@ class Withheld:
 
     @contextlib.contextmanager
     def hide(self, tensors: Tensors) -> Iterator[None]:
-        """Replaces the values of `tensors` inside the block, and restores every bit afterwards. On a GPU all of this is
-        work in the current stream, so that it may be captured."""
+        """Replaces the values of `tensors` by random ones inside the block, and restores every bit afterwards. On a GPU
+        all of this is work in the current stream, so that it may be captured."""
         import torch
 
         with torch.no_grad():
@@ -236,12 +236,12 @@ class Apart:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Results of the last call that could not be computed in this way, and came from an ordinary call, in words."""
+        """Sentences on results of the last call that could not be computed apart, and came from an ordinary call."""
         return tuple(self._said)
 
     def __call__(self, *tensors: Any) -> Outputs:
-        """Returns outputs and gradients by name, each computed separately. What cannot be is taken from an ordinary
-        call, whose errors are raised, and listed in `notes`."""
+        """Returns outputs and gradients by name, each computed separately. A result that cannot be is listed in
+        `notes`, and taken from an ordinary call, whose errors are raised."""
         self._said.clear()
         inputs, incoming = tensors[: self._known.count], tensors[self._known.count :]
         with _prevent_recompiling():
@@ -286,7 +286,7 @@ class Apart:
 
 @contextlib.contextmanager
 def _prevent_recompiling() -> Iterator[None]:
-    """Makes torch.compile run uncompiled, inside the block, what it would recompile, because compiling takes seconds.
+    """Inside the block, lets torch.compile run uncompiled what it would compile again, because compiling takes seconds.
     Does nothing if torch's compiler is not loaded."""
     import torch
 

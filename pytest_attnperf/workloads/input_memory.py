@@ -107,8 +107,8 @@ def _copy_tensors(tensors: Tensors, *, guarded: bool) -> tuple[Tensors, tuple[Be
 
 
 def _copy_region(tensors: Sequence[torch.Tensor], guard: int) -> tuple[Tensors, list[tuple[str, torch.Tensor]]]:
-    """Copies tensors of one storage into one buffer; returns (copies, [(where, memory next to them)]). The list is
-    empty if `guard`, the bytes to add behind them, is 0."""
+    """Copies tensors of one storage into one buffer; returns (copies, [('before', 'behind' or 'around', memory
+    there)]). The list is empty if `guard`, the bytes to add behind them, is 0."""
     import torch
 
     first, (low, high) = tensors[0], _find_extent(tensors)

@@ -43,12 +43,13 @@ class LayerNorm(RowProblem):
 
     @property
     def flops(self) -> float:
-        """7 per element: add, subtract, square, add, two products and the bias; one more with a residual."""
+        """FLOPs: 7 per element: add, subtract, square, add, two products and the bias; one more with a residual."""
         return float((FLOPS_PER_ELEMENT + self.residual) * self.elements)
 
     @property
     def bytes_min(self) -> float:
-        """x, weight, bias and a residual read once; out, and with a residual the sum, written once."""
+        """Least bytes moved: x, weight, bias and a residual read once; out, and with a residual the sum, written
+        once."""
         return float(((4 if self.residual else 2) * self.elements + 2 * self.columns) * self.element_bytes)
 
     def _conventions(self) -> dict[str, Any]:
@@ -96,7 +97,8 @@ class LayerNorm(RowProblem):
         return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Rounds the sum with the residual to the dtype, computes norm, weight and bias in fp32, and rounds once."""
+        """Computes 'out' (and 'residual_out'): the sum with the residual rounded to the dtype, then norm, weight and
+        bias in fp32, rounded once."""
         *_, weight, bias = inputs
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:

@@ -42,12 +42,13 @@ def has_loud_row(seed: int, rows: int) -> bool:
 
 
 def find_neighbour(key: int, seen: range) -> int | None:
-    """Returns the key before `key`, or the one after it, if the row sees it (`seen`); None if it sees neither."""
+    """Returns `key` - 1 or else `key` + 1, whichever is in `seen`, the keys that a row sees; None if neither is."""
     return next((other for other in (key - 1, key + 1) if other in seen), None)
 
 
 def make_query(keys: torch.Tensor, pair: Sequence[int], scale: float, above: float = 0.0) -> torch.Tensor | None:
-    """Makes a query (D,) that scores LOUD and LOUD - APART with `pair` of keys (S, D); None if a third is too close.
+    """Returns a query (D,) that scores LOUD and LOUD - APART with the `pair` of keys (S, D). Returns None if another
+    key would score nearly LOUD, or the pair is nearly parallel.
 
     pair    numbers of the loud key and of the second one, or of the loud one alone
     scale   of the scores

@@ -128,7 +128,7 @@ class Mixed(FamilyWorkload):
 
     @property
     def tokens(self) -> int:
-        """T, query tokens of all sequences."""
+        """T, the number of query tokens of all sequences."""
         return sum(part.count * part.q for part in self.parts)
 
     @property
@@ -152,13 +152,14 @@ class Mixed(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """4 head_dim per visible pair and head: half for q k^T, half for the product with v; softmax is not counted."""
+        """FLOPs: 4 head_dim per visible pair and head: half for q k^T, half for the product with v; softmax is not
+        counted."""
         return float(4 * self.head_dim * self.heads * self.visible_pairs)
 
     @property
     def bytes_min(self) -> float:
-        """q, keys and values that a token sees, their pages' entries of the block table, cu_seqlens_q, seq_lens, sinks
-        and scales read once, and out written once."""
+        """Least bytes moved: q, keys and values that a token sees, their pages' entries of the block table,
+        cu_seqlens_q, seq_lens, sinks and scales read once, and out written once."""
         seen = [(part, min(part.kv, part.q + self.window - 1) if self.window else part.kv) for part in self.parts]
         keys = sum(part.count * count for part, count in seen)
         entries = sum(

@@ -111,7 +111,8 @@ class Mla(FamilyWorkload):
 
     @property
     def visible_pairs(self) -> int:
-        """(query, key) pairs of one head and sequence that the mask lets through; causal row i sees i + 1 + T - S."""
+        """Number of (query, key) pairs of one head and sequence that the mask lets through; causal row i sees i + 1 + T
+        - S."""
         if not self.causal:
             return self.seq_q * self.seq_kv
         return self.seq_q * (self.seq_kv - self.seq_q) + self.seq_q * (self.seq_q + 1) // 2
@@ -138,7 +139,7 @@ class Mla(FamilyWorkload):
 
     @property
     def bytes_min(self) -> float:
-        """The five inputs read once and out (and lse, fp32) written once."""
+        """Least bytes moved: the five inputs read once and out (and lse, fp32) written once."""
         rows, keys = self.batch * self.seq_q * self.heads, self.batch * self.seq_kv
         elements = (
             rows * (self.nope_dim + self.rope_dim + self.value_dim)

@@ -144,7 +144,7 @@ class ModelConfig:
             allowed = [count for count in range(1, self.heads + 1) if self._can_be_shared(count)]
             kv = "" if self.latent else f" and {self.kv_heads} K/V heads"
             raise WorkloadError(
-                f"{self.file}: {self.heads} heads{kv} cannot be shared out to tp={tp} ranks; "
+                f"{self.file}: {self.heads} heads{kv} cannot be split over tp={tp} ranks; "
                 f"allowed: {', '.join(map(str, allowed))}"
             )
         return Rank(tp, self.heads // tp, self.heads // tp if self.latent else max(1, self.kv_heads // tp))
@@ -187,8 +187,8 @@ def _read_latent(fields: Fields) -> Latent | None:
 
 
 def _find_unsaid(fields: Fields, model_type: str) -> dict[str, object]:
-    """Returns {field: default of the model type} for fields that the file does not have; a null in the file is no
-    missing field (except for the dtype)."""
+    """Returns {field: default of the model type} for fields that the file does not have; a field that is null counts as
+    present, but for the dtype."""
     unsaid = {name: value for name, value in UNSAID.get(model_type, {}).items() if name not in fields.values}
     if model_type in DTYPE_UNSAID and not fields.has("torch_dtype") and not fields.has("dtype"):
         unsaid["torch_dtype"] = DTYPE_UNSAID[model_type]

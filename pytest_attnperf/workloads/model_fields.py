@@ -120,7 +120,7 @@ class Fields:
         raise WorkloadError(f"{self.file}: {name[:SHOWN]}={_format_value(self.values.get(name))} {rule}")
 
     def refuse_missing(self, name: str, way_out: str = "") -> NoReturn:
-        """Raises WorkloadError: the field is missing, an existing one has a similar name, then `way_out`."""
+        """Raises WorkloadError that the field is missing, with an existing field of similar name, then `way_out`."""
         close = difflib.get_close_matches(name, [held for held in self.values if self.has(held)], n=1)
         hint = f"; it has {close[0][:SHOWN]!r}, is that misspelt?" if close else ""
         raise WorkloadError(
@@ -242,7 +242,7 @@ def _list_unknown(fields: Fields) -> list[str]:
 
 
 def _list_tables(values: Mapping[str, object]) -> list[dict[str, object]]:
-    """Returns the dicts of rotary positions, and the dicts inside them: there may be one for each kind of layer."""
+    """Returns the dicts of rotary-position settings, and the dicts inside them, one for each kind of layer."""
     tables = [table for name in _ROPE_TABLES if isinstance(table := values.get(name), dict)]
     return [*tables, *(inner for table in tables for inner in table.values() if isinstance(inner, dict))]
 

@@ -70,7 +70,7 @@ class Sizes:
         if not held:
             raise WorkloadError(
                 f"{config.file}: no sequence length of {', '.join(map(str, lengths))} is within "
-                f"max_position_embeddings={config.positions}"
+                f"max_position_embeddings={config.positions}; give a shorter one"
             )
         return cls(config, rank, tuple(dict.fromkeys(batches)), tuple(dict.fromkeys(held)))
 
@@ -82,8 +82,9 @@ class Sizes:
 
     @property
     def tokens(self) -> tuple[tuple[int, bool], ...]:
-        """(rows of a projection, whether its weights come from memory): prompts, then decoded batches. Between two
-        decode steps the weights of other layers evict those of a layer from every cache."""
+        """(number of tokens, whether weights come from memory) for each projection to measure: (length, False) for
+        prompts, then (batch, True) for decoding. Between two decode steps other layers' weights evict a layer's from
+        every cache."""
         return (*((length, False) for length in self.lengths), *((batch, True) for batch in self.batches))
 
     @property
@@ -177,8 +178,8 @@ def _make_varlen(sizes: Sizes) -> Iterator[Workload]:
 
 
 def _make_mixed(sizes: Sizes) -> Iterator[Workload]:
-    """Yields, per window, one step of the shortest prompt and the largest batch, which is decoded at the greatest
-    length; nothing for a dtype that `mixed` lacks."""
+    """Yields for each window a batch of the shortest prompt and the largest number of sequences, which decode at the
+    greatest length; nothing for a dtype that family `mixed` lacks."""
     config = sizes.config
     if config.dtype not in MIXED_DTYPES:
         return

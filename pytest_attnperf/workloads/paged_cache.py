@@ -66,7 +66,7 @@ def make_seq_lens(lengths: Sequence[int], device: str) -> torch.Tensor:
 
 
 def store(dense: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Returns (fp32 keys or values stored in a workload dtype, scale): fp32 (1,) for an 8-bit dtype, else None."""
+    """Returns (`dense`, fp32 keys or values, in the dtype; its scale), the scale in fp32 (1,) for 8 bits, else None."""
     import torch
 
     if dtype in FORMATS:

@@ -78,9 +78,9 @@ def make_plans(
     """Returns sets of plants (row, key that is to dominate it), which `lanes` (batch, head) pairs take in turn.
 
     The last and the first key that are seen come before all others. If there are too few rows, the others would never
-    be planted: then half of the seeds shuffle the order. Every other set holds keys that its rows must not see, one of
-    each kind before all others; for a single lane all sets hold both. With `reach` no key is further than that many
-    keys from its row's own position, row + Skv - Sq.
+    be planted: then half of the seeds shuffle the order. Under a causal mask every other set holds keys that its rows
+    must not see, first one beyond each edge of the mask; for a single lane all sets hold both. With `reach` no key is
+    further than that many keys from its row's own position, row + Skv - Sq.
     """
     rng = random.Random(seed)
     mask = _Mask(seq_q, seq_kv, causal, window, reach or seq_q + seq_kv)
@@ -182,8 +182,8 @@ def _make_loud(
 def _group_by_lane(
     seq_q: int, seq_kv: int, batch: int, heads: int, *, causal: bool, seed: int, window: int, slopes: Sequence[float]
 ) -> list[tuple[list[int], list[Plant]]]:
-    """Returns (lanes, the plants that these take), also for plants that no lane takes; lane = batch index * heads +
-    head. With ALiBi `slopes` every head has its own plants, from its own seed."""
+    """Returns (lanes, their plants), also ([], plants) that no lane takes; lane = batch index * heads + head. With
+    ALiBi `slopes` every head has its own plants, from its own seed."""
     kinds = [(seed, 0, range(batch * heads))]
     if slopes:
         lanes = range(batch * heads)
@@ -266,7 +266,7 @@ class _Mask:
 
     @property
     def first_key(self) -> int:
-        """The first key that any row sees."""
+        """Index of the first key that any row sees."""
         return max(0, self.offset - self.window + 1) if self.window else 0
 
     def rows_seeing(self, key: int) -> range:
@@ -296,11 +296,12 @@ def _plans_of_side(
     lanes: int,
     rng: random.Random,
 ) -> list[list[Plant]]:
-    """Returns `count` lists of plants that begin at evenly spaced tasks, so that together every task gets a row.
+    """Returns `count` lists of plants. All place the same tasks (rows of which one is to be aligned with the key, key),
+    each from another task on, so that together every task gets a row.
 
-    seen     tasks of any row that sees the key
-    side     tasks of one row, by kind
-    first    the kinds of which one task each comes first
+    seen     tasks whose rows are all those that see the key
+    side     tasks with a single row, by kind
+    first    kinds of which one task each is placed first
     """
     pinned = [task for kind in side for task in kind]
     leading, others = [seen[-1], *seen[:-1][:1]], seen[1:-1] + pinned
@@ -317,7 +318,7 @@ def _plans_of_side(
 
 
 def _one_of_each(kinds: list[list[Task]], avoid: Task, rng: random.Random) -> list[Task]:
-    """Returns a task of each kind, shuffled; if possible, on different rows and not on the row of `avoid`."""
+    """Returns a task (rows, key) of each kind, shuffled; if possible on different rows, and not on `avoid`'s."""
     chosen: list[Task] = []
     for kind in sorted(filter(None, kinds), key=len):  # the one with the fewest rows has the first choice
         own = [task for task in kind if all(task[0] != other for other, _ in chosen)] or kind

@@ -198,14 +198,15 @@ class Prefill(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """2 (head_dim + head_dim_v) per visible pair, head and batch, for q k^T and the product with v; softmax is not
-        counted."""
+        """FLOPs: 2 (head_dim + head_dim_v) per visible pair, head and batch, for q k^T and the product with v; softmax
+        is not counted."""
         return float(2 * (self.head_dim + self.head_dim_v) * self.visible_pairs * self.heads * self.batch)
 
     @property
     def bytes_min(self) -> float:
-        """q, k, v (and fp32 scales, slopes, bias) read once and out (and lse, fp32) written once. Keys and values that
-        no row sees, queries that see no key, and the bias of pairs that the mask hides need not be read."""
+        """Least bytes moved: q, k, v (and fp32 scales, slopes, bias) read once and out (and lse, fp32) written once.
+        Keys and values that no row sees, queries that see no key, and the bias of pairs that the mask hides need not be
+        read."""
         out_rows = self.batch * self.seq_q * self.heads
         q_rows = self.batch * (self.seq_q - self.rows_without_keys) * self.heads
         keys = self.batch * self.keys_seen * self.kv_heads

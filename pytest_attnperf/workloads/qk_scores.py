@@ -50,12 +50,12 @@ class QkScores(ProductStage):
 
     @property
     def flops(self) -> float:
-        """2 head_dim per (query, key) pair of every head; the scale is not counted."""
+        """FLOPs: 2 head_dim per (query, key) pair of every head; the scale is not counted."""
         return float(2 * self.head_dim * self.pairs)
 
     @property
     def bytes_min(self) -> float:
-        """q and k read once, all scores written once."""
+        """Least bytes moved: q and k read once, all scores written once."""
         rows = self.batch * (self.seq_q * self.heads + self.seq_kv * self.kv_heads)
         return float(rows * self.head_dim * self.element_bytes + self.pairs * SCORE_BYTES)
 

@@ -35,12 +35,13 @@ class RmsNorm(RowProblem):
 
     @property
     def flops(self) -> float:
-        """4 per element: square, add, and two products; one more with a residual. Work per row is not counted."""
+        """FLOPs: 4 per element: square, add, and two products; one more with a residual. Work per row is not
+        counted."""
         return float((FLOPS_PER_ELEMENT + self.residual) * self.elements)
 
     @property
     def bytes_min(self) -> float:
-        """x, weight and a residual read once; out, and with a residual the sum, written once."""
+        """Least bytes moved: x, weight and a residual read once; out, and with a residual the sum, written once."""
         return float(((4 if self.residual else 2) * self.elements + self.columns) * self.element_bytes)
 
     def _conventions(self) -> dict[str, Any]:
@@ -78,7 +79,7 @@ class RmsNorm(RowProblem):
         return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the sum rounded to the dtype, its norm in fp32, rounded, times weight, as models do."""
+        """Computes 'out' (and 'residual_out') as models do: sum in the dtype, fp32 norm, rounded, times weight."""
         *_, weight = inputs
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:

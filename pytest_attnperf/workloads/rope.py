@@ -72,12 +72,12 @@ class Rope(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """3 per element: two products and a sum."""
+        """FLOPs: 3 per element: two products and a sum."""
         return float(3 * self.elements)
 
     @property
     def bytes_min(self) -> float:
-        """q, k, cos and sin read once, both outputs written once."""
+        """Least bytes moved: q, k, cos and sin read once, both outputs written once."""
         return float(2 * self.elements * self.element_bytes + self.seq * self.head_dim * _TABLE_BYTES)
 
     def _conventions(self) -> dict[str, Any]:

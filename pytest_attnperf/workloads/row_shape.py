@@ -29,7 +29,7 @@ SMALLEST_TILE = 16
 
 
 def make_grammar(family: str, flags: tuple[str, ...] = ()) -> Grammar:
-    """Returns the fields of ids of a family over rows: r (rows), c (columns), a dtype and `flags`."""
+    """Returns the grammar of ids of a family over rows: r (rows), c (columns), a dtype and `flags`."""
     return Grammar(
         family=family,
         numbers={"r": "rows", "c": "columns"},

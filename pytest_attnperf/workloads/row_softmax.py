@@ -50,12 +50,12 @@ class RowSoftmax(AttentionStage):
 
     @property
     def flops(self) -> float:
-        """5 per visible pair, as for `Softmax`: compare, subtract, exponential, add, divide."""
+        """FLOPs: 5 per visible pair, as for `Softmax`: compare, subtract, exponential, add, divide."""
         return float(FLOPS_PER_ELEMENT * self.visible_pairs)
 
     @property
     def bytes_min(self) -> float:
-        """Visible scores read once, all weights written once."""
+        """Least bytes moved: visible scores read once, all weights written once."""
         return float(self.visible_pairs * SCORE_BYTES + self.pairs * self.element_bytes)
 
     def _conventions(self) -> dict[str, Any]:
@@ -127,9 +127,9 @@ def _compute_by_sequence(
 
 
 def _plant_scores(stage: AttentionStage, scores: torch.Tensor, seed: int, causal: bool) -> None:
-    """Raises one score of each row, in place, to 0.8 of the weight: of the last key it sees, or of an edge before it,
-    in turn. Under a causal mask every other row takes the last key it sees, because few rows see the last keys of all.
-    Rows are then shifted by SHIFT, 0 and -SHIFT in turn."""
+    """Sets one score of each row, in place, so that it gets 0.8 of the row's weight: in turn that of the last key it
+    sees and of tile edges before it. Under a causal mask every other row takes the last key it sees, because few rows
+    see the last keys of all. Rows are then shifted by SHIFT, 0 and -SHIFT in turn."""
     import torch
 
     rows = torch.arange(stage.batch * stage.heads * stage.seq_q, device=scores.device)

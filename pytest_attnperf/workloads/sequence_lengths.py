@@ -61,7 +61,7 @@ def make_grammar(
     further: Mapping[str, str] | None = None,
     unsaid: tuple[str, ...] = (),
 ) -> Grammar:
-    """Returns the fields of ids of packed sequences: q, kv, h, hk, d, `further` ones that may be 0, dtype, `flags`."""
+    """Returns the grammar of packed sequences' ids: q, kv, h, hk, d, `further` ones that may be 0, dtype, `flags`."""
     numbers = {"h": "heads", "hk": "kv_heads", "d": "head_dim"}
     return Grammar(
         family=family,

@@ -34,12 +34,12 @@ class Softmax(RowProblem):
 
     @property
     def flops(self) -> float:
-        """5 per element: compare, subtract, exponential, add, divide; an exponential counts as one."""
+        """FLOPs: 5 per element: compare, subtract, exponential, add, divide; an exponential counts as one."""
         return float(FLOPS_PER_ELEMENT * self.elements)
 
     @property
     def bytes_min(self) -> float:
-        """x read once and out written once."""
+        """Least bytes moved: x read once and out written once."""
         return float(2 * self.elements * self.element_bytes)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:

@@ -87,12 +87,13 @@ class Varlen(PackedSequences):
 
     @property
     def flops(self) -> float:
-        """4 head_dim per visible (query, key) pair and head, over all sequences, as in `Prefill`."""
+        """FLOPs: 4 head_dim per visible (query, key) pair and head, over all sequences, as in `Prefill`."""
         return float(4 * self.head_dim * self.visible_pairs * self.heads)
 
     @property
     def bytes_min(self) -> float:
-        """The sum of `Prefill.bytes_min` over the sequences, plus both offsets (int32); the slopes count once."""
+        """Least bytes moved: the sum of `Prefill.bytes_min` over the sequences, plus both offsets (int32); the slopes
+        count once."""
         slopes = (self.batch - 1) * self.heads * _SLOPE_BYTES if self.alibi else 0
         return sum(one.bytes_min for one in self.sequences) - slopes + 2 * (self.batch + 1) * OFFSET_BYTES
 

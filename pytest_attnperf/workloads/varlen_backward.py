@@ -74,12 +74,13 @@ class VarlenBackward(PackedSequences):
 
     @property
     def flops(self) -> float:
-        """10 head_dim per visible (query, key) pair and head, over all sequences, as in `Backward`."""
+        """FLOPs: 10 head_dim per visible (query, key) pair and head, over all sequences, as in `Backward`."""
         return float(10 * self.head_dim * self.visible_pairs * self.heads)
 
     @property
     def bytes_min(self) -> float:
-        """q, k, v, out, dout, lse (fp32) and both offsets (int32) read once; dq, dk and dv written once."""
+        """Least bytes moved: q, k, v, out, dout, lse (fp32) and both offsets (int32) read once; dq, dk and dv written
+        once."""
         rows, keys = sum(self.seqs_q) * self.heads, sum(self.seqs_kv) * self.kv_heads
         tensors = 4 * (rows + keys) * self.head_dim * self.element_bytes
         return float(tensors + rows * _LSE_BYTES + 2 * (self.batch + 1) * OFFSET_BYTES)

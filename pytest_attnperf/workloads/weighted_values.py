@@ -36,12 +36,12 @@ class WeightedValues(ProductStage):
 
     @property
     def flops(self) -> float:
-        """2 head_dim per visible (query, key) pair of every head."""
+        """FLOPs: 2 head_dim per visible (query, key) pair of every head."""
         return float(2 * self.head_dim * self.visible_pairs)
 
     @property
     def bytes_min(self) -> float:
-        """Visible weights and v read once, out written once; the last row sees every key."""
+        """Least bytes moved: visible weights and v read once, out written once; the last row sees every key."""
         rows = self.batch * (self.seq_q * self.heads + self.seq_kv * self.kv_heads)
         return float((self.visible_pairs + rows * self.head_dim) * self.element_bytes)
 
@@ -49,8 +49,8 @@ class WeightedValues(ProductStage):
         return {"mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Makes (weights, v): softmax of the scores of `RowSoftmax`, rounded, and v from N(0, 1). With `planted` one
-        key of every row, the last it sees or one at an edge of a tile, has a weight of 0.8."""
+        """Makes (weights, v): weights are the rounded softmax of scores drawn as for `RowSoftmax`, v is from N(0, 1).
+        With `planted` one key of every row, the last it sees or one at an edge of a tile, has a weight of 0.8."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)

@@ -42,7 +42,7 @@ def test_the_table_stands_behind_the_suite(attnperf_project: FakeProject) -> Non
     [
         ({"timed": "no"}, "timed='no'; allowed: True or False (default True)"),
         ({"breakdown": 1}, "breakdown=1; allowed: True or False (default False)"),
-        ({"breakdown": True, "timed": False}, "breakdown=True and timed=False; stages are parts of a time; drop one"),
+        ({"breakdown": True, "timed": False}, "breakdown=True, which times stages, and timed=False; drop one"),
     ],
 )
 def test_a_marker_that_is_off(settings: dict[str, object], said: str) -> None:

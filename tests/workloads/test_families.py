@@ -52,7 +52,7 @@ def test_a_class_that_lacks_something_is_named_when_its_family_is_asked_for() ->
     families = Families((Family.of(Half, "half of one"), PREFILL))
     assert families.parse_workload(SMALL.id) == SMALL
     line = Path(__file__).read_text().partition("class Half")[0].count("\n") + 1
-    said = f"{__file__}:{line}: Half does not give bytes_min, flops, make_inputs, plain, reference; pytest_"
+    said = f"{__file__}:{line}: Half does not define bytes_min, flops, make_inputs, plain, reference; pytest_"
     with pytest.raises(UsageError, match=re.escape(said)):
         families.parse_workload("half-b1-s4-h1-d16-f16")
 

@@ -21,10 +21,10 @@ class Feature:
     """Base class of the modes of a run. One exists only if its mode is on, and overrides the methods it needs."""
 
     def before_run(self) -> None:
-        """Called once, when the first workers are being started."""
+        """Called once per run, when its first workers are being started."""
 
     def enter_phase(self, phase: str) -> None:
-        """Called when the run enters a phase besides judging cases; '' when it judges cases again."""
+        """Called when work other than judging cases begins, named by `phase`; '' when cases are judged again."""
 
     def before_case(self) -> None:
         """Called before each case is judged, also before one that is skipped."""
@@ -34,7 +34,7 @@ class Feature:
         return None
 
     def after_case(self, result: CaseResult | CodeResult) -> None:
-        """Called with every result, of this process or of a worker of xdist."""
+        """Called with each result of a case or compiled kernel, also with those from workers of xdist."""
 
     def collect_findings(self, _cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
         """Returns findings on the whole run; called while the workers are still alive."""

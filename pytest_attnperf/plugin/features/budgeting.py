@@ -72,7 +72,8 @@ class Budgeting(Feature):
         self._budget = Budget(self._session, seconds, (), self._session.bench.clock(), self._say)
 
     def judge_case(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
-        """Returns the result of a case; None for one that a mark skips. The first call judges all cases."""
+        """Returns the result of a case; None for one that a mark skips. The first call judges all cases of the run,
+        within the time budget."""
         assert self._budget is not None
         if not self._begun:
             self._begun = True
@@ -81,7 +82,7 @@ class Budgeting(Feature):
         return self._budget.results.get(key)
 
     def before_shutdown(self, *, interrupted: bool) -> None:
-        """If the run stopped early, keeps the results of cases whose items pytest did not reach."""
+        """If the run stopped early, stores the results of judged cases whose items pytest did not reach."""
         session: Any = self._config.pluginmanager.get_plugin("session")
         if self._budget is not None and (session.shouldfail or session.shouldstop or interrupted):
             for key, result in self._budget.results.items():

@@ -56,7 +56,7 @@ def render_calibration(run: RunResult, second_look: int) -> Iterator[str]:
 
 
 def policy_of(record: dict[str, object]) -> Policy:
-    """Returns the Policy of a plain record. Raises UsageError if it is invalid."""
+    """Returns the Policy whose fields are `record`. Raises UsageError for unknown fields or invalid values."""
     try:
         return Policy(**record)  # type: ignore[arg-type]
     except TypeError as error:
@@ -64,8 +64,8 @@ def policy_of(record: dict[str, object]) -> Policy:
 
 
 def render_calibration_table(cases: Sequence[CaseCalibration]) -> str:
-    """Returns a table of cases: noise, noise thresholds of first and second look, and false alarms for unchanged
-    code."""
+    """Returns a table of cases: noise, noise thresholds of first and repeated measurement, shares of suspect and SLOWER
+    verdicts for unchanged code, and the least threshold."""
     rows = [
         [
             one_line(case.case, NAME_LIMIT),

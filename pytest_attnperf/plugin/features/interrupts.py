@@ -44,8 +44,7 @@ class Interrupts(Feature):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`resume_command` returns the command that continues the run, '' if it cannot be resumed. `answer` returns the
-        message for the first signal, and `tell` prints a message even while pytest captures output.
-        """
+        message that is printed at the first signal, by `tell`, even while pytest captures output."""
         self._resume_command, self._answer, self._tell, self._clock = resume_command, answer, tell, clock
         self._first: float | None = None
         self._before: dict[int, Any] = {}
@@ -84,7 +83,8 @@ class Interrupts(Feature):
 
 
 def make_feature(given: FeatureContext) -> Interrupts:
-    """Returns the feature that handles signals until the session ends; the first one also sets the shown phase."""
+    """Returns the feature that handles SIGINT and SIGTERM until the session ends. At the first signal it also shows
+    that the run is ending."""
     config, mode = given.config, given.mode
 
     def compose_answer() -> str:
@@ -101,7 +101,7 @@ def make_feature(given: FeatureContext) -> Interrupts:
 
 
 def describe_interruption(asked: RunConfig, mode: RunMode) -> str:
-    """Returns what happens to the results so far when the run is interrupted; '' if none are kept."""
+    """Returns what happens to the results so far if the run is interrupted; '' if the run times nothing."""
     if mode in UNTIMED:
         return ""
     kept = f"results so far go to {shown_path(asked, results_path(asked))}"

@@ -66,7 +66,7 @@ class ModelCases:
         return cases
 
     def list_workloads(self, family: str) -> list[Workload]:
-        """Returns the model's workloads of a family; if there are none, keeps the reason in `without`."""
+        """Returns the model's workloads of a family; if there are none, stores the reason in `without[family]`."""
         from pytest_attnperf.workloads.model_workloads import reason_no_workload, workloads_of
 
         found = workloads_of(self.model, family, self.tp, self.batches, self.lengths)
@@ -106,8 +106,8 @@ def _split_names(text: str) -> list[str]:
 
 
 def _parse_numbers(asked: RunConfig, name: str, unsaid: str, *, many: bool = True) -> tuple[int, ...]:
-    """Returns the numbers of an option, '512,4096' -> (512, 4096), each once; `unsaid` stands for an empty one. Raises
-    UsageError with the option and the invalid word."""
+    """Returns the numbers of an option, '512,4096' -> (512, 4096), each once; an option that is not given counts as the
+    text `unsaid`. Raises UsageError with the option and the invalid word."""
     flag, text = options.BY_NAME[name].flag, asked.text(name) or unsaid
     texts = text.split(",") if many else [text]
     numbers = (int(parse_number(flag, word.strip(), minimum=1, integer=True)) for word in texts)

@@ -136,8 +136,8 @@ def _make_feature(listed: Listed, given: FeatureContext) -> Feature | None:
 
 
 def find_timed_keys(config: pytest.Config, cases: Items, mode: RunMode) -> set[CaseKey]:
-    """Returns the keys of cases that this run may time: none if it only checks, and not those with timed=False, or on a
-    CPU with a backend that is not timed there."""
+    """Returns the keys of cases that this run may time: none if it only checks. Leaves out cases with timed=False, and
+    on a CPU those whose backend is not timed there."""
     if mode in UNTIMED:
         return set()
     on_cpu = device_kind(config)[0] == "cpu"

@@ -73,11 +73,12 @@ class Warming(Feature):
         self._before = {folder: read_contents(folder.path) for folder in self.folders}
 
     def judge_case(self, item: pytest.Item, _key: CaseKey) -> CaseResult:
-        """Makes the first call of the item's case, which builds and compiles it, and returns the result."""
+        """Returns the result of the item's case, after its first call, which builds and compiles its kernels."""
         return self.warm.judge(replace(item.stash[PLANNED], next_key=find_next_case(item.session.items, item)))
 
     def before_shutdown(self, *, interrupted: bool) -> None:
-        """Unless interrupted, reads the caches again and opens the SLOWEST slowest cases in fresh processes."""
+        """Unless interrupted, counts the cached files again, and makes the first calls of the SLOWEST slowest cases
+        again in fresh processes."""
         if not interrupted:
             self._after = {folder: read_contents(folder.path) for folder in self.folders}
             self.reopened = self.warm.reopen_slowest(SLOWEST)
@@ -131,7 +132,8 @@ def backend_lines(results: Sequence[CaseResult]) -> list[str]:
 
 
 def slowest_table(reopened: Sequence[Reopened], width: int) -> str:
-    """Returns a table of the slowest first calls: the first call, in a fresh process, and the proof alone."""
+    """Returns a table of the slowest first calls: seconds of the first call, of one in a fresh process, and of its
+    proof (check of the result) alone."""
     rows = tuple(
         GridRow(
             str(one.key), (format_duration(one.first_s), format_duration(one.fresh_s), format_duration(one.proof_s))

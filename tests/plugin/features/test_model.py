@@ -112,7 +112,7 @@ def test_a_model_that_cannot_be_is_a_usage_error(project: FakeProject) -> None:
         result = project.run(quiet, "--co", *SIZES, "--attnperf-tp=3")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.stderr.fnmatch_lines(
-            ["ERROR: small.json: 4 heads and 2 K/V heads cannot be shared out to tp=3*allowed: 1*"]
+            ["ERROR: small.json: 4 heads and 2 K/V heads cannot be split over tp=3*allowed: 1*"]
         )
 
 

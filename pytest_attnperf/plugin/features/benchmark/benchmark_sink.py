@@ -54,7 +54,8 @@ class BenchmarkSink:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
-        """Lets `--benchmark-only` keep timed cases, and makes pytest-benchmark time the selected ones by our clock."""
+        """Lets `--benchmark-only` keep timed cases, and gives the selected ones a timer by which pytest-benchmark
+        records our samples."""
         session = self._find_session()
         if session is None:
             return (yield)
@@ -92,8 +93,8 @@ class BenchmarkSink:
     def pytest_benchmark_compare_machine_info(
         self, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
     ) -> None:
-        """Takes our part out of the comparison, and keeps the stored one for `collect_notes`: pytest-benchmark compares
-        before a worker has named the device."""
+        """Replaces this plugin's part of `machine_info` by the stored one, so that pytest-benchmark, which compares
+        before the device is known, sees no difference. Also keeps the stored part for `collect_notes`."""
         machine_info.pop(BLOCK, None)
         stored = compared_benchmark["machine_info"].get(BLOCK)
         if isinstance(stored, dict):
@@ -148,11 +149,12 @@ class BenchmarkSink:
         return self._config.pluginmanager.has_plugin(THEIRS) and not disabled and not skipped
 
     def _has_own_timing(self, item: pytest.Item) -> bool:
-        """Returns whether the test's body runs here and uses `benchmark`: our clock would give it no time."""
+        """Returns whether the test's body runs in this process and uses `benchmark`, which then needs a real clock."""
         return run_config(self._config).in_process and FIXTURE in _list_fixtures(item)
 
     def _prepare_item(self, item: pytest.Item) -> None:
-        """Adds our clock by pytest-benchmark's own marker, and `request`, by which `benchmark` is requested later."""
+        """Sets the replaying clock as the item's timer by the marker `benchmark`, and adds the fixture `request`, by
+        which `benchmark` is requested later."""
         marker = item.get_closest_marker(FIXTURE)
         given = dict(marker.kwargs) if marker else {}
         item.add_marker(pytest.mark.benchmark(**{**given, "timer": self._clock}), append=False)
@@ -160,8 +162,8 @@ class BenchmarkSink:
         self._prepared.add(item.nodeid)
 
     def _offer_case(self, item: pytest.Function, result: CaseResult, commit: str) -> None:
-        """Passes a case's samples to pytest-benchmark if they may be stored. Errors are printed at the end: they must
-        not change the verdict."""
+        """Passes a case's samples to pytest-benchmark if `can_be_stored` allows. Errors are printed at the end: they
+        must not change the verdict."""
         rounds = rounds_of(result)
         if not can_be_stored(result) or rounds is None:
             return
@@ -193,7 +195,7 @@ class BenchmarkSink:
 
 
 def _plain_params(item: pytest.Item, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Returns parameters with backend and workload by name, so that `--benchmark-group-by=param:backend` works."""
+    """Returns `params` with backend and workload replaced by their names, for `--benchmark-group-by=param:backend`."""
     pair = pair_of(item)
     return params if pair is None or params is None else {**params, "backend": pair[0].name, "workload": pair[1].id}
 
@@ -280,7 +282,7 @@ class ReplayClock:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Returns `now`, in seconds."""
+        """Returns `now`, the replayed time, in seconds."""
         return self.now
 
 
@@ -292,7 +294,8 @@ def can_be_stored(result: CaseResult) -> bool:
 
 
 def rounds_of(result: CaseResult) -> BenchmarkRounds | None:
-    """Returns the samples of the measurement that decided: pairs, else second, else first look; None if there are none.
+    """Returns the samples that decided: of the pairs with the base side, else of the second measurement, else of the
+    first. None if there are none, or one is not a positive number.
 
     Our verdict uses only the medians of processes, which are the independent unit. Rounds are still blocks, because
     users of pytest-benchmark expect repetitions of one session. `processes` says which process measured which rounds,
@@ -333,8 +336,8 @@ def group_of(result: CaseResult) -> str:
 
 
 def extra_info(result: CaseResult, rounds: BenchmarkRounds, commit: str) -> dict[str, Any]:
-    """Returns the case's verdict and figures as name -> plain value; pytest-benchmark writes others as
-    'UNSERIALIZABLE[...]'."""
+    """Returns the case's verdict and figures as name -> value. The values are builtins, because pytest-benchmark writes
+    other types as 'UNSERIALIZABLE[...]'."""
     key, must = result.key, result.fingerprint.must_match if result.fingerprint else {}
     timers = [pair.timer for pair in result.pairs] or [p.timer for p in result.second or result.first]
     known = {

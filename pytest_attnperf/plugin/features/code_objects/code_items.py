@@ -83,7 +83,8 @@ class CodeCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Raises UsageError for duplicate keys, deselects builds by filters of timed cases, and groups the others.
+        """Raises UsageError if two items compile the same build; deselects builds that the filters of timed cases
+        exclude; moves the other builds together.
 
         Builds stay together in collected order: compilers run in parallel, and must not run while a case is timed.
         """
@@ -100,7 +101,8 @@ class CodeCollector:
         items[:] = [*kept[:first], *builds, *others]
 
     def _is_left_out(self, item: pytest.Item) -> bool:
-        """Returns whether a compiling item is deselected: workloads were typed, or backends without it."""
+        """Returns whether an item that compiles is deselected: the command line replaces all workloads, or its
+        `--attnperf-backend` left this test without a build."""
         if item.get_closest_marker(MARKER) is None or "code_object" not in getattr(item, "fixturenames", ()):
             return False
         build = build_of(item)
@@ -212,7 +214,8 @@ def marker_settings(item: Any) -> dict[str, Any]:
 
 
 def code_policy_for(config: pytest.Config, item: pytest.Item) -> CodePolicy:
-    """Returns which changes of a code object fail: override over marker over options. Raises UsageError."""
+    """Returns which changes of a code object fail the item: by --attnperf-override, else the marker, else the options.
+    Raises UsageError, with the item's id, for invalid values."""
     asked = run_config(config)
     chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
     try:

@@ -68,7 +68,8 @@ class CodeRun(Feature):
     _pool: CompilePool | None = None
 
     def judge(self, item: pytest.Function) -> CodeResult:
-        """Returns the result of one item, also stored with it; starts the compilers for all builds if needed."""
+        """Compiles and judges the kernel of one item; returns the result and stores it with the item. The first call
+        starts the compilers for all builds, unless they run already."""
         key, build = build_key(item), build_of(item)
         assert key is not None
         assert build is not None
@@ -77,7 +78,7 @@ class CodeRun(Feature):
         return result
 
     def before_run(self) -> None:
-        """Starts the compilers at once if no case is timed."""
+        """Starts the compilers at once if the run times no case."""
         self._compile_ahead()
 
     def after_case(self, result: CaseResult | CodeResult) -> None:
@@ -190,7 +191,7 @@ def find_not_compiled(run: RunResult, store: CodeStore) -> list[str]:
 
 
 def unresolved_code_lines(run: RunResult) -> list[str]:
-    """Returns lines on kernels without a baseline or not comparable, SHOWN of each verdict and the number of others."""
+    """Returns lines on kernels without a baseline or not comparable: SHOWN per verdict, then the number of others."""
     lines = []
     for verdict in sorted({result.verdict for result in run.code} & UNRESOLVED):
         results = [result for result in run.code if result.verdict is verdict]

@@ -54,7 +54,8 @@ class CardWatch:
 
     @classmethod
     def begin(cls, tokens: Sequence[str], *, own_device: bool = False) -> CardWatch:
-        """Reads the state (clocks, load, ...) of every card; for a conftest's own device only of the machine."""
+        """Reads the state (clocks, load, ...) of each card in `tokens`, or only of the machine if a conftest brings its
+        own device, and returns the begun watch."""
         shown = [] if own_device else tokens
         watches = {token: device_state.start_watch(token) for token in shown} or {"": device_state.start_watch("")}
         return cls({_shorten_token(token): watch for token, watch in watches.items()})
@@ -113,7 +114,8 @@ class GpuChoice:
 
 
 def usable_gpus(config: pytest.Config) -> tuple[str, ...]:
-    """Returns tokens of the GPUs that this run may use: a conftest's own or the visible ones, as far as pinned.
+    """Returns tokens of the GPUs that this run may use: a conftest's own, else the visible ones; of these only the ones
+    that --attnperf-pin-gpu names, if given.
 
     Empty if cases run on a CPU. Raises UsageError if --attnperf-pin-gpu fits no GPU.
     """
@@ -121,7 +123,7 @@ def usable_gpus(config: pytest.Config) -> tuple[str, ...]:
 
 
 def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
-    """Returns the GPUs of `usable_gpus` as cards; in a worker of xdist the whole run's. Raises as `usable_gpus`."""
+    """Returns the GPUs of `usable_gpus` as cards; in a worker of xdist, the whole run's. Raises as `usable_gpus`."""
     held = _find_worker_gpus(config)
     if held is not None:
         return held.cards
@@ -206,7 +208,7 @@ def gpus_that_measured(config: pytest.Config, results: Iterable[CaseResult]) -> 
 
 
 def describe_gpus_used(gpus: Sequence[GpuRecord]) -> tuple[str, ...]:
-    """Returns 'measured on 2 GPUs: GPU-1a2b3c4d (0000:17:00.0, 23 cases), ...'; nothing for one GPU."""
+    """Returns 'measured on 2 GPUs: GPU-1a2b3c4d (0000:17:00.0, 23 cases), ...'; () for fewer than two GPUs."""
     if len(gpus) < 2:
         return ()
     return (f"measured on {len(gpus)} GPUs: {', '.join(map(_describe_gpu, gpus))}",)
@@ -232,7 +234,7 @@ def _format_card(card: Card) -> str:
 
 
 def _choose_for_checks(config: pytest.Config) -> tuple[str, ...]:
-    """Returns one GPU, without a lease, () on a CPU; xdist's workers are spread over all usable GPUs."""
+    """Returns (token,) of one GPU, which is not leased; () on a CPU. Workers of xdist take the usable GPUs in turn."""
     simple = not own_gpus(config) and not run_config(config).pin_gpu and device_kind(config)[0] == "gpu"
     tokens = visible_gpus(os.environ) if simple else usable_gpus(config)
     if not is_xdist_worker(config):
@@ -243,7 +245,8 @@ def _choose_for_checks(config: pytest.Config) -> tuple[str, ...]:
 
 
 def _choose_for_xdist_worker(held: OfWorker, mode: RunMode) -> GpuChoice:
-    """Returns the GPU leased by this worker of xdist; in a recording all cards of the run, its own first."""
+    """Returns the GPU leased by this worker of xdist; in a run that stores baselines or calibrates, all cards of the
+    run, in an order by the leased one."""
     if mode not in RECORDING:
         return GpuChoice((held.lease.token,), (held.lease,))
     tokens = [card.token for card in held.cards]
@@ -255,8 +258,8 @@ def _choose_for_xdist_worker(held: OfWorker, mode: RunMode) -> GpuChoice:
 
 
 def _lease_all_free(cards: Sequence[Card], mode: RunMode) -> GpuChoice:
-    """Leases every card that no other run holds, and notes the others. Raises GpuBusyError if none is free; with
-    TOGETHER also if one is not."""
+    """Leases every card that no other run holds; returns these, with a note on the others. Raises GpuBusyError if no
+    card is free, in the mode TOGETHER (--attnperf-together) also if any card is busy."""
     leases = lease_free(cards)
     free = {lease.token for lease in leases}
     busy = [card for card in cards if card.token not in free]

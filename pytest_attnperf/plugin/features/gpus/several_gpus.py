@@ -123,7 +123,7 @@ def prepare_xdist(config: pytest.Config) -> None:
             lease.release()
     if len(free) < workers:
         raise GpuBusyError(
-            f"{workers} workers, but only {len(free)} of {len(cards)} visible GPUs are free: another run has others "
+            f"{workers} workers, but only {len(free)} of {len(cards)} visible GPUs are free: other runs hold the rest "
             f"(locks in {lease_directory()}); wait for it to end, or use -n {max(1, len(free))}"
         )
     for lease in spare:
@@ -139,7 +139,7 @@ def prepare_xdist(config: pytest.Config) -> None:
 
 
 def read_controller_choice(config: pytest.Config) -> GpuChoice:
-    """Returns the notes and readings of GPUs that `prepare_xdist` kept; xdist's controller uses no GPU."""
+    """Returns xdist's controller's choice: no GPU, but the notes and GPU states that `prepare_xdist` kept."""
     return GpuChoice(notes=config.stash.get(_NOTES, ()), watch=config.stash.get(_WATCH, None))
 
 
@@ -154,10 +154,12 @@ def heap_of(nodeid: str) -> str:
 
 
 def next_test(pending: Sequence[int], heap: Callable[[int], str], current: str, others: Collection[str]) -> int:
-    """Returns the test of `pending`, which is not empty, that a worker runs next after a test of group `current`.
+    """Returns the test that a worker runs next after one of group `current`: one of that group, else one of the largest
+    group, if possible of a group that no other worker runs.
 
-    heap     returns the group of a test (`heap_of`)
-    others   groups in which the other workers are
+    pending   indices of tests that no worker has yet; not empty
+    heap      returns the group of a test (`heap_of`)
+    others    groups that the other workers run
     """
     own = next((test for test in pending if heap(test) == current), None)
     if own is not None:

@@ -104,8 +104,8 @@ def file_digest(root: Path, name: str) -> str:
 
 
 def folder_digest(root: Path, folder: str) -> str:
-    """Returns a digest of all files in a top-level folder; for EVERYWHERE, of source and binary files of the tree; ''
-    for another path than a top-level one.
+    """Returns a digest of all files in a top-level folder; with EVERYWHERE of all source and binary files of the tree.
+    Returns '' if `folder` is empty, nested or outside.
 
     Hidden files, caches and installed packages are left out. An unreadable file counts with its error number.
     """

@@ -86,7 +86,7 @@ class Journaling(Feature):
 
     @classmethod
     def start_or_resume(cls, config: pytest.Config, settings: RunSettings, commit: str) -> Journaling:
-        """Returns this run's journal, with --attnperf-resume the old one, too. Raises UsageError if there is none."""
+        """Returns this run's journal; --attnperf-resume makes it read the old one, too, or raise UsageError if none."""
         journal = cls(config, settings)
         header = make_header(config, settings, commit)
         beside = is_xdist_worker(config)  # the controller reports problems and writes the journal
@@ -99,7 +99,7 @@ class Journaling(Feature):
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Stores the number of tests in xdist's controller. Raises UsageError if the old run had another number."""
+        """Stores the number of tests in xdist's controller. Raises UsageError if the resumed run had another number."""
         assert self.header is not None
         self.header = replace(self.header, tests=len(ids))
         if self.old is not None and self.old.header.tests != len(ids):
@@ -214,7 +214,7 @@ class Journaling(Feature):
         self._writer.append(case_line(JournalEntry(result, {name: self._digest_folder(name) for name in folders})))
 
     def _list_baseline_folders(self) -> tuple[str, ...]:
-        """Returns (top-level folder of the baselines,), which all affect a case's noise; () if none."""
+        """Returns (top-level folder of the baselines,), whose files count as inputs of every case; () if none."""
         return Path(run_config(self.config).baselines).parts[:1]
 
     def _digest_folder(self, folder: str) -> str:
@@ -312,7 +312,7 @@ def _read_journal(path: Path) -> JournalContent | None:
     except FileNotFoundError:  # another run has just removed it
         return None
     except OSError as error:
-        raise JournalError(f"{path} cannot be read ({error.strerror}); remove it, or start anew") from error
+        raise JournalError(f"journal {path} cannot be read ({error.strerror}); remove it, or start anew") from error
 
 
 def check_own_journals(root: Path, folder: Path) -> None:
@@ -333,7 +333,7 @@ class JournalWriter:
     """Appends lines to a journal, each with one write, because the process may be killed between lines."""
 
     def __init__(self, folder: Path, first: Iterable[bytes], now: Callable[[], float] = time.monotonic) -> None:
-        """Makes and locks a journal with the lines `first`, and removes the oldest unfinished ones. Raises OSError.
+        """Makes and locks a journal with the lines `first`; removes the oldest unfinished journals. Raises OSError.
 
         The journal gets its final name, by which a later run finds it, after these lines are written.
         """

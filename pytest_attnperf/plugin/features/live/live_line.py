@@ -123,9 +123,8 @@ class LiveLine:
     """Draws a line with what the run does below pytest's output, in a thread, after each second without output."""
 
     def __init__(self, terminal: int, says: Callable[[int], str], clock: Callable[[], float] = time.monotonic) -> None:
-        """`says` returns a text of at most the given number of cells. `terminal` is a separate descriptor, because
-        pytest captures standard output's; `stop` closes it.
-        """
+        """`says(width)` returns the line's text, at most `width` cells wide. `terminal` is an open descriptor to draw
+        on, not the one of standard output, which pytest captures; `stop` closes it."""
         self.says = says
         self._terminal = terminal
         self._clock = clock
@@ -221,7 +220,8 @@ class _Cleared:
 
 
 def show_phase(config: pytest.Config, phase: str) -> None:
-    """Shows a phase and its duration on the session's live line; starts the line if there is none."""
+    """Shows `phase`, a description of the current work, and its duration on the session's live line; starts a live line
+    if there is none."""
     began = time.monotonic()
 
     def render_status(width: int) -> str:

@@ -78,7 +78,7 @@ class Progress(Feature):
         self._phase = self._said = ""
 
     def follow(self) -> None:
-        """Makes the session's live line, if there is one, show this progress."""
+        """Makes the live line, if there is one, show this progress; in xdist's controller sets the first phase."""
         line = self._config.stash.get(LINE, None)
         if line is not None:
             line.says = self.format_status
@@ -87,13 +87,15 @@ class Progress(Feature):
             self.enter_phase("starting workers of xdist")
 
     def after_run(self, _ended: object) -> None:
-        """Shows the last phase, ending the run or the workers of xdist, which end after this."""
+        """Shows as the last phase that the run, or in xdist's controller its workers, are being ended."""
         self.enter_phase("ending workers of xdist" if is_xdist_controller(self._config) else ENDING)
 
     def expect(self, total: int) -> None:
-        """Sets the number of tests that xdist distributes now; only their reports show which of them are cases.
+        """Starts counting `total` tests that xdist distributes; which of them are cases is known only from their
+        reports.
 
-        Cases of several workers end one after the other, so the time between two ends is a worker's share.
+        Workers run cases in parallel, so the time between the ends of two cases is a case's time divided by their
+        number.
         """
         self._total, self._left = total, None
         self._last = self._ended = self._clock()
@@ -139,7 +141,8 @@ class Progress(Feature):
             self._write_line(format_progress(self._done, self._total, now - self._started, said, self._failed, result))
 
     def report_step(self, text: str) -> None:
-        """Shows a text in place of the time left; in a log prints it if the last line is EVERY_SECONDS old."""
+        """Shows `text`, a step of the run, on the live line in place of the time left; in a log prints it if the last
+        line is EVERY_SECONDS old."""
         now = self._clock()
         self._said, self._busy = text, now
         if now - self._last >= EVERY_SECONDS:
@@ -175,7 +178,8 @@ class Progress(Feature):
         return estimate_time_left(tuple(self._took), planned, now - self._ended, step_left, self._priors)
 
     def _kind_of(self, key: CaseKey) -> str:
-        """Returns the kind of a case: its suite; in runs with timed cases, only proven cases are a separate kind."""
+        """Returns the kind of a case, for estimates of its duration: its suite, with ONLY_PROVEN appended for an
+        untimed case in a run that times others."""
         if not self._timed or key in self._timed or key.suite == CODE_SUITE:
             return key.suite
         kind = f"{key.suite}{ONLY_PROVEN}"
@@ -234,15 +238,16 @@ class Dealt:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
-        """Takes the ids of all tests from a worker of xdist, without ended ones: a replacement of a dead worker reports
-        them again."""
+        """Sets the tests that are still to run from the ids that a worker of xdist collected, without those that have
+        ended: a worker that replaces a dead one reports all ids again."""
         self._open = set(ids) - self._ended
         self._gathered.dealt = len(self._open)
         if not self._ended and self._progress is not None:
             self._progress.expect(len(ids))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Removes a test that has its verdict, or ended without one; the latter also from the expected cases."""
+        """Counts a test of xdist as ended once it has a verdict or its teardown is over; one without a verdict is no
+        case, and lowers the total."""
         judged = getattr(report, CASE, None) or getattr(report, CODE, None)
         if report.nodeid not in self._open or not (judged or report.when == "teardown"):
             return
@@ -254,7 +259,7 @@ class Dealt:
 
 
 def make_feature(given: FeatureContext) -> Progress | None:
-    """Returns the progress; None with -q. In xdist's controller also registers `Dealt`."""
+    """Returns the feature that shows progress; None with -q. In xdist's controller also registers `Dealt`."""
     code = given.code
     if given.config.get_verbosity() >= 0:
         given.progress = Progress(
