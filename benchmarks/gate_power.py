@@ -41,7 +41,7 @@ from pytest_attnperf.records import Verdict  # noqa: E402
 from pytest_attnperf.reports.files import json_results  # noqa: E402
 
 PLAIN = "plain"
-DEFAULT = "flash_rescale,decode_sum,rmsnorm_scale,flash_maximum"
+DEFAULT = "gemm_result,decode_sum,rmsnorm_scale,flash_maximum"
 STORED, PAIRED = "stored", "pairs"
 STORED_LEVELS, PAIRED_LEVELS = "3,5", "1"
 THRESHOLD_PERCENT = 0.3

@@ -134,11 +134,13 @@ class BaselineStore:
         )
         return sorted({path.stem for folder in folders for path in folder.glob("*.json")})
 
-    def list_products(self, arch: str, suite: str) -> list[str]:
-        """Returns the names of the products of an architecture for which this suite has a baseline file, sorted."""
+    def list_products(self, arch: str, suite: str, entry: str = "") -> list[str]:
+        """Returns the names of the products of an architecture for which this suite has a baseline file, sorted; with
+        `entry` (`CaseKey.entry`) only those whose file has it. Raises BaselineError for an invalid file then."""
         name = f"{require_plain_name('suite', suite)}.json"
         folders = (root / require_plain_name("arch", arch) for root in self.roots)
-        return sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{name}")})
+        products = sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{name}")})
+        return [product for product in products if not entry or self.find(arch, product, suite, entry) is not None]
 
     def forget(self, path: Path) -> None:
         """Drops `path`, which has just been written, from the cache: the next reading opens it again."""

@@ -79,6 +79,10 @@ class Expected:
         finally:
             _flip_bits(self.sealed)
 
+    def count_bytes(self) -> int:
+        """Returns the bytes of all references."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.sealed.values())
+
     def measure_coarseness(self) -> dict[str, float]:
         """Returns {output: RMS error of the plain computation / RMS of the reference} for floating-point outputs. It is
         at least half a rounding step of the output, the least budget. Outputs that are only rounding are left out."""
@@ -140,6 +144,11 @@ class References:
         """Returns whether a tensor shares memory with a stored reference, so that it is no result of its own."""
         kept = (sealed for expected in self._expected.values() for sealed in expected.sealed.values())
         return any(poison.has_overlap(tensor, sealed) for sealed in kept)
+
+    def limit_memory(self, limit_bytes: float) -> None:
+        """Frees stored references, those unused for longest first, until at most `limit_bytes` are left."""
+        while self._expected and sum(expected.count_bytes() for expected in self._expected.values()) > limit_bytes:
+            del self._expected[next(iter(self._expected))]
 
     def clear(self) -> None:
         """Frees all stored references."""

@@ -30,7 +30,9 @@ from pytest_attnperf.correctness.own_inputs import written_in_place
 from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import flight_recorder
+from pytest_attnperf.measure.out_of_memory import free_cached_memory
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, DeviceInfo
+from pytest_attnperf.records.gpus import REFERENCES_SHARE
 from pytest_attnperf.workloads.adhoc import AdHoc
 from pytest_attnperf.workloads.input_notes import notes_on_unseen
 from pytest_attnperf.workloads.precision import autocast_devices
@@ -61,6 +63,13 @@ class RecordedReferences(References):
 
 _references = RecordedReferences()
 """Shared by the cases of a process: all backends of a workload are compared with one reference."""
+
+
+def free_idle_memory(memory_bytes: int) -> None:
+    """Frees cached memory, and references beyond a share of the GPU's memory (0: unknown), for its other processes."""
+    if memory_bytes:
+        _references.limit_memory(memory_bytes / REFERENCES_SHARE)
+    free_cached_memory()
 
 
 def forget_references() -> None:

@@ -19,8 +19,8 @@ from pytest_attnperf.measure.autotuners import record_choices
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.live_profile import profile_case
 from pytest_attnperf.measure.not_interpreted import translate_errors
-from pytest_attnperf.measure.out_of_memory import free_cached_memory, run_guarded
-from pytest_attnperf.measure.proving import Prover, TimedWrongError, forget_references
+from pytest_attnperf.measure.out_of_memory import run_guarded
+from pytest_attnperf.measure.proving import Prover, TimedWrongError, forget_references, free_idle_memory
 from pytest_attnperf.measure.ran_code import RanCode
 from pytest_attnperf.measure.ran_code import record_code as recording_code
 from pytest_attnperf.measure.stages import Stages
@@ -159,7 +159,7 @@ class TorchSubject:
             found = self._run_guarded(lambda: profile_case(self._prover, self._ready))
         finally:  # the process waits for the next case while others are timed, which may need all of the memory
             self._release()
-            free_cached_memory()
+            free_idle_memory(self._prover.device.memory_bytes)
         return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
     def prepare_turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
@@ -185,7 +185,7 @@ class TorchSubject:
             return replace(final, check=self._with_left_behind(final.check))
         finally:
             self._release()
-            free_cached_memory()
+            free_idle_memory(self._prover.device.memory_bytes)
 
     @property
     def _name(self) -> str:

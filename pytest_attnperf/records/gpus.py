@@ -7,6 +7,10 @@ from dataclasses import dataclass
 NAME_SHOWN = 12
 """Characters of a card's name in a line of text: 'GPU-' and eight of its UUID, or a PCI address."""
 
+REFERENCES_SHARE = 64
+"""A process keeps references for its next case in at most 1 / 64 of the GPU's memory: up to 16 processes wait there
+while one measures. With 3 GiB references in each, an H200 ran out of memory."""
+
 
 def short_name(device_id: str) -> str:
     """Returns the first characters of a device id, as tables show it: 'GPU-1a2b3c4d' for 'GPU-1a2b3c4d-5e6f-...'."""

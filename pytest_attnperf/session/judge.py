@@ -301,13 +301,11 @@ def _without_baseline(bench: RunBench, measured: Measured) -> CaseResult:
     of its architecture have one. `new` is set if no model has one, and the base side does not have the case."""
     case, against, device = measured.case, bench.against, bench.device_at()
     arch, suite = device.arch, case.key.suite
-    others = bench.store.list_products(arch, suite)
-    stored = (bench.store.find(arch, other, suite, case.key.entry) for other in others)
-    if against is not None and not against.has_case(case.key) and not any(stored):
+    others = bench.store.list_products(arch, suite, case.key.entry)
+    if against is not None and not against.has_case(case.key) and not others:
         text = f"new in this revision: {against.name} does not have it, so there is nothing to compare it with"
         new = replace(measured.base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
         return replace(new, new=True, against=against.label)
-    others = [product for product in others if product != device.product]
     if others:
         text = f"a baseline is stored for {arch}/{', '.join(others)}, this is {arch}/{device.product}"
         reasons = (Note(NoteKind.OTHER_PRODUCT, text),)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError, WorkerError
 from pytest_attnperf.records import CaseKey, ProcessSummary, Role, Samples
+from pytest_attnperf.records.gpus import REFERENCES_SHARE
 from pytest_attnperf.stats.summaries import summarise_process
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.controller import Ready, Worker
@@ -22,7 +23,7 @@ EXAMINED_PLACE = 998
 """Place of the process of `examine`, which opens and checks one case and times nothing."""
 
 CONTEXT_BYTES = 2.0**29
-"""Bytes of GPU memory that an idle process holds: its context and the code that it has loaded."""
+"""Bytes of GPU memory that an idle process holds besides references: its context and the code that it has loaded."""
 
 WORKING_TIMES = 8.0
 """Memory that the process that proves a case may need, in units of the case's inputs and outputs."""
@@ -63,7 +64,7 @@ def count_fitting(units: int, memory_bytes: float, bytes_min: float, processes: 
     if not memory_bytes:
         return units
     free = memory_bytes - processes * WORKING_TIMES * bytes_min
-    return max(1, min(units, int(free / (processes * CONTEXT_BYTES))))
+    return max(1, min(units, int(free / (processes * (CONTEXT_BYTES + memory_bytes / REFERENCES_SHARE)))))
 
 
 def start_ahead(pool: Pool, places: Sequence[int], bytes_min: float, processes: int = 1) -> Sequence[int]:

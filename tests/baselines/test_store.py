@@ -164,6 +164,8 @@ def test_products_of_an_arch_are_listed(tmp_path: Path) -> None:
         merge_entries(store, tmp_path, "sm_90", product, suite, {"a": new_entry()})
     assert store.list_products("sm_90", "prefill") == ["h100", "h200"]
     assert store.list_products("gfx942", "prefill") == []
+    merge_entries(store, tmp_path, "sm_90", "h200", "prefill", {"b": new_entry()})
+    assert store.list_products("sm_90", "prefill", "b") == ["h200"]  # another case of the suite is no baseline
 
 
 def test_a_file_is_opened_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,23 @@ def test_only_the_last_few_of_one_workload_are_held() -> None:
     assert expected(references, workload, 0) is not timed
 
 
+def test_memory_of_references_is_limited() -> None:
+    """Those unused for longest are freed until the rest fits; a limit that they meet frees none."""
+    function, references = Counting(), References()
+    workload = AdHoc("a", make_inputs, function)
+    first = expected(references, workload, 0)
+    expected(references, workload, 1)
+    references.limit_memory(2 * first.count_bytes())
+    assert expected(references, workload, 0) is first
+    references.limit_memory(first.count_bytes())
+    calls = function.calls
+    assert expected(references, workload, 0) is first
+    expected(references, workload, 1)
+    assert function.calls > calls
+    references.limit_memory(0)
+    assert expected(references, workload, 0) is not first
+
+
 @pytest.mark.parametrize(
     ("elements", "flops", "expected_draws"),
     [(65536, 1.0, 1), (32768, 1.0, 2), (8, 1.0, 64), (8, None, 64), (8, 8e7, 3), (8, 2e9, 1), (1 << 24, 1e13, 1)],

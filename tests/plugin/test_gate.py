@@ -119,6 +119,14 @@ def test_another_products_baseline_is_incomparable(stored: FakeProject) -> None:
     assert "1 incomparable" in result.stdout.str()
 
 
+def test_another_products_other_case_is_no_baseline(stored: FakeProject) -> None:
+    """A case that no product has stored is NO_BASELINE, though another product has stored others of the suite."""
+    stored.device(product="fake2")
+    stored.backend("fake.b", time_us=100.0)
+    stored.run("--attnperf")
+    assert stored.verdicts() == {"fake.a": "INCOMPARABLE", "fake.b": "NO_BASELINE"}
+
+
 def test_other_settings_of_torch_are_incomparable(attnperf_project: FakeProject) -> None:
     """More threads than stored times were taken with hide a slower kernel: named with both, and counted by strict."""
     attnperf_project.backend("fake.a", time_us=100.0, settings="torch's defaults")

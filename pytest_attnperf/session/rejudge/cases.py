@@ -332,8 +332,7 @@ class _Bench:
     def _without_baseline(self, base: CaseResult) -> CaseResult:
         assert self.run.device is not None
         arch, product = self.run.device.arch, self.run.device.product
-        others = [other for other in self.store.list_products(arch, base.key.suite) if other != product]
-        if others:
+        if others := self.store.list_products(arch, base.key.suite, base.key.entry):
             text = f"a baseline is stored for {arch}/{', '.join(others)}, this is {arch}/{product}"
             reason = Note(NoteKind.OTHER_PRODUCT, text)
             return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(reason,))
