@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -138,3 +140,18 @@ def test_an_unsound_file_is_named(program: Any, monkeypatch: pytest.MonkeyPatch,
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(BaselineError, match=r"prefill\.json: is not readable as JSON"):
         run(program, monkeypatch, path)
+
+
+def test_within_cards_leaves_out_how_cards_differ(program: Any) -> None:
+    """Two cards 10 % apart, whose own processes lie 1 us apart: the spread is that of the processes."""
+    medians = {"GPU-a": (99.5, 100.5), "GPU-b": (109.5, 110.5)}
+    processes = tuple(
+        ProcessSummary(us, us, us, (us,), 10, "graph", device_id=card) for card, each in medians.items() for us in each
+    )
+    file = BaselineFile(
+        BASELINE_SCHEMA, "prefill", "sm_90", "h200", {content_id(MACHINE): MACHINE}, {content_id({}): {}},
+        {"a": replace(entry(100, 1), processes=processes)},
+    )  # fmt: skip
+    ((_, count, mean, within),) = program.spreads(file, within_cards=True)
+    assert (count, mean, within) == (4, 105.0, pytest.approx(100 * math.sqrt(0.5) / 105))
+    assert program.spreads(file)[0][3] > 5

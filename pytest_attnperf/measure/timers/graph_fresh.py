@@ -20,8 +20,6 @@ from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_s
 MEMORY_SHARE = 4
 """The inputs of a block may use this part of free memory."""
 
-_ESTIMATE_REPLAYS = 3
-
 
 class GraphFreshTimer(ReplayTimer):
     """Times blocks of `work(*setup())`; setups and calls have one graph each."""
@@ -109,27 +107,9 @@ class GraphFreshTimer(ReplayTimer):
         self._before.replay()
         self._require_graph().replay()
 
-    def _estimate_us(self) -> float:
-        """Returns microseconds per call over a few replays, each on newly prepared inputs."""
-        import time
-
-        import torch
-
-        self._replay()  # the first replay uploads the graphs
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        self._replay()
-        self._replay_host_us = (time.perf_counter() - begin) * 1e6
-        torch.cuda.synchronize()
-        pairs = [event_pair() for _ in range(_ESTIMATE_REPLAYS)]
-        hold_stream(len(pairs) * self._replay_host_us)
-        for start, end in pairs:
-            self._before.replay()
-            start.record()
-            self._require_graph().replay()
-            end.record()
-        torch.cuda.synchronize()
-        return sum(elapsed_us(start, end) for start, end in pairs) / (len(pairs) * self.calls_per_block)
+    def _lead_in(self) -> None:
+        """Prepares every call's inputs."""
+        self._before.replay()
 
 
 def _count_allocated_bytes() -> int:

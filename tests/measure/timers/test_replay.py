@@ -93,6 +93,16 @@ def test_nothing_stands_between_the_blocks_of_a_pair_and_their_events(stream: St
     assert timer.clock_mhz == ()
 
 
+def test_an_interrupted_host_does_not_shorten_blocks(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device idled in one of three replays: the least time of a call counts, not their mean."""
+    seen_us = iter([600.0, 9000.0, 640.0])
+    monkeypatch.setattr(replay, "elapsed_us", lambda start, end: next(seen_us))
+    timer = captured(GraphTimer(), stream)
+    assert timer._estimate_us() == 30.0
+    assert stream.queued[:4] == ["replay", "wait", "replay", "wait"]
+    assert stream.queued[4:] == [*["hold", *BLOCKS, "wait"] * 3]
+
+
 def test_stamps_stand_around_pairs(stream: Stream) -> None:
     """One before each pair and one behind it; each pair has its own clock, not that of the gap in front of it."""
     timer = captured(GraphTimer(stream), stream)
