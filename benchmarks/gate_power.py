@@ -1,12 +1,15 @@
 """Asks whether pytest, as a user types it, finds real slowdowns: edits of our kernels, and the verdicts on them.
 
     python benchmarks/gate_power.py --json FILE [--minutes 5] [--edits flash_rescale,decode_sum] [--record]
+    python benchmarks/gate_power.py --json FILE --runs results.json [results.json ...]
     python benchmarks/gate_power.py --report FILE
 
 Edits (`slowdowns.py`) are made as strong as each level asks for; their true sizes are measured apart, A B B A in
 processes of their own. Then `pytest --attnperf` runs in a tree of edited kernels, on one case of each edit, against the
 baselines that are stored, and for the levels of --paired with `--attnperf-against` a clean tree. Unchanged kernels run,
 too. Edits of tiles have the sizes that they have. Needs a GPU; --dry prints what would run.
+
+--runs adds the decisions of whole runs of unchanged code, from their results (`pytest --attnperf suites`).
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ from pytest_attnperf.reports.files import json_results  # noqa: E402
 
 PLAIN = "plain"
 DEFAULT = "gemm_result,decode_sum,rmsnorm_scale,flash_maximum"
-STORED, PAIRED = "stored", "pairs"
+STORED, PAIRED, SUITES = "stored", "pairs", "suites"
+CASES_SHOWN = 20
+"""More cases of one way and label have no lines of their own."""
 STORED_LEVELS, PAIRED_LEVELS = "3,5", "1"
 THRESHOLD_PERCENT = 0.3
 """Of pairs: at the default of 2 % a slowdown of 1 % is tolerated, and must be."""
@@ -82,6 +87,7 @@ def main(arguments: Sequence[str] | None = None, runner: Runner | None = None) -
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="measure, and add a line per verdict to FILE")
     parser.add_argument("--report", type=Path, metavar="FILE", help="print what FILE says")
+    parser.add_argument("--runs", type=Path, nargs="+", metavar="RESULTS", help="add whole runs of unchanged code")
     parser.add_argument("--edits", default=DEFAULT, help=f"some of {', '.join(EDITS)}; one of each case")
     parser.add_argument("--stored", default=STORED_LEVELS, help="per cent, against stored baselines: %(default)s")
     parser.add_argument("--paired", default=PAIRED_LEVELS, help="per cent, against a clean tree: %(default)s")
@@ -96,6 +102,9 @@ def main(arguments: Sequence[str] | None = None, runner: Runner | None = None) -
         return 0
     if given.json is None:
         parser.error("needs --json FILE to measure, or --report FILE to print what was measured")
+    if given.runs:
+        append(given.json, [one for path in given.runs for one in decisions_of(path)])
+        return 0
     names = given.edits.split(",")
     if unknown := [name for name in names if name not in EDITS]:
         parser.error(f"--edits has {', '.join(unknown)}; there are {', '.join(EDITS)}")
@@ -109,6 +118,20 @@ def main(arguments: Sequence[str] | None = None, runner: Runner | None = None) -
             f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}", tuple(given.pytest_options.split()),
         )  # fmt: skip
         return Power(plan, runner or run_pytest).measure()
+
+
+def decisions_of(path: Path) -> list[Outcome]:
+    """The decisions of a run of unchanged code, from its results; cases that were compared with nothing are left out.
+
+    A run is named after its card and start.
+    """
+    run = json_results.read(path)
+    card = run.device.device_id if run.device else ""
+    return [
+        Outcome(f"{card} {run.started}", SUITES, str(case.key), PLAIN, 0, case.verdict.value, case.ratio)
+        for case in run.cases
+        if case.ratio is not None
+    ]
 
 
 def _numbers(text: str) -> tuple[float, ...]:
@@ -225,7 +248,8 @@ def render(collected: Collection) -> str:
     for how, label in sorted(keys):
         outcomes = [one for one in collected.outcomes if (one.how, one.label) == (how, label)]
         rows.append(_row(how, label, outcomes, [size for size in collected.sizes if size.label == label]))
-        for case in sorted({one.case for one in outcomes}):
+        cases = sorted({one.case for one in outcomes})
+        for case in cases if len(cases) <= CASES_SHOWN else ():
             sizes = [size for size in collected.sizes if (size.label, size.case) == (label, case)]
             rows.append(_row("", f"  {case}", [one for one in outcomes if one.case == case], sizes))
     head = ["against", "case", "true %", "SLOWER", "95 % interval", "SAME", "UNDECIDED", "other"]

@@ -81,6 +81,20 @@ def test_verdicts_are_counted_by_level(tmp_path: Path, capsys: pytest.CaptureFix
     ]
 
 
+def test_decisions_of_whole_runs_are_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of results of unchanged code each case with a ratio is a decision; many cases have one line together."""
+    run = sample_run(1, verdicts=[Verdict.SAME])
+    (case,) = run.cases
+    cases = [replace(case, key=CaseKey("softmax", "b", f"w{number}", ""), ratio=1.0) for number in range(30)]
+    cases.append(replace(case, key=CaseKey("softmax", "b", "untimed", ""), ratio=None))
+    json_results.write(tmp_path / "results.json", replace(run, cases=tuple(cases)))
+    file = tmp_path / "power.jsonl"
+    assert gate_power.main(["--json", str(file), "--runs", str(tmp_path / "results.json")]) == 0
+    assert gate_power.main(["--report", str(file)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()[2:]
+    assert line.split()[:7] == ["suites", "plain", "0", "0", "of", "30", "0"]
+
+
 @pytest.mark.usefixtures("sizes")
 def test_baselines_that_were_recorded_are_those_of_every_tree(tmp_path: Path) -> None:
     """They are recorded in the clean tree, before anything is judged."""
