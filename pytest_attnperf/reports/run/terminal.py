@@ -30,6 +30,7 @@ from pytest_attnperf.reports.text.figures import (
     safe_lines,
 )
 from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.stats.summaries import find_outlier
 
 LOG_LINES = 40
 PROBLEM_LINES = 12
@@ -54,6 +55,7 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
         lines.append(ink.paint_verdict(code_line(run.code), _find_worst_verdict(result.verdict for result in run.code)))
     lines += limit_lines(run.cases)
     lines += [*_not_timed_lines(run), *_quarantine_lines(run.cases), *_new_lines(run), *_skipped_lines(run.cases)]
+    lines += _outlier_lines(run.cases)
     if run.mode == "gate" and run.gated == 0 and not only_new(run):
         lines.append(f"gated 0 of {run.selected}: nothing was compared with a baseline")
     if not run.complete:
@@ -97,6 +99,16 @@ def _skipped_lines(cases: Sequence[CaseResult]) -> list[str]:
         one_line(f"skipped by a mark, a fixture or the test itself ({reason}): {_join_first_names(names)}", TEXT_LIMIT)
         for reason, names in by_reason.items()
     ]
+
+
+def _outlier_lines(cases: Sequence[CaseResult]) -> list[str]:
+    """Returns a line with the cases that were recorded with one process far from the others; [] for none."""
+    found = {str(case.key): find_outlier(case.first) for case in cases if case.verdict is Verdict.RECORDED}
+    said = [f"{key} ({format_us(outlier.median_us)})" for key, outlier in found.items() if outlier is not None]
+    if not said:
+        return []
+    text = "recorded with one process far from the others, which hides slowdowns; record again: "
+    return [one_line(text + _join_first_names(said), TEXT_LIMIT)]
 
 
 def _join_first_names(names: Sequence[str]) -> str:
