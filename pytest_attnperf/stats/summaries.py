@@ -27,9 +27,6 @@ DISTURBED = 0.1
 CHANGED_IN = {"graph": 2}
 """By timer, the method version since which its times are comparable; all other timers have version 1."""
 
-OUTLIER_SHARE, OUTLIER_TIMES = 0.05, 3.0
-"""Of seven processes of unchanged code on an H200 one was 34 % off, six within 0.7 %: it had timed single calls."""
-
 
 def method_of(timer: str) -> str:
     """Returns the version of a timer's method, e.g. '2' for 'graph'; times of another version are INCOMPARABLE."""
@@ -90,19 +87,6 @@ def centre_of(blocks: Sequence[float], placements: int) -> float:
         for middle in [statistics.median(blocks[place * each : (place + 1) * each])]
         for block in blocks[place * each : (place + 1) * each]
     )
-
-
-def find_outlier(processes: Sequence[ProcessSummary]) -> ProcessSummary | None:
-    """Returns the one process whose median is far from all others': by more than OUTLIER_SHARE of theirs, and more than
-    OUTLIER_TIMES their range. None if there is none, or fewer than four processes."""
-    if len(processes) < 4:
-        return None
-    middle = statistics.median(process.median_us for process in processes)
-    far = max(processes, key=lambda process: abs(process.median_us - middle))
-    others = [process.median_us for process in processes if process is not far]
-    apart = min(abs(far.median_us - us) for us in others)
-    least = max(OUTLIER_SHARE * min(others), OUTLIER_TIMES * (max(others) - min(others)))
-    return far if apart > least else None
 
 
 def _round_digits(value: float) -> float:

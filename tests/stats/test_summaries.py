@@ -10,14 +10,13 @@ from pytest_attnperf.records import (
     ErrorFigures,
     FinalReport,
     Launch,
-    ProcessSummary,
     Rotation,
     Samples,
     WorkloadFigures,
 )
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.stages import Breakdown, StageTime
-from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, find_outlier, reason_not_believable, summarise_process
+from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, reason_not_believable, summarise_process
 
 
 def samples(*block_us: float) -> Samples:
@@ -121,20 +120,3 @@ def test_what_can_be_is_let_in() -> None:
         {},
     ]
     assert [reason_not_believable(answer) for answer in true] == [""] * len(true)
-
-
-@pytest.mark.parametrize(
-    ("medians", "far"),
-    [
-        ((10.0, 10.1, 14.0, 10.05), 14.0),
-        ((10.0, 10.1, 6.0, 10.05), 6.0),
-        ((10.0, 10.1, 10.4, 10.05), None),  # within 5 %
-        ((10.0, 11.0, 12.0, 14.0), None),  # all of them scatter
-        ((10.0, 10.1, 14.0), None),  # two cannot outvote one
-        ((10.0, 10.1, 14.0, 14.1), None),  # two levels
-    ],
-)
-def test_an_outlier_is_one_process_far_from_all_others(medians: tuple[float, ...], far: float | None) -> None:
-    """By 5 % of their times, and three times as far as the others lie apart."""
-    found = find_outlier([ProcessSummary(us, us, us, (us,), 10, "graph") for us in medians])
-    assert (found.median_us if found else None) == far

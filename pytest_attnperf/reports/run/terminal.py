@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
 from pytest_attnperf.reports.run.code_objects import code_line
+from pytest_attnperf.reports.run.outliers import find_outlier
 from pytest_attnperf.reports.run.overview import (
     is_new,
     list_compared,
@@ -30,7 +31,6 @@ from pytest_attnperf.reports.text.figures import (
     safe_lines,
 )
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.stats.summaries import find_outlier
 
 LOG_LINES = 40
 PROBLEM_LINES = 12
@@ -104,7 +104,7 @@ def _skipped_lines(cases: Sequence[CaseResult]) -> list[str]:
 def _outlier_lines(cases: Sequence[CaseResult]) -> list[str]:
     """Returns a line with the cases that were recorded with one process far from the others; [] for none."""
     found = {str(case.key): find_outlier(case.first) for case in cases if case.verdict is Verdict.RECORDED}
-    said = [f"{key} ({format_us(outlier.median_us)})" for key, outlier in found.items() if outlier is not None]
+    said = [f"{key} ({format_us(outlier.median_us)} us)" for key, outlier in found.items() if outlier is not None]
     if not said:
         return []
     text = "recorded with one process far from the others, which hides slowdowns; record again: "

@@ -276,7 +276,7 @@ def test_a_recording_with_one_odd_process_says_so(case: CaseFactory, run: RunFac
     ]
     lines = [line for line in closing_lines(run(*cases, mode="update")) if "far from the others" in line]
     assert lines == [
-        f"recorded with one process far from the others, which hides slowdowns; record again: {cases[0].key} (14.1 us)"
+        f"recorded with one process far from the others, which hides slowdowns; record again: {cases[0].key} (14.10 us)"
     ]
     assert not [line for line in closing_lines(run(replace(cases[0], verdict=Verdict.SAME))) if "far from" in line]
 
