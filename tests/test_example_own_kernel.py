@@ -140,8 +140,8 @@ def test_what_the_page_does_not_run_says_why() -> None:
 
 
 def test_options_that_are_named_exist(with_nothing: dict[str, str], tmp_path: Path) -> None:
-    """Every --attnperf-... of the page, the README and the workflow is one of `pytest --help`."""
-    listed = Elsewhere(tmp_path, with_nothing).shell("pytest --help")
+    """Every --attnperf-... of the page, the README and the workflow is one of `pytest --attnperf-help`."""
+    listed = Elsewhere(tmp_path, with_nothing).shell("pytest --attnperf-help")
     assert listed.returncode == 0, listed.stdout
     named = {
         option
