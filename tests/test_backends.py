@@ -17,7 +17,6 @@ from pytest_attnperf.backends import (
     Registry,
     Tensors,
     replay_choice,
-    require_prepared,
 )
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance
@@ -141,16 +140,6 @@ def test_a_text_in_place_of_a_tuple_declares_nothing(name: str) -> None:
     given: Any = {name: "aten::mul"}
     with pytest.raises(UsageError, match=rf"Declares\({name}='aten::mul'\): give a tuple .* {name}=\('aten::mul',\)"):
         Declares(**given)
-
-
-def test_what_prepare_returns_is_looked_at() -> None:
-    """Something that is no Prepared, and a choice that is no text, are said with the place of the backend."""
-    wrong: Any = {"block": 64}
-    with pytest.raises(UsageError, match=r"backends\.py:\d+: mine: prepare\(\) returned function; return a Prep"):
-        require_prepared(Least("mine"), lambda: None)
-    prepared = Prepared(call=print, tensors=(), convert=lambda new: new, outputs=dict, config=wrong)
-    with pytest.raises(UsageError, match=r"mine: config\['block'\] is 64; give text, e\.g\. '64'"):
-        require_prepared(Least("mine"), prepared)
 
 
 def test_a_backend_of_an_unknown_family_is_refused() -> None:

@@ -105,9 +105,7 @@ class Families:
     def add(self, family: Family) -> None:
         """Registers a family. Raises UsageError for what is no Family, for a name with a hyphen (ids are split there)
         and for a known name."""
-        if not isinstance(family, Family):
-            place = f"{find_class_place(family)}: {family.__name__}" if isinstance(family, type) else repr(family)
-            raise UsageError(f'{place} is registered without Family.of: write Family.of(MyWorkload, "what it is")')
+        _require_family(family)
         if not family.name or "-" in family.name:
             raise UsageError(
                 f"{family.place}family name {family.name!r} must be one word without hyphens: ids start with it"
@@ -153,6 +151,14 @@ class Families:
 
     def __iter__(self) -> Iterator[Family]:
         return iter(self._families.values())
+
+
+def _require_family(family: object) -> None:
+    """Raises UsageError, for a class with its file and line, if what was registered is no Family."""
+    if not isinstance(family, Family):
+        name = family.__name__ if isinstance(family, type) else "MyWorkload"
+        place = f"{find_class_place(family)}: {name}" if isinstance(family, type) else repr(family)
+        raise UsageError(f'{place} is registered without Family.of: write Family.of({name}, "what it is")')
 
 
 FAMILIES = Families()
