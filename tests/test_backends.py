@@ -155,10 +155,22 @@ def test_a_name_is_registered_once_and_takes_no_hyphen() -> None:
     """A test id joins backend and workload by a hyphen."""
     registry = Registry()
     registry.add(Least("mine"))
-    with pytest.raises(UsageError, match="backend 'mine' is registered twice"):
-        registry.add(Least("mine"))
     with pytest.raises(UsageError, match="backend name 'mi-ne' is malformed"):
         registry.add(Least("mi-ne"))
+    place = r"test_backends\.py:\d+: class "
+    said = rf"{place}Least: backend 'mine' is registered twice; give one of them another name"
+    with pytest.raises(UsageError, match=said):
+        registry.add(Least("mine"))
+    said = rf"{place}Least, and \S+{place}Named: backend 'mine' is registered twice; give one of them another name"
+    with pytest.raises(UsageError, match=said):
+        registry.add(Named("mine"))
+
+
+def test_a_module_that_is_listed_twice_is_said() -> None:
+    """Its backend is the same object: another name would not help."""
+    registry, backend = Registry(), Least("mine")
+    with pytest.raises(UsageError, match=r"py:\d+: class Least: backend 'mine' .*its module is listed twice; remove"):
+        registry.add(backend, backend)
 
 
 def test_a_backend_around_another_is_described_as_that_is() -> None:

@@ -159,10 +159,10 @@ def describe_too_large(backends: Sequence[Backend], reason: str) -> list[str]:
             f"attnperf: {_count_cases(large)} deselected as too large for a CPU ({reason}); a GPU runs them all"
         )
     if never:
-        names = list(dict.fromkeys(never))
+        names = _join_some(list(dict.fromkeys(never)), NEVER_SHOWN)
         lines.append(
-            f"attnperf: {_count_cases(len(never))} deselected, because {_join_some(names, NEVER_SHOWN)} never runs on "
-            f"a CPU unless typed (--attnperf-backend): cpu_flops_max is 0, its default ({reason}); a GPU runs them all"
+            f"attnperf: {_count_cases(len(never))} deselected of backends without a limit for a CPU (cpu_flops_max is "
+            f"0, its default): {names} ({reason}); a GPU runs them all, and --attnperf-backend=NAME tries one here"
         )
     return lines
 
