@@ -71,9 +71,9 @@ def _describe_absent(module: str, listing: str, text: str) -> str:
         return f'{where}: a comma is missing behind "{parts[0]}"'
     name = text.strip("\"'")
     modules = list(_list_modules(Path(listing).parent))
-    same = [one for one in modules if one.rpartition(".")[2] == name]
-    near = same or difflib.get_close_matches(name, modules, 1, NEAR)
-    advice = f'write "{near[0]}"' if near and near[0] != name else "correct one"
+    same = [f'"{one}"' for one in modules if one.rpartition(".")[2] == name != one]
+    near = same or [f'"{one}"' for one in difflib.get_close_matches(name, modules, 1, NEAR) if one != name]
+    advice = f"write {' or '.join(near)}" if near else "correct one"
     return f"{where}, but there is no {module.replace('.', '/')}.py; {advice}"
 
 

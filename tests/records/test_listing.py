@@ -26,7 +26,15 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package `listed` with modules native.rows, native.rope, native.broken and triton.flash, a folder."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "listed"]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("native/rows", "native/rope", "native/broken", "triton/flash/backend", "__init__"):
+    for name in (
+        "native/rows",
+        "native/rope",
+        "native/broken",
+        "native/backward",
+        "hip/backward",
+        "triton/flash/backend",
+        "__init__",
+    ):
         path = tmp_path / "listed" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("import torch_of_mine\n" if "broken" in name else "")
@@ -38,6 +46,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("name", "says"),
     [
         ("rope", 'py:7 names "rope", but there is no listed/rope.py; write "native.rope"'),
+        (
+            "backward",
+            'py:7 names "backward", but there is no listed/backward.py; write "hip.backward" or "native.backward"',
+        ),
         ("flash", 'py:7 names "flash", but there is no listed/flash.py; write "triton.flash"'),
         ("native.rop", 'py:7 names "native.rop", but there is no listed/native/rop.py; write "native.rope"'),
         ("native.mine", 'py:7 names "native.mine", but there is no listed/native/mine.py; correct one'),
