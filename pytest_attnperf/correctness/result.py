@@ -85,6 +85,9 @@ class Results:
                     f"compute when it "
                     "is read"
                 )
+            elif name in converted and name not in written:
+                why = "does call() end without return?" if raw is None else "outputs() gives None for it"
+                found.append(f"{check}: output {name!r} is None: {why}")
             elif name not in written:
                 gave = ", ".join(sorted(converted)) or "nothing"
                 found.append(f"{check}: output {name!r} is missing; the backend gave {gave}")

@@ -80,8 +80,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", CODE_MARKER_HELP)
     if run_config(config).is_worker or config.getoption("help", default=False):
         return
-    from pytest_attnperf.plugin import controller_session
+    try:
+        from pytest_attnperf.plugin import controller_session
+    except Exception as error:  # e.g. an op family whose class Python refuses
+        from pytest_attnperf.records.raised import describe_raised
 
+        raise pytest.UsageError(describe_raised(error)) from error
     controller_session.configure_controller(config)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES, Workload
+from pytest_attnperf.workloads.class_checks import require_class
 from pytest_attnperf.workloads.fields import Grammar, require_dtype, require_positive
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class FamilyWorkload(Workload):
     grammar: ClassVar[Grammar]
     is_cold: ClassVar[bool] = False
     NO_TRITON_YET: ClassVar[str] = ""
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Makes the workload. Raises UsageError, with file and line, if its class lacks something."""
+        require_class(cls)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self._fill_in()
