@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -39,6 +40,14 @@ def find_place(path: str, text: str) -> str:
     """Returns 'FILE:LINE' of the first line in file `path` that contains `text`, line 1 if none does."""
     lines = enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1)
     return f"{path}:{next((number for number, line in lines if text in line), 1)}"
+
+
+def find_raise_place(error: BaseException, path: str = "") -> str:
+    """Returns 'FILE:LINE' of the deepest call in file `path` that led to the error. `path` '' means the file of the
+    function that the catcher called. Returns '' if no call was in that file."""
+    calls = traceback.extract_tb(error.__traceback__)[1:]
+    path = path or (calls[0].filename if calls else "")
+    return next((f"{call.filename}:{call.lineno}" for call in reversed(calls) if call.filename == path), "")
 
 
 def find_class_place(kind: type) -> str:
