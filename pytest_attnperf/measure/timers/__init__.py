@@ -107,12 +107,9 @@ def _reason_unusable(
         return f"the timer {asked!r} was requested, but this case {own}; use --attnperf-timer={AUTO} or {usual}"
     if kind.on_cpu != on_cpu:
         here = ", ".join((AUTO, *(timer.name for timer in TIMERS if timer.on_cpu == on_cpu)))
-        why = (
-            "a GPU's work goes on after a call has returned"
-            if kind.on_cpu
-            else "it needs a GPU (a timer whose calls run on a CPU has on_cpu = True)"
-        )
-        return f"the timer {asked!r} was requested on {torch_device!r}, but {why}; use one of: {here}"
+        why = "a GPU's work goes on after a call has returned" if kind.on_cpu else "it needs a GPU"
+        hint = "" if kind.on_cpu else "; a timer whose calls run on a CPU has on_cpu = True"
+        return f"the timer {asked!r} was requested on {torch_device!r}, but {why}; use one of: {here}{hint}"
     if kind.cache_state != cache_state:
         return (
             f"the timer {asked!r} measures with a {kind.cache_state} cache, and this workload is {cache_state}; use "
