@@ -55,9 +55,9 @@ def list_files() -> list[str]:
 
 def _find_problem(form: object, earlier: Sequence[Form]) -> str:
     """Returns what is wrong with an entry of FORMS, a sentence with its name; '' if it is right."""
-    from pytest_attnperf.reports.files.forms import Form
+    from pytest_attnperf.reports.files import forms
 
-    if not isinstance(form, Form):
+    if not isinstance(form, forms.Form):
         return f"FORMS has a {type(form).__name__}, {form!r:.80}; write Form(name, filename, title, render)"
     problem = _find_name_problem(form, earlier) or _find_file_problem(form, earlier) or _find_render_problem(form)
     return f"form {form.name!r}: {problem}" if problem else ""
