@@ -248,7 +248,7 @@ def test_a_wrong_kernel_is_incorrect_without_a_gpu(measured: tuple[Elsewhere, st
     assert "INCORRECT: wrong/gate/test_rms_norm[1024]" in text
     assert "'out' is off by" in text
     assert re.search(r'^pytest --attnperf .*"perf/test_wrong.py::test_rms_norm\[1024\]"$', text, re.MULTILINE)
-    assert {name: outcomes(text)[name] for name in ("failed", "no baseline")} == {"failed": 1, "no baseline": 1}
+    assert outcomes(text) == {"failed": 1, "no baseline": 1}, text
 
 
 @pytest.mark.parametrize(("times", "status"), [("skipped", 1), ("success", 2)])
@@ -293,9 +293,9 @@ def test_the_readmes_commands_in_one(with_everything: dict[str, str], tmp_path: 
     ]
     # What is stored was made by one version of Triton; another's code objects are INCOMPARABLE with it.
     held = {code["verdict"] for code in run["code"]}
-    assert len(run["code"]) == 2
+    assert len(run["code"]) == 1  # the larger build is left to nightly runs
     assert held in ({"SAME"}, {"INCOMPARABLE"})
-    assert outcomes(result.stdout)["passed"] == (6 if held == {"SAME"} else 4)
+    assert outcomes(result.stdout)["passed"] == (5 if held == {"SAME"} else 4)
     assert "benchmark 'perf/test_rms_norm[1024]'" in result.stdout
 
 

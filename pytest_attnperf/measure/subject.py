@@ -335,7 +335,7 @@ class TorchSubject:
     def _make_final_report(self) -> FinalReport:
         prepared, timer = self._ready, self._ready_timing.timer
         name = LAST_REPLAY if timer is not None and timer.replays else LAST_CALL
-        run = self._watch_interpreter(prepared.run if timer is None else timer.run_once)
+        run = self._watch_interpreter(prepared.run if timer is None else self._ready_timing.run_once)
         check = self._judge_run(name, run, self._seeds.final, planted=True)
         if self._judge is not None:
             single = self._watch_interpreter(prepared.run) if name == LAST_REPLAY else None

@@ -15,6 +15,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.measure.timers import timer_names
+from pytest_attnperf.measure.timers.table import LISTED_IN as TIMERS_LISTED_IN
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.gpus.gpu_choice import GpuChoice, choose_gpus
 from pytest_attnperf.plugin.options import PASSED_TO_WORKERS
@@ -114,7 +115,9 @@ def candidate_notes(side: BaseSide) -> tuple[str, ...]:
 
 def make_interleave_plan(asked: RunConfig) -> InterleavePlan:
     """Returns the plan of interleaved measurements, with --attnperf-pairs and --attnperf-timer. Raises UsageError."""
-    return InterleavePlan(pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", timer_names()))
+    return InterleavePlan(
+        pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", timer_names(), TIMERS_LISTED_IN)
+    )
 
 
 def make_launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPlan:

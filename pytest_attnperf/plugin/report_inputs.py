@@ -19,6 +19,7 @@ from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.records.rooflines import Ceiling, DeviceCeilings
 from pytest_attnperf.reports.files import journal, json_results
+from pytest_attnperf.reports.files.form_list import list_forms
 from pytest_attnperf.reports.run.joined import Joined, join_runs
 from pytest_attnperf.reports.run.overview import STORED, rank_verdict
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
@@ -206,7 +207,10 @@ SHOWN_POINTS = 200
 
 
 def make_feature(given: FeatureContext) -> Publishing | None:
-    """Returns the feature that publishes a run that measures (history, reports); None for other runs."""
+    """Returns the feature that publishes a run that measures (history, reports); None for other runs. Raises UsageError
+    for a mistake in the list of report forms, before anything is measured."""
+    if given.asked.report:
+        list_forms()
     return None if given.mode in UNTIMED else Publishing(given.asked)
 
 

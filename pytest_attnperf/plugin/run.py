@@ -22,6 +22,7 @@ from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment.provenance import base_revision, read_provenance, without_credentials
 from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.measure.timers import timer_names
+from pytest_attnperf.measure.timers.table import LISTED_IN as TIMERS_LISTED_IN
 from pytest_attnperf.plugin.config import (
     RunConfig,
     is_distributed,
@@ -340,7 +341,7 @@ def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSetti
             max_blocks=asked.count("blocks", minimum=3),
             block_us=asked.number("block-us", minimum=10),
             budget_us=asked.number("budget-ms", minimum=1) * 1000,
-            timer=asked.choice("timer", timer_names()),
+            timer=asked.choice("timer", timer_names(), TIMERS_LISTED_IN),
         ),
         case_limit_seconds=_case_limit_seconds(asked, mode),
         seed=asked.count("seed", minimum=0) if asked.seed else random.SystemRandom().randrange(1 << 31),

@@ -350,7 +350,7 @@ def test_the_judged_block_is_made_as_all_others_are(how: str) -> None:
                 frames.append((frame.f_code.co_name, frame.f_lineno))
                 frame = frame.f_back  # type: ignore[assignment]
             names = [name for name, _ in frames]
-            if "sample" in names:
+            if "sample_blocks" in names:
                 place = (gc.isenabled(), *frames[: names.index("sample_blocks") + 3])
                 seen[place] = seen.get(place, 0) + 1
                 inputs.add(float(qkv[0].float().sum()))

@@ -1,4 +1,5 @@
-"""Interface and shared arithmetic of all timers. A new timer is one file and one line in `timers/__init__.py`.
+"""Interface and shared arithmetic of all timers. A new timer is one file, its import and line in `timers/__init__.py`,
+and a row in `docs/how-a-number-is-made.md`.
 
 A *block* is `calls_per_block` back-to-back calls timed as one. An unmeasured block of the same length runs before every
 measured one, because the first block after a pause has another clock and other caches than the next.
@@ -121,7 +122,7 @@ class TimerMaterial:
 
 
 class TimerKind:
-    """Properties of a timer's class for the rule that chooses; a new timer needs these and `Timer`.
+    """Properties of a timer's class for the rule that chooses; a new timer needs a `name` and what `Timer` lists.
 
     on_cpu      the CPU does the work, which has finished when the call returns; False: it needs a GPU
     in_parts    each timed call gets its own inputs, which `TimerMaterial.parts` makes

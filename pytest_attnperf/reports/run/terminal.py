@@ -57,7 +57,9 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
     lines += [*_not_timed_lines(run), *_quarantine_lines(run.cases), *_new_lines(run), *_skipped_lines(run.cases)]
     lines += _outlier_lines(run.cases)
     if run.mode == "gate" and run.gated == 0 and not only_new(run):
-        lines.append(f"gated 0 of {run.selected}: nothing was compared with a baseline")
+        undecided = sum(case.verdict is Verdict.UNDECIDED and case.ratio is not None for case in run.cases)
+        why = f"{undecided} compared, but undecided" if undecided else "nothing was compared with a baseline"
+        lines.append(f"gated 0 of {run.selected}: {why}")
     if not run.complete:
         lines.append(f"incomplete: {len(run.cases) + len(run.code)} of {run.selected} selected cases have a result")
     lines += [f"finding: {one_line(finding, TEXT_LIMIT)}" for finding in run.findings]

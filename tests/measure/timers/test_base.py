@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pytest_attnperf.measure.timers.base import (
     count_calls_per_block,
 )
 from pytest_attnperf.measure.timers.host import HostTimer
+from pytest_attnperf.measure.timers.table import LISTED_IN
 
 
 @pytest.mark.parametrize(
@@ -72,11 +74,22 @@ def test_a_new_timer_is_refused_by_what_its_class_says(torch_device: str, cache_
         choose_timer(torch_device, lambda: 1, 10.0, cache_state, "wall")
 
 
+def test_a_timer_without_on_cpu_is_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs a GPU unless its class says otherwise."""
+    monkeypatch.setattr(WallTimer, "on_cpu", False)
+    monkeypatch.setattr(timers, "TIMERS", (*TIMERS, WallTimer))
+    with pytest.raises(
+        CaseFailedError, match=r"it needs a GPU; .*; a timer whose calls run on a CPU has on_cpu = True"
+    ):
+        choose_timer("cpu", lambda: 1, 10.0, asked="wall")
+
+
 @pytest.mark.parametrize("name", ["sundial", ""])
 def test_a_name_in_no_table_is_refused(name: str) -> None:
     """With the names that there are, whatever the device: no timer takes its place."""
+    said = f"unknown timer '{name}'; there are: {', '.join(timer_names())} (TIMERS of {LISTED_IN})"
     for torch_device in ("cpu", "cuda"):
-        with pytest.raises(CaseFailedError, match=f"unknown timer '{name}'; there are: {', '.join(timer_names())}"):
+        with pytest.raises(CaseFailedError, match=re.escape(said)):
             choose_timer(torch_device, lambda: 1, 10.0, asked=name)
 
 
@@ -91,4 +104,7 @@ def test_every_timer_of_the_table_says_what_it_needs(kind: type[TimerKind]) -> N
         assert (type(made), made.name, made.cache_state) == (kind, kind.name, kind.cache_state)
     assert kind.substitute in {"", *timer_names()}
     page = Path(__file__).parents[3].joinpath("docs/how-a-number-is-made.md").read_text()
-    assert f"| `{kind.name}` | {kind.cache_state} |" in page
+    row = f"| `{kind.name}` | {kind.cache_state} |"
+    assert row in page, (
+        f"add a row to the table of timers in docs/how-a-number-is-made.md: {row} WHAT IS TIMED | WHEN IT IS CHOSEN |"
+    )

@@ -243,6 +243,15 @@ def test_gated_nothing(case: CaseFactory, run: RunFactory) -> None:
     assert text not in closing_lines(run(*cases, gated=0, selected=5, mode="update"))
 
 
+def test_gated_nothing_but_compared(case: CaseFactory, run: RunFactory) -> None:
+    """A case that is undecided was compared, unless the budget ended before it was measured."""
+    unmeasured = case("b", verdict=Verdict.UNDECIDED, ratio=None)
+    cases = [case(verdict=Verdict.UNDECIDED, ratio=1.2), unmeasured]
+    assert "gated 0 of 5: 1 compared, but undecided" in closing_lines(run(*cases, gated=0, selected=5))
+    nothing = "gated 0 of 5: nothing was compared with a baseline"
+    assert nothing in closing_lines(run(unmeasured, gated=0, selected=5))
+
+
 def test_incomplete_findings_and_baselines(case: CaseFactory, run: RunFactory) -> None:
     """An interrupted run, findings and written files each have their line, in one line each."""
     lines = closing_lines(
