@@ -147,7 +147,7 @@ class Channel:
             if searched > MESSAGE_BYTES_MOST:
                 raise MalformedMessageError(
                     f"a message between worker and controller is longer than {MESSAGE_BYTES_MOST} bytes; it begins "
-                    f"with {self._buffer[:120]!r}"
+                    f"with {self._buffer[:120]!r}; let nothing else write to this channel"
                 )
             self._buffer += chunk
             end = self._buffer.find(b"\n", searched)

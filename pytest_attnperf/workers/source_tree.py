@@ -67,8 +67,9 @@ class TooLargeError(Exception):
 
 
 def source_id(root: Path, loaded: Mapping[str, str]) -> str:
-    """Returns a hash of all code and data that a process may have read, e.g. '0123456789abcdef': the top folders under
-    `root` with loaded files, and loaded libraries. '' if it loaded no file, or the tree is too large or unreadable.
+    """Returns a hash of all code and data that a process may have read, e.g. '0123456789abcdef': Python files directly
+    in `root`, and its top folders with loaded files. BUILT_MARK and a hash of the libraries in `loaded` follow, if
+    there are any. '' if `loaded` is empty, or the tree is too large or unreadable.
 
     loaded   path of each loaded file relative to `root` -> hash of its content
     """

@@ -109,7 +109,8 @@ def _trees_folder(repository: Repository, cache: Path) -> Path:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Holds `<folder>.lock` in the block, so that no other run makes or builds the same tree. Raises UsageError."""
+    """Holds `<folder>.lock` in the block, so that no other run makes or builds the same tree. Raises UsageError if the
+    folder cannot be written, or another run holds the lock for LOCK_LIMIT_SECONDS."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

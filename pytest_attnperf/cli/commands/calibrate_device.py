@@ -146,7 +146,7 @@ class CeilingProcesses:
         )
         name = f"process {number} of {self.count}"
         if code is None:
-            raise WorkerError(f"{name} was killed after {self.limit_s:g} s; nothing was stored; run again", tail)
+            raise WorkerError(f"{name} hung for {self.limit_s:g} s; nothing was stored; run on an idle device", tail)
         if code != 0:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
             raise WorkerError(f"{name} {how}; nothing was stored", tail)
@@ -384,7 +384,7 @@ def as_json(
     refused: Mapping[str, str],
     against: StoredCeilings | None = None,
 ) -> dict[str, Any]:
-    """Returns the --json object: stored figures, device, peaks compared with, refused figures, and --against."""
+    """Returns the --json object: stored figures, device, known peaks, --against, and `refused` (figure -> why)."""
     from pytest_attnperf.baselines.ceilings_store import figures_of
     from pytest_attnperf.baselines.schema import to_plain
 

@@ -264,7 +264,8 @@ def write_baselines(repository: Repository, commit: str, prefix: str, folder: Pa
 
 
 def is_in_history(repository: Repository, commit: str, text: str) -> bool:
-    """Returns whether `text` is the id of `commit` or of one of its ancestors."""
+    """Returns whether `text` is the id, which may be abbreviated, of `commit` or of one of its ancestors; False for
+    names such as HEAD."""
     if not text or set(text) - set(string.hexdigits):
         return False  # a name could mean any revision, or an option
     known = repository.run("rev-parse", "--verify", "--quiet", f"{text}^{{commit}}").stdout.strip()

@@ -88,7 +88,10 @@ def write_plot(path: Path, points: Sequence[Named], title: str) -> None:
 def _render_plot(points: Sequence[Named], title: str, form: str) -> bytes:
     dots = _make_dots(points)
     if not dots:
-        raise UsageError(f"none of {len(points)} points has FLOPs, bytes and a time, so there is nothing to plot")
+        raise UsageError(
+            f"none of {len(points)} points has FLOPs, bytes and a time, so there is nothing to plot; give workloads of "
+            "which both FLOPs and bytes are known"
+        )
     return render_figure(lambda: _draw_figure(dots, len(points) - len(dots), title), form)
 
 

@@ -97,7 +97,8 @@ def is_sqlite(path: Path) -> bool:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Opens a database read-only without making files next to it. Raises ProfileError if it is no SQLite database."""
+    """Opens a database read-only. SQLite may make a -shm file next to it if it has a -wal file, but no other. Raises
+    ProfileError if it is no SQLite database, or cannot be opened."""
     if not is_sqlite(path):
         raise ProfileError(
             f"{path} is no SQLite database: it does not begin with 'SQLite format 3'. Give the _results.db of "
