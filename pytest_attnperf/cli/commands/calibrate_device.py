@@ -83,7 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measures a device's ceilings (highest FLOP/s and B/s) in fresh processes, prints and stores them. Returns 1 if
-    one exceeds the data sheet, else 0. Raises UsageError, GpuBusyError, WorkerError and BaselineError."""
+    one exceeds the data sheet, else 0. Raises UsageError for invalid options and a busy GPU, WorkerError if a process
+    fails, BaselineError if storing does."""
     from pytest_attnperf.environment import device_state
     from pytest_attnperf.environment.cards import lease_gpu
     from pytest_attnperf.environment.gpus import visible_gpus_here

@@ -77,7 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Shows a case or all cases of a history store, or imports, prunes or migrates it. Returns 1 only by
-    --fail-on-change. Raises UsageError and HistoryError."""
+    --fail-on-change. Raises UsageError for invalid options, and HistoryError for a store or file that cannot be
+    used."""
     from pytest_attnperf.tools.history.store import open_store
 
     _check_options(options)

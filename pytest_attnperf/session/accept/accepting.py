@@ -88,7 +88,8 @@ class Accepted:
 
 
 def accept(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
-    """Returns the new entry for `case`, whose stored one is `found`; writes nothing. Raises UsageError."""
+    """Returns the new entry for `case`, whose stored one is `found`; writes nothing. Raises UsageError if it cannot be
+    accepted."""
     require_run(run)
     try:
         return (

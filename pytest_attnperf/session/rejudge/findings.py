@@ -214,7 +214,8 @@ def open_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
     """Yields the baselines of a revision or a folder; `baselines` is the folder's name in a tree.
 
     Text that begins with '.', '/' or 'dir:' is a folder. Anything else is a revision if git knows it, so that no folder
-    of a change can take a revision's place. '' is the working tree. Raises UsageError.
+    of a change can take a revision's place. '' is the working tree. Raises UsageError if there is no such revision or
+    folder.
     """
     if not text:
         yield Base(_find_baselines_folder(cwd, baselines, "."), "the working tree")

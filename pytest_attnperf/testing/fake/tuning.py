@@ -157,7 +157,7 @@ class FakeTuningPool:
         """Does nothing: there are no processes."""
 
     def last_ready(self) -> Ready | None:
-        """Returns what `wait_until_ready` returns for place 0."""
+        """Returns what `wait_until_ready` returns for place 0, never None."""
         return self.wait_until_ready(0)
 
     def shutdown(self) -> None:

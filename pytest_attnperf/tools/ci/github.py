@@ -102,7 +102,8 @@ class GitHub:
         _check_address(self.api_url, "GITHUB_API_URL")
 
     def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Json:
-        """Sends a GET and returns the decoded JSON answer, None if it is empty. Raises GitHubError."""
+        """Sends a GET and returns the decoded JSON answer, None if it is empty. Raises GitHubError as `_send_request`
+        does, and if the answer is no JSON."""
         return self._parse_json(self._send_request("GET", self._build_url(path, query), None, again=True))
 
     def list_items(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[dict[str, Json]]:
@@ -125,7 +126,8 @@ class GitHub:
     def send(self, method: str, path: str, body: Json, *, again: bool = True) -> Json:
         """Sends a request that changes something, with `body` as JSON; returns the decoded answer, None if it is empty.
 
-        again: whether to send it again after a failure although GitHub may have carried it out. Raises GitHubError.
+        With `again`, also sends it again after a failure although GitHub may have carried it out. Raises GitHubError as
+        `get` does.
         """
         return self._parse_json(
             self._send_request(method, self._build_url(path, None), json.dumps(body).encode(), again=again)
@@ -159,7 +161,7 @@ class GitHub:
     ) -> _Answer:
         """Sends a request, up to `attempts` times while it fails in a way that may pass; returns the answer.
 
-        again: see `send`. Raises GitHubError for a refusal, no answer, or one of more than `limit` bytes."""
+        `again` is as in `send`. Raises GitHubError for a refusal, no answer, or one of more than `limit` bytes."""
         request = urllib.request.Request(url, data=body, method=method)
         request.add_header("Accept", "application/vnd.github+json")
         request.add_header("User-Agent", "pytest-attnperf")

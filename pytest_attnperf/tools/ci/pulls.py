@@ -107,8 +107,8 @@ def put_status(
 ) -> str:
     """Sets the commit status `context` of the run's commit, `stamp.sha`; returns a sentence that says what was done.
 
-    Leaves a status that a newer run set. With `dry_run`, sets nothing and says what it would set.
-    counted: the number of cases in words; it comes from the untrusted run. Raises GitHubError."""
+    Leaves a status that a newer run set. With `dry_run`, sets nothing and says what it would set. `counted` is the
+    number of cases in words, from the untrusted run. Raises GitHubError if GitHub refuses or does not answer."""
     shown = _find_shown_stamp(github, repo, stamp.sha, context)
     why = stamp.reason_superseded(shown) if shown is not None else ""
     if why:

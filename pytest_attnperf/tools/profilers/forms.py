@@ -35,7 +35,8 @@ class CsvForm:
     reader: str
 
     def read_table(self, table: CsvTable, builder: DispatchesBuilder) -> FilePart:
-        """Returns the content of a file of this kind, its dispatches added to `builder`. Raises ProfileError."""
+        """Returns the content of a file of this kind, its dispatches added to `builder`. Raises ProfileError if it
+        cannot be used."""
         module, _, function = self.reader.partition(".")
         read = import_listed_function(
             f"pytest_attnperf.tools.profilers.{module}", function, __file__, f'"{self.reader}"'

@@ -119,7 +119,8 @@ class Known:
 
     @property
     def call_s(self) -> Interval | None:
-        """Seconds per call: total over calls if both are given, because the total has more digits."""
+        """Seconds per call: total over calls if both are given, because the total has more digits; None if neither is
+        given."""
         said = self.claims.performance
         if said.total and said.calls and said.calls.count:
             return said.total.time.interval.divide_by(exact_interval(said.calls.count))
