@@ -100,7 +100,7 @@ class RunBench:
         rotate    also times calls on changing inputs; `stages` also the stages of a call
         pin       the configuration that its backend must run with; None for the one of the run's settings
 
-        Raises WorkerError and CaseFailedError.
+        Raises WorkerError if a worker fails, and CaseFailedError if the case raises there.
         """
         self.renew_processes(case)
         request, profiled = self.make_request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED

@@ -271,7 +271,7 @@ def read_history(good: str, bad: str, folder: Path) -> History:
         )
     first, last = _resolve_commit(good, repository), _resolve_commit(bad, repository)
     if first == last:
-        raise UsageError(f"GOOD {good!r} and BAD {bad!r} are the same commit {first[:12]}: there is nothing to search")
+        raise UsageError(f"GOOD {good!r} and BAD {bad!r} are the same commit {first[:12]}; give an older GOOD")
     _check_ancestor(good, bad, first, last, repository)
     start = _list_commits(repository, "--max-count=1", first)
     line = _list_commits(repository, "--first-parent", "--reverse", f"{first}..{last}")

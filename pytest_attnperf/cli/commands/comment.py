@@ -51,7 +51,7 @@ OTHER_CONTEXT = "{name}/gate into {branch}"
 
 @dataclass(frozen=True)
 class CommentReport:
-    """What the comment says. counted: the cases counted by verdict, text that comes from results files."""
+    """What the comment says. `counted` is the cases counted by verdict, text that comes from results files."""
 
     markdown: str
     counted: str

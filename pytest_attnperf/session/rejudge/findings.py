@@ -292,7 +292,7 @@ def _git_prefix(repository: Repository, cwd: Path, baselines: str) -> str:
     folder = Path(cwd.resolve() / baselines)
     parts = folder.relative_to(repository.top).parts if folder.is_relative_to(repository.top) else ()
     if not parts or ".." in parts:
-        raise UsageError(f"--baselines {baselines!r} is not a folder inside the repository {repository.top}")
+        raise UsageError(f"--baselines {baselines!r} is no folder in the repository {repository.top}; name one there")
     return "/".join(parts)
 
 

@@ -20,7 +20,7 @@ _STAMP = re.compile(r"<!-- attnperf-run: (\{[^\n<>]*\}) -->")
 
 @dataclass(frozen=True)
 class Stamp:
-    """The run that a comment belongs to. measured: whether the run had results."""
+    """The run that a comment belongs to. `measured` says whether the run had results."""
 
     sha: str
     run: int = 0
@@ -48,7 +48,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Comment:
-    """One comment that this tool posted. stamp: None if its stamp line cannot be read."""
+    """One comment that this tool posted. `stamp` is None if its stamp line cannot be read."""
 
     id: int
     body: str

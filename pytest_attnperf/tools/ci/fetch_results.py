@@ -244,6 +244,6 @@ def _unpack_entry(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int, w
         while chunk := stream.read(_CHUNK):
             size += len(chunk)
             if size > limit:
-                raise ArtifactError(f"{entry.filename} in {where} is longer than {limit:,} bytes")
+                raise ArtifactError(f"{entry.filename} in {where} is longer than {limit:,} bytes; raise --max-bytes")
             parts.append(chunk)
     return b"".join(parts)

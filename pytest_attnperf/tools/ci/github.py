@@ -40,7 +40,7 @@ Json = Any
 
 
 class GitHubError(AttnperfError):
-    """GitHub refused, or did not answer. status: the HTTP status, 0 without an answer."""
+    """GitHub refused, or did not answer. `status` is the HTTP status, 0 without an answer."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -120,7 +120,7 @@ class GitHub:
                 return
             url = following.group(1)
             if _parse_origin(url) != _parse_origin(self.api_url):
-                raise GitHubError(f"GitHub's next page is at another host: {one_line(url)}")
+                raise GitHubError(f"GitHub's next page is at another host: {one_line(url)}; check GITHUB_API_URL")
         raise GitHubError(f"{path} has more than {MOST_PAGES} pages of {PAGE}")
 
     def send(self, method: str, path: str, body: Json, *, again: bool = True) -> Json:
@@ -143,7 +143,7 @@ class GitHub:
             url = urllib.parse.urljoin(self.api_url, answer.get_header("Location"))
             _check_address(url, "the address of a download")
             answer = self._send_request("GET", url, None, again=True, limit=limit, with_token=False)
-        raise GitHubError(f"{path} redirects more than 2 times")
+        raise GitHubError(f"{path} redirects more than 2 times; check GITHUB_API_URL")
 
     def _build_url(self, path: str, query: Mapping[str, str | int] | None) -> str:
         tail = f"?{urllib.parse.urlencode(query)}" if query else ""
@@ -262,10 +262,10 @@ def parse_repository(text: str) -> str:
 
 
 def parse_full_sha(text: str, what: str) -> str:
-    """Returns `text` if it is a full commit id (40 or 64 hexadecimal digits). Raises UsageError otherwise,
-    because a short id or a name could mean another commit later. what: what it is, for the error."""
+    """Returns `text` if it is a full commit id (40 or 64 hexadecimal digits). Raises UsageError otherwise, because a
+    short id or a name could mean another commit later. `what` says what it is, for the error."""
     if not re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text):
-        raise UsageError(f"{what} {one_line(text)!r} is no full commit id of 40 hexadecimal digits")
+        raise UsageError(f"{what} {one_line(text)!r} is no full commit id; give its 40 hexadecimal digits")
     return text
 
 
@@ -311,8 +311,8 @@ def _is_loopback(url: str) -> bool:
 
 
 def _check_address(url: str, what: str) -> None:
-    """Raises UsageError unless a URL is https without a user name, or http on this machine, because a token may be
-    sent to it. what: what the URL is, for the error."""
+    """Raises UsageError unless a URL is https without a user name, or http on this machine, because a token may be sent
+    to it. `what` says what the URL is, for the error."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "https" and parts.hostname and not parts.username:
         return

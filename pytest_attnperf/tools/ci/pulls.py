@@ -21,8 +21,8 @@ _RUN = re.compile(r"\[run (\d+)\.(\d+)(, not measured)?\]$")
 
 @dataclass(frozen=True)
 class Pull:
-    """A pull request. head_repo: 'OWNER/NAME', '' if that repository is gone; default_ref: the default branch of the
-    target repository, '' if GitHub does not say."""
+    """A pull request. `head_repo` is 'OWNER/NAME', '' if that repository is gone, `default_ref` the default branch of
+    the target repository, '' if GitHub does not say."""
 
     number: int
     open: bool
@@ -54,8 +54,8 @@ def fetch_pull(github: GitHub, repo: str, number: int) -> Pull:
 def find_open_pull(github: GitHub, repo: str, head_sha: str, head_repo: str = "") -> Pull | None:
     """Returns the open pull request whose newest commit is `head_sha`; None if there is none.
 
-    head_repo: the repository that the commit was pushed to. Without it, a fork with the same commit and a pull request
-    of its own makes the answer ambiguous. Raises UsageError if several open pull requests fit."""
+    `head_repo` is the repository that the commit was pushed to. Without it, a fork with the same commit and a pull
+    request of its own makes the answer ambiguous. Raises UsageError if several open pull requests fit."""
     query = {"state": "open", "sort": "updated", "direction": "desc"}
     candidates = [parse_pull(found) for found in github.list_items(f"repos/{repo}/pulls", query)]
     fitting = [

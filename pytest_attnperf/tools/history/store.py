@@ -40,7 +40,8 @@ SETUP_LOCK = 0x61746E70657266
 
 @dataclass(frozen=True)
 class Appended:
-    """Result of `append`. rows: number of stored rows; already: the run was stored before, and nothing was done."""
+    """Result of `append`. `rows` is the number of stored rows; `already` says that the run was stored before, and
+    nothing was done."""
 
     rows: int
     already: bool

@@ -284,8 +284,8 @@ def _draw_number(axes: Axes, dot: _Dot, place: LabelPlace) -> None:
 
 
 def _draw_key(figure: Figure, dots: Sequence[_Dot], left_out: int, height: float) -> None:
-    """Draws a text line per point below the diagram: marker, number, name, class, share of its own roof,
-    time. left_out: number of points that cannot be drawn; a last line says it."""
+    """Draws a text line per point below the diagram: marker, number, name, class, share of its own roof, time.
+    `left_out` is the number of points that cannot be drawn; a last line says it."""
     from matplotlib.lines import Line2D
 
     lines = [(dot, _key_line(dot)) for dot in dots]

@@ -48,7 +48,7 @@ FINALISTS = 4
 
 @dataclass(frozen=True)
 class Beaten:
-    """A candidate that is slower than the leader by more than chance allows. behind, limit: log ratios."""
+    """A candidate that is slower than the leader by more than chance allows. `behind` and `limit` are log ratios."""
 
     candidate: Candidate
     behind: float

@@ -68,7 +68,7 @@ class ProcessTables:
 
 @dataclass(frozen=True)
 class Process:
-    """One process of the file. begin, end: nanoseconds of its machine's clock; None if not known."""
+    """One process of the file. `begin` and `end` are nanoseconds of its machine's clock; None if not known."""
 
     tables: ProcessTables
     pid: int | None = None
@@ -249,7 +249,7 @@ class Times:
 
     def is_usable(self, start: object, end: object, number: object) -> bool:
         """Returns whether `start` and `end` are nanoseconds, in order and at most a day apart; counts the row as good,
-        or as bad with the reason. number: the row's id."""
+        or as bad with the reason. `number` is the row's id."""
         if type(start) is not int or type(end) is not int or start < 0:
             how = "have a start or end that is no whole number from 0"
         elif not end:
