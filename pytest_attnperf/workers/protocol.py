@@ -134,7 +134,8 @@ class Channel:
         process_fd      a pidfd of the other side: the end of that process is the end of the channel, even if a forked
                         grandchild still holds the channel open
 
-        Raises ChannelTimeoutError at the limit, ChannelClosedError if the other side ended, and MalformedMessageError.
+        Raises ChannelTimeoutError at the limit, ChannelClosedError if the other side ended, and MalformedMessageError
+        for what is no message.
         """
         deadline = _compute_deadline(limit_seconds)
         end = self._buffer.find(b"\n")

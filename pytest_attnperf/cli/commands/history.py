@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     url = options.history or os.environ.get(VARIABLE, "") or DEFAULT
     writes = bool(options.imports or options.prune or options.migrate)
     if (options.prune or options.migrate) and "://" not in url and not Path(url).exists():
-        raise UsageError(f"history {url} does not exist, so there is nothing to change; give --history URL")
+        raise UsageError(f"history {url} does not exist, so there is nothing to prune or migrate; give --history URL")
     with open_store(url, read_only=not writes) as store:
         if options.imports:
             return _import_runs(store, options.imports)

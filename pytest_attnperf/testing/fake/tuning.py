@@ -74,7 +74,7 @@ class FakeTunable:
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns what `surface.serves` says of the workload's sequence length."""
+        """Returns whether `surface.serves` takes the workload's sequence length."""
         assert isinstance(workload, Prefill)
         return self.surface.serves(workload.seq_q)
 

@@ -76,7 +76,8 @@ class LimitRow:
     holds            amount in a CU, WGP or SIMD
     takes            amount that a wave or a workgroup takes
     allows           number of waves or workgroups that fit
-    waves_per_simd   occupancy that this allows, from `Occupancy.limits`; binds: whether it limits the kernel
+    waves_per_simd   occupancy that this allows, from `Occupancy.limits`
+    binds            whether it limits the kernel
     """
 
     resource: str
@@ -213,7 +214,8 @@ def format_count(count: int, what: str) -> str:
 
 
 def render_staircase(unit: str, stairs: Sequence[PlottedStair], at: int, most_waves: int, ink: PlotInk) -> list[str]:
-    """Returns lines of a text plot, 69 columns wide. x: amount of a resource (`unit`); y: waves per SIMD by `stairs`.
+    """Returns lines of a text plot, 69 columns wide. x is the amount of a resource (`unit`), y the waves per SIMD by
+    `stairs`.
 
     `at` is the kernel's amount, which is marked, `most_waves` the top of the y axis. A column stands for an equal share
     of the amounts and shows the occupancy at the largest of them. Dots show the waves of whole workgroups, rounded
