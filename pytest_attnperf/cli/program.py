@@ -41,8 +41,8 @@ NEEDED = ("GROUP", "SUMMARY", "DESCRIPTION", "EPILOG", "add_arguments(parser)", 
 
 
 class Command(NamedTuple):
-    """A command as the list shows it. group: its heading; summary: one line, also the `help` of its parser; order: its
-    place in the list. Groups stand in the order of their first commands."""
+    """A command as the list shows it. `group` is its heading, `summary` one line, also the `help` of its parser, and
+    `order` its place in the list. Groups stand in the order of their first commands."""
 
     group: str
     summary: str

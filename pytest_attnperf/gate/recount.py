@@ -93,7 +93,7 @@ def _compute_ratio(case: CaseResult) -> float | None:
 
 def _base_us(case: CaseResult) -> float | None:
     """Returns the base time in microseconds: the median of the pairs' base side or of the stored processes, else the
-    file's stated one."""
+    one that the file states, which may be None."""
     if case.pairs:
         return statistics.median(pair.base_us for pair in case.pairs)
     return statistics.median(case.stored_us) if case.stored_us else case.baseline_us

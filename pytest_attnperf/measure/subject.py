@@ -194,7 +194,7 @@ class TorchSubject:
     def _require_proven(self, timer: str) -> None:
         if trace.was_profiler_used() and timer != ProfilerTimer.name:
             raise NotProvenRightError(
-                f"{self._name} may not be timed: a profiler has been used in this process and slows all later calls"
+                f"{self._name} may not be timed: a profiler has been used in this process; time it in a new process"
             )
         if not self._proven:
             raise NotProvenRightError(

@@ -91,7 +91,8 @@ class CaseCollector:
         return selection.expand_names(names, self.registry, self.families) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a marked test by backends and workloads, alike on every machine. Raises CollectError."""
+        """Parametrises a marked test by backends and workloads, alike on every machine. Raises CollectError for an
+        invalid marker or selection."""
         try:
             self._parametrize(metafunc)
         except UsageError as error:

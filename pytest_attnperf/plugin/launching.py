@@ -114,7 +114,8 @@ def candidate_notes(side: BaseSide) -> tuple[str, ...]:
 
 
 def make_interleave_plan(asked: RunConfig) -> InterleavePlan:
-    """Returns the plan of interleaved measurements, with --attnperf-pairs and --attnperf-timer. Raises UsageError."""
+    """Returns the plan of interleaved measurements, with --attnperf-pairs and --attnperf-timer. Raises UsageError if
+    one of them is invalid."""
     return InterleavePlan(
         pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", timer_names(), TIMERS_LISTED_IN)
     )

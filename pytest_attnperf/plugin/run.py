@@ -81,7 +81,7 @@ class Run:
     @classmethod
     def set_up(cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item]) -> Run:
         """Returns the run of these items: resolves its settings, checks out the base side, and starts the first
-        workers. Raises UsageError."""
+        workers. Raises UsageError for invalid settings or base side."""
         asked, timed = run_config(config), sum(item.stash[PLANNED].timed for item in cases)
         settings = run_settings(asked, timed, distributed=is_distributed(config))
         # An xdist controller has no cases: it only collects results of its workers, and must not hold a GPU.

@@ -239,7 +239,8 @@ class _Centre:
 
 
 def offsets_of_shared(cases: Mapping[str, Sequence[ProcessSummary]]) -> tuple[CardOffset, ...]:
-    """Returns each card's offset from the other cards in cases that both ran, slowest first; needs CASES_MIN cases."""
+    """Returns each card's offset from the others in cases that ran on it and on another card, slowest first. Leaves
+    out cards with fewer than CASES_MIN such cases."""
     by_card: dict[str, list[float]] = {}
     for processes in cases.values():
         cells = {card: statistics.fmean(logs) for card, logs in group_by_card(processes).items() if card}

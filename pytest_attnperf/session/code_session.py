@@ -160,7 +160,8 @@ def new_kernel(result: CodeResult, commit: str) -> NewKernel:
 
 
 def _stored_occupancy(found: FoundKernel) -> Occupancy | None:
-    """Returns the stored kernel's occupancy. Raises BaselineError where its figures are impossible."""
+    """Returns the stored kernel's occupancy; None if its architecture's limits or its workgroup are not known. Raises
+    BaselineError where its figures are impossible."""
     try:
         return occupancy_of(found.kernel.code)
     except CodeObjectError as error:

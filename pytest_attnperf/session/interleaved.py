@@ -89,7 +89,8 @@ class Against:
         return not self.empty and key in self._wait_ready().known_cases
 
     def list_cases(self) -> tuple[CaseKey, ...]:
-        """Returns every case of the base side's suites; () if it has none of their files. Raises WorkerError."""
+        """Returns every case of the base side's suites; () if it has none of their files. Raises WorkerError if its
+        worker cannot start."""
         return () if self.empty else self._wait_ready().cases
 
     def _wait_ready(self) -> Ready:

@@ -211,7 +211,8 @@ def compare_stored(bench: RunBench, measured: Measured, found: StoredEntry) -> C
 
 
 def settle_case(bench: RunBench, opened: Open, sample: SampleSize | None = None) -> CaseResult:
-    """Measures an open case again and returns its result. Raises WorkerError, CaseFailedError and SampleCutError."""
+    """Measures an open case again and returns its result. Raises WorkerError, CaseFailedError, and SampleCutError if
+    time cut the sample too short."""
     if opened.pairs:
         settled = settle_in_pairs(bench, opened, sample)
         if settled is not None:

@@ -94,7 +94,7 @@ def compare_pairs(pairs: Sequence[PairSummary], noise: NoiseEstimate, z: float) 
     TypeError for anything but `PairSummary`, ValueError for no pairs or a spread that is not of pairs.
     """
     if noise.unit != "pair":
-        raise ValueError(f"the noise of pairs is needed, got a spread per {noise.unit}: {noise.how}")
+        raise ValueError(f"the noise of pairs is needed, got a spread per {noise.unit}: {noise.how}; use pair_noise")
     ratio = centre_ratio(pairs)
     error = standard_error_of_pairs(noise.relative_sd, len(pairs))
     half_width = upper_quantile(0.025, noise.degrees_of_freedom) * error

@@ -72,7 +72,7 @@ class FamilyWorkload(Workload):
     @classmethod
     def parse_line(cls, text: str) -> Self:
         """Returns the workload of a line such as `b=1,s=512,h=8,d=64,causal,f16`, fields in any order; a missing b is
-        1, other fields have their own defaults. Raises WorkloadError."""
+        1, other fields have their own defaults. Raises WorkloadError for an invalid line."""
         ones = {cls.grammar.numbers[short]: 1 for short in cls.grammar.id_required}
         return cls(**{**ones, **cls.grammar.parse_line(text)})
 

@@ -91,7 +91,7 @@ def test_a_profiled_process_is_timed_by_the_profiler_only(monkeypatch: pytest.Mo
     """What a profiler leaves behind slows everything alike: other timers are refused, its own goes on."""
     subject = subject_of()
     monkeypatch.setattr(trace, "_used", [True])
-    with pytest.raises(NotProvenRightError, match="a profiler has been used in this process"):
+    with pytest.raises(NotProvenRightError, match="a profiler has been used in this process; time"):
         subject.measure_blocks(1, 200.0, 1e9, "host")
     with pytest.raises(CaseFailedError, match="'profiler' was requested on 'cpu'"):
         subject.measure_blocks(1, 200.0, 1e9, "profiler")

@@ -174,7 +174,8 @@ class PytestPairs:
 
 def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> int:
     """Searches for the commit that slowed the case; prints steps and result. Returns 0 if one commit is the culprit, 1
-    if not, INTERRUPTED after Ctrl-C. Raises UsageError and BisectError. Tests replace `execute_pytest`."""
+    if not, INTERRUPTED after Ctrl-C. Raises UsageError for invalid options, and BisectError if the search cannot begin.
+    Tests replace `execute_pytest`."""
     settings = _parse_settings(options)
     found = read_history(options.good, options.bad, Path.cwd())
     commits = {commit.sha: commit for commit in found.commits}

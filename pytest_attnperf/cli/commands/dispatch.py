@@ -201,7 +201,7 @@ def _read_source(path: Path, table: str) -> TimesSource:
     if kind == "published":
         return _read_published_source(path, table)
     if table:
-        raise UsageError(f"--table is for published reports, and {path} is not one")
+        raise UsageError(f"--table is for published reports, and {path} is not one; drop it")
     if kind == "results":
         return _read_results_source(path)
     if kind == "baselines":

@@ -99,7 +99,8 @@ def _add_demands(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Judges results against stored baselines, prints the outcome and writes files by option. Returns 1 if the gate
-    fails in mode block, else 0. Raises UsageError, ResultsFileError and BaselineError."""
+    fails in mode block, else 0. Raises UsageError for invalid options, ResultsFileError and BaselineError for an
+    invalid file."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.reports.run.joined import join_runs
     from pytest_attnperf.session.rejudge.cases import rejudge_all

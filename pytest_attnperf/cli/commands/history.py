@@ -77,14 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Shows a case or all cases of a history store, or imports, prunes or migrates it. Returns 1 only by
-    --fail-on-change. Raises UsageError and HistoryError."""
+    --fail-on-change. Raises UsageError for invalid options, and HistoryError for a store or file that cannot be
+    used."""
     from pytest_attnperf.tools.history.store import open_store
 
     _check_options(options)
     url = options.history or os.environ.get(VARIABLE, "") or DEFAULT
     writes = bool(options.imports or options.prune or options.migrate)
     if (options.prune or options.migrate) and "://" not in url and not Path(url).exists():
-        raise UsageError(f"history {url} does not exist, so there is nothing to prune or migrate")
+        raise UsageError(f"history {url} does not exist, so there is nothing to prune or migrate; give --history URL")
     with open_store(url, read_only=not writes) as store:
         if options.imports:
             return _import_runs(store, options.imports)

@@ -52,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Merges results, writes --out and reports, and prints a line per run. Returns 1 if they fail, 2 if a report
-    could not be made, else 0. Raises UsageError and ResultsFileError."""
+    """Merges results, writes --out and reports, and prints a line per run. Returns 1 if they fail, 2 if a report could
+    not be made, else 0. Raises UsageError for invalid options, and ResultsFileError for an invalid file."""
     from pytest_attnperf.environment.provenance import is_ci
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.reports.files.merged import encode_merged, merge_runs

@@ -218,7 +218,7 @@ def _refuse_unused(options: argparse.Namespace) -> None:
             alone = options.path is None and name != "case"
             of = "a profiler's files" if results or alone else "a results.json of pytest --attnperf --attnperf-profile"
             is_not = "no PATH is given" if options.path is None else f"{options.path} is not that"
-            raise UsageError(f"--{name.replace('_', '-')} is for {of}, but {is_not}")
+            raise UsageError(f"--{name.replace('_', '-')} is for {of}, but {is_not}; drop it")
 
 
 def _is_results(path: Path) -> bool:

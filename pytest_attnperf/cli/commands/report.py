@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the reports, or writes them by option. Returns 1 if a test failed, 2 if a report could not be made, else
-    0. Raises UsageError, ResultsFileError, BaselineError and HistoryError."""
+    0. Raises UsageError for invalid options; ResultsFileError, BaselineError and HistoryError for an invalid file."""
     from pytest_attnperf.plugin.report_inputs import read_runs
     from pytest_attnperf.reports.files.folder import has_gaps
 

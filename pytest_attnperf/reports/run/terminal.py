@@ -149,7 +149,7 @@ def _find_worst_verdict(verdicts: Iterable[Verdict]) -> Verdict | None:
 def failure_text(case: CaseResult, *, own: bool = False) -> str:
     """Returns the text of a case's failing test: verdict, changes, reasons, notes, log, and a command to repeat it.
 
-    own: the case was judged in this process, so its command may hold everything that the user typed.
+    `own` says that the case was judged in this process, so its command may hold everything that the user typed.
     """
     lines = [f"{case.verdict.value}: {one_line(str(case.key))}", one_line(case.summary, TEXT_LIMIT)]
     lines += _fault_lines(case)

@@ -88,7 +88,8 @@ class Accepted:
 
 
 def accept(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
-    """Returns the new entry for `case`, whose stored one is `found`; writes nothing. Raises UsageError."""
+    """Returns the new entry for `case`, whose stored one is `found`; writes nothing. Raises UsageError if the run, the
+    verdict or the figures do not allow that."""
     require_run(run)
     try:
         return (

@@ -157,7 +157,8 @@ class Search:
 
     def _place_revision(self, index: int, batch: int, judge: Callable[[Estimate], RevisionSide]) -> RevisionSide:
         """Measures a revision's pairs in batches until `judge` returns another side than UNCLEAR, or the allowed pairs
-        are taken; returns the side (SLOW, FAST, BETWEEN or UNCLEAR). Raises CannotMeasureError."""
+        are taken; returns the side (SLOW, FAST, BETWEEN or UNCLEAR). Raises CannotMeasureError if one gives no
+        ratio."""
         if index not in self._samples:
             self._begin_sample(index, batch)
         sample = self._samples[index]

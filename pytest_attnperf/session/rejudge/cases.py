@@ -323,7 +323,8 @@ class _Bench:
         return replace(apply_decision(base, decision), baseline_us=centre, median_us=new_us)
 
     def _estimate_noise(self, case: CaseResult, found: StoredEntry, bound: str) -> NoiseEstimate | None:
-        """Returns the noise between processes of unchanged code, pooled over similar stored cases of the suite."""
+        """Returns the noise between processes of unchanged code, pooled over similar stored cases of the suite; None if
+        none of them tells it."""
         assert self.run.device is not None
         suite, processes = case.key.suite, found.entry.processes
         model = self.store.noise_model(self.run.device.arch, self.run.device.product, suite)

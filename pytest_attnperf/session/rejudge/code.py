@@ -46,7 +46,7 @@ def find_missing_code(
 ) -> list[str]:
     """Returns findings about stored kernels that no run judged, for each architecture that the runs compiled for.
 
-    asked_for   compiled kernels were named as a suite: there must be some
+    asked_for   compiled kernels were named as a suite: a run without a result of one is a finding
     archs       architectures that must be present, too, whatever the runs compiled for
     """
     results = [result for run in runs for result in run.code]

@@ -85,7 +85,8 @@ class Transactions:
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Runs `work` in a transaction and returns its result; stores all or nothing. Repeats it after errors that may
-        pass, up to ATTEMPTS times and `wait_s` seconds. Raises HistoryError."""
+        pass, up to ATTEMPTS times and `wait_s` seconds. Raises HistoryError if it is open for reading only, or the last
+        attempt fails."""
         from sqlalchemy.exc import DBAPIError, StatementError
 
         if self.read_only:

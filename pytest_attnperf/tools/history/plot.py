@@ -49,7 +49,7 @@ def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
     form = choose_plot_form(path)
     drawn = [history for history in histories if history.points]
     if not drawn:
-        raise UsageError(f"none of {len(histories)} series has a run with a time, so there is nothing to plot")
+        raise UsageError(f"none of {len(histories)} series has a run with a time to plot; choose other cases")
     write_atomically(path, _render_histories(drawn[:SERIES_MAX], form))
     return max(0, len(drawn) - SERIES_MAX)
 
@@ -57,7 +57,7 @@ def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
 def render_history_svg(history: CaseHistory) -> str:
     """Returns one series as SVG text. Raises UsageError if it has no point, or if matplotlib is missing."""
     if not history.points:
-        raise UsageError(f"{one_line(history.case, NAME_LIMIT)} has no run with a time, so there is nothing to plot")
+        raise UsageError(f"{one_line(history.case, NAME_LIMIT)} has no run with a time to plot; choose another case")
     return _render_histories([history], "svg").decode("utf-8")
 
 

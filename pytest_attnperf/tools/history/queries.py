@@ -294,8 +294,8 @@ class RetentionRule:
 
 @dataclass(frozen=True)
 class Pruned:
-    """Numbers of deleted measurements, and of runs, cases and facts without any measurement. kept: measurements
-    left."""
+    """Numbers of deleted measurements, and of runs, cases and facts without any measurement. `kept` counts the
+    measurements left."""
 
     measurements: int
     runs: int

@@ -40,7 +40,8 @@ SETUP_LOCK = 0x61746E70657266
 
 @dataclass(frozen=True)
 class Appended:
-    """Result of `append`. rows: number of stored rows; already: the run was stored before, and nothing was done."""
+    """Result of `append`. `rows` is the number of stored rows; `already` says that the run was stored before, and
+    nothing was done."""
 
     rows: int
     already: bool
@@ -51,7 +52,7 @@ def open_store(url: str, *, read_only: bool = False, wait_s: float = WAIT_SECOND
     """Opens a store by its address: a path, `sqlite:///path` or `postgresql://...`.
 
     For writing, the store and its folder are made, or migrated; for reading it must exist. `wait_s` is the time limit
-    in seconds for other writers. Raises HistoryError."""
+    in seconds for other writers. Raises HistoryError if it cannot be opened."""
     place = parse_location(url)
     _prepare_file(place, read_only)
     transactions = Transactions(place, read_only=read_only, wait_s=wait_s)

@@ -76,7 +76,8 @@ class LimitRow:
     holds            amount in a CU, WGP or SIMD
     takes            amount that a wave or a workgroup takes
     allows           number of waves or workgroups that fit
-    waves_per_simd   occupancy that this allows, from `Occupancy.limits`; binds: whether it limits the kernel
+    waves_per_simd   occupancy that this allows, from `Occupancy.limits`
+    binds            whether it limits the kernel
     """
 
     resource: str
@@ -89,7 +90,8 @@ class LimitRow:
 
 @dataclass(frozen=True)
 class OverviewRow:
-    """One of several compiled kernels. vgprs, agprs: per lane; sgprs: per wave; lds_bytes, threads: per workgroup."""
+    """One of several compiled kernels. `vgprs` and `agprs` are per lane, `sgprs` per wave, `lds_bytes` and `threads`
+    per workgroup."""
 
     name: str
     arch: str
@@ -212,11 +214,12 @@ def format_count(count: int, what: str) -> str:
 
 
 def render_staircase(unit: str, stairs: Sequence[PlottedStair], at: int, most_waves: int, ink: PlotInk) -> list[str]:
-    """Returns lines of a text plot, 69 columns wide. x: amount of a resource (`unit`); y: waves per SIMD by `stairs`.
+    """Returns lines of a text plot, 69 columns wide. x is the amount of a resource (`unit`), y the waves per SIMD by
+    `stairs`.
 
-    at: the kernel's amount, which is marked; most_waves: top of the y axis. A column stands for an equal share of the
-    amounts and shows the occupancy at the largest of them. Dots show the waves of whole workgroups, rounded down, if
-    they are fewer than the compiler counts.
+    `at` is the kernel's amount, which is marked, `most_waves` the top of the y axis. A column stands for an equal share
+    of the amounts and shows the occupancy at the largest of them. Dots show the waves of whole workgroups, rounded
+    down, if they are fewer than the compiler counts.
     """
     top = stairs[-1].last
     width = -(-top // PLOT_COLUMNS)
@@ -251,8 +254,8 @@ def _find_stair(stairs: Sequence[PlottedStair], value: int) -> PlottedStair:
 
 
 def _tick_labels(top: int, width: int) -> Iterator[str]:
-    """Yields the labels below a plot, each right-aligned in 16 characters: the largest value of every 16th
-    column. top: the largest value of the plot; width: values that one column stands for."""
+    """Yields the labels below a plot, each right-aligned in 16 characters: the largest value of every 16th column.
+    `top` is the largest value of the plot, `width` the values that one column stands for."""
     columns = PLOT_COLUMNS // TICKS
     for tick in range(1, TICKS + 1):
         yield f"{min(tick * columns * width, top):>{columns},}"

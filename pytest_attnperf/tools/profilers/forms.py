@@ -35,7 +35,8 @@ class CsvForm:
     reader: str
 
     def read_table(self, table: CsvTable, builder: DispatchesBuilder) -> FilePart:
-        """Returns the content of a file of this kind, its dispatches added to `builder`. Raises ProfileError."""
+        """Returns the content of a file of this kind, its dispatches added to `builder`. Raises ProfileError if it
+        cannot be used."""
         module, _, function = self.reader.partition(".")
         read = import_listed_function(
             f"pytest_attnperf.tools.profilers.{module}", function, __file__, f'"{self.reader}"'
@@ -200,8 +201,8 @@ class FilePart:
 
 
 def make_source(table: CsvTable, form: CsvForm, rows: int, name: str = "") -> tuple[ProfileSource, tuple[Problem, ...]]:
-    """Returns a file's entry in the list of sources, and its problems; a file without rows is a problem, too. name: its
-    kind if that is not the name of `form`."""
+    """Returns a file's entry in the list of sources, and its problems; a file without rows is a problem, too. `name` is
+    its kind if that is not the name of `form`."""
     problems = table.problems.list_problems(rows)
     if not rows and not problems:
         nothing = "holds no row below the line of columns; did the program launch kernels while it was traced?"

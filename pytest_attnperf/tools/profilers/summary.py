@@ -67,7 +67,8 @@ def summarise_profile(
 
     rules      rules of kernel families; default: those of the package
     warm_up    passes to leave out of steady state if their beginnings are known, else dispatches; default: inferred
-    passes     number of forward passes; layers: of each pass; default: inferred
+    passes     number of forward passes; default: inferred
+    layers     number of layers of each pass; default: inferred
     device     its peaks are limits for the profile's figures
     Raises UsageError for a number that is too small.
     """

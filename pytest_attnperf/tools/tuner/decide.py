@@ -116,8 +116,8 @@ def _judge_workload(
 
 
 def _workload_verdict(comparison: Comparison, more_us: float, rule: DecisionRule) -> tuple[str, str]:
-    """Returns (verdict, note) on the winner for one workload. verdict: FASTER, SLOWER or SAME. SAME has a note only if
-    the workload may be slower but too few pairs show it. `more_us`: the winner's time minus the default's."""
+    """Returns (verdict, note) on the winner for one workload. The verdict is FASTER, SLOWER or SAME. SAME has a note
+    only if the workload may be slower but too few pairs show it. `more_us` is the winner's time minus the default's."""
     limit = comparison.noise_threshold
     if comparison.ratio - 1 > rule.slower and more_us > rule.floor_us:
         if comparison.ratio - 1 > limit:

@@ -48,7 +48,7 @@ FINALISTS = 4
 
 @dataclass(frozen=True)
 class Beaten:
-    """A candidate that is slower than the leader by more than chance allows. behind, limit: log ratios."""
+    """A candidate that is slower than the leader by more than chance allows. `behind` and `limit` are log ratios."""
 
     candidate: Candidate
     behind: float
@@ -190,8 +190,9 @@ def difference_sd(settings: TuneSearchSettings) -> float:
 
 
 def find_beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings: TuneSearchSettings) -> list[Beaten]:
-    """Returns the candidates that are slower than the leader, the one of least mean cost, by more than chance allows.
-    Compares the mean over processes that timed both; `tail` is the one-sided chance of a wrong result per candidate."""
+    """Returns the candidates that are slower than the leader, the one of least mean cost, by more than both chance and
+    `settings.indifference`. Compares the mean over processes that timed both, or over all if none did. `tail` is the
+    one-sided chance of a wrong result per candidate."""
     by_slot = {candidate.id: costs.by_slot(candidate) for candidate in field}
     timed = [candidate for candidate in field if by_slot[candidate.id]]
     if not timed:

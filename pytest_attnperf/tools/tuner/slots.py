@@ -216,7 +216,7 @@ class Slots:
             return self._processes[slot]
 
     def _leave_process(self, slot: int) -> None:
-        """Makes this slot continue under a new process number at its next trial."""
+        """Makes a fresh process, with the next free number, run this slot's next trial."""
         with self._guard:
             self._processes.pop(slot, None)
 

@@ -189,7 +189,7 @@ class _Run:
         if not known:
             raise UsageError(
                 f"no candidate of {self.space.kernel} could be ranked for {self.job.arch}: "
-                f"{'; '.join(self.notes) or 'none has a code object'}"
+                f"{'; '.join(self.notes) or 'none has a code object'}; tune it on a GPU, without --static"
             )
         ranking = rank(known, self.job.arch)
         place = next((n for n, one in enumerate(ranking, 1) if one.id == self.space.default.id), None)

@@ -60,7 +60,8 @@ class CodeCollector:
         self.config.hook.pytest_attnperf_register_kernels(kernels=self.registry)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a test that uses `code_object` and `kernel_build` by selected builds. Raises CollectError."""
+        """Parametrises a test that uses `code_object` and `kernel_build` by selected builds. Raises CollectError for an
+        unknown kernel or invalid builds."""
         if not set(metafunc.fixturenames) >= FIXTURES:
             return
         try:

@@ -333,7 +333,7 @@ class JournalWriter:
     """Appends lines to a journal, each with one write, because the process may be killed between lines."""
 
     def __init__(self, folder: Path, first: Iterable[bytes], now: Callable[[], float] = time.monotonic) -> None:
-        """Makes and locks a journal with the lines `first`; removes the oldest unfinished journals. Raises OSError.
+        """Makes and locks a journal with the lines `first`; removes the oldest unfinished ones. OSError if it fails.
 
         The journal gets its final name, by which a later run finds it, after these lines are written.
         """

@@ -23,7 +23,7 @@ PEAK_TOLERANCE = 0.02
 
 @dataclass(frozen=True)
 class _Sheet:
-    """Peak rates of a device's data sheet, highest first: one per clock. how: the arithmetic in words."""
+    """Peak rates of a device's data sheet, highest first: one per clock. `how` is the arithmetic in words."""
 
     rates: tuple[float, ...]
     unit: str
@@ -35,7 +35,7 @@ class _Sheet:
 
 @dataclass(frozen=True)
 class _Holds:
-    """How much a CU, WGP, SIMD or wave holds. also: another count that is right too."""
+    """How much a CU, WGP, SIMD or wave holds. `also` is another count that is right too."""
 
     count: int
     remark: str = ""

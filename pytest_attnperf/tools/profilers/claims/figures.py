@@ -208,7 +208,7 @@ class Amount(PrintedFigure):
 
     @classmethod
     def find_scale(cls, unit: str) -> float | None:
-        """Returns the factor from a known unit to SI units, 1 for any other unit."""
+        """Returns the factor from a known unit to SI units, 1 (never None) for any other unit."""
         return next((units[unit] for units in _DIMENSIONS if unit in units), 1.0)
 
     def is_comparable(self, other: Amount) -> bool:

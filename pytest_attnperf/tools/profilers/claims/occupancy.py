@@ -28,7 +28,7 @@ WHAT_TO_DO = "Compare its outputs with a reference, prefilled with NaN, and look
 
 @dataclass(frozen=True)
 class _Allowed:
-    """Workgroups that one resource allows per CU or WGP; how: the arithmetic in words.
+    """Workgroups that one resource allows per CU or WGP; `how` is the arithmetic in words.
 
     workgroups   without rounding of a workgroup's request
     waves        number of waves, if the resource limits waves; they need not fill workgroups

@@ -160,7 +160,7 @@ def _format_finding(word: str, found: ProfileFinding) -> str:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A profile's figures for one name. nature: '' for a kernel."""
+    """A profile's figures for one name. `nature` is '' for a kernel."""
 
     name: str
     calls: int

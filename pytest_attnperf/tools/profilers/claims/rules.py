@@ -29,17 +29,19 @@ WARP = 32
 
 
 def make_agreement(rule: str, said: str, text: str) -> ProfileFinding:
-    """Makes a finding that holds. rule: name of the check; said: the report's words; text: the sentence to print."""
+    """Makes a finding that holds. `rule` names the check, `said` is the report's words, `text` the sentence to
+    print."""
     return ProfileFinding(rule, True, said, "", text)
 
 
 def make_contradiction(rule: str, said: str, should: str, text: str = "") -> ProfileFinding:
-    """Makes a finding of a wrong statement `said`. should: what is right; text: default 'said: should'."""
+    """Makes a finding of a wrong statement `said`. `should` is what is right, `text` by default 'said: should'."""
     return ProfileFinding(rule, False, said, should, text or f"{said}: {should}")
 
 
 def make_open_finding(rule: str, said: str, text: str, should: str = "") -> ProfileFinding:
-    """Makes a finding of a statement `said` that cannot be decided. should: what speaks against it, '' if nothing."""
+    """Makes a finding of a statement `said` that cannot be decided. `should` is what speaks against it, '' if
+    nothing."""
     return ProfileFinding(rule, None, said, should, text)
 
 
@@ -119,7 +121,8 @@ class Known:
 
     @property
     def call_s(self) -> Interval | None:
-        """Seconds per call: total over calls if both are given, because the total has more digits."""
+        """Seconds per call: total over calls if both are given, because the total has more digits; None if neither is
+        given."""
         said = self.claims.performance
         if said.total and said.calls and said.calls.count:
             return said.total.time.interval.divide_by(exact_interval(said.calls.count))

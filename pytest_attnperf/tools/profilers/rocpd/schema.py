@@ -68,7 +68,7 @@ class ProcessTables:
 
 @dataclass(frozen=True)
 class Process:
-    """One process of the file. begin, end: nanoseconds of its machine's clock; None if not known."""
+    """One process of the file. `begin` and `end` are nanoseconds of its machine's clock; None if not known."""
 
     tables: ProcessTables
     pid: int | None = None
@@ -97,7 +97,8 @@ def is_sqlite(path: Path) -> bool:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Opens a database read-only without making files next to it. Raises ProfileError if it is no SQLite database."""
+    """Opens a database read-only. SQLite may make a -shm file next to it if it has a -wal file, but no other. Raises
+    ProfileError if it is no SQLite database, or cannot be opened."""
     if not is_sqlite(path):
         raise ProfileError(
             f"{path} is no SQLite database: it does not begin with 'SQLite format 3'. Give the _results.db of "
@@ -248,7 +249,7 @@ class Times:
 
     def is_usable(self, start: object, end: object, number: object) -> bool:
         """Returns whether `start` and `end` are nanoseconds, in order and at most a day apart; counts the row as good,
-        or as bad with the reason. number: the row's id."""
+        or as bad with the reason. `number` is the row's id."""
         if type(start) is not int or type(end) is not int or start < 0:
             how = "have a start or end that is no whole number from 0"
         elif not end:
