@@ -35,6 +35,7 @@ a killed search ends where it would have ended."""
 class Slots:
     """Times candidates on all lanes (GPUs) in slots, the numbered processes of a search, and keeps the results.
 
+    strategy   the search that uses them: 'race', 'optuna' or 'exhaustive'
     lanes      number of slots in a round: the GPUs that the search began with. With fewer GPUs later, slots take turns
     stopped    why nothing more is timed, '' while there is budget
     excluded   candidates that failed, by id
@@ -50,7 +51,7 @@ class Slots:
         journal: TrialJournal,
     ) -> None:
         self.default, self.workloads, self.settings = default, tuple(workloads), settings
-        self.bench, self.journal = bench, journal
+        self.strategy, self.bench, self.journal = strategy, bench, journal
         self.lanes = _restore_lanes(journal, strategy, settings, max(1, bench.lanes))
         self.stopped = ""
         self.excluded: dict[str, Excluded] = {}
