@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +58,7 @@ class Tuning:
     def run(self, suite: tuple[int, ...] = (), tuned: tuple[int, ...] = (64, 256), **options: Any) -> TuneResult:
         """Tune, and search on workloads of these lengths."""
         job = TuneJob(
-            backend=FakeTunable(self.surface),
+            backend=FakeTunable(NAME, surface=self.surface),
             name=NAME,
             tuned=self.served(tuned),
             suite=self.served(suite),
@@ -107,7 +108,8 @@ def test_the_planted_best_is_found(tuning: Tuning) -> None:
         (True, "FASTER"), (True, "FASTER"), (False, "FASTER"), (False, "FASTER"),
     ]  # fmt: skip
     (file,) = found.files
-    assert (file.path, file.text) == ("configs/fake_kernel/gfx942.json", f"{BEST}\na test\n")
+    written = {"config": {"BLOCK_M": 64, "BLOCK_N": 32}, "source": "a test", "when": {}}
+    assert (file.path, json.loads(file.text)) == ("configs/fake_kernel/gfx942.json", written)
     assert found.ranking[0][0].id == BEST
     assert found.device is not None
     assert all(pool.ended for pool in tuning.pools)
