@@ -14,7 +14,14 @@ from pytest_attnperf.errors import CaseFailedError, UsageError
 from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile, TritonSource
 from pytest_attnperf.records import Role
 from pytest_attnperf.records.code import KernelCode
-from pytest_attnperf.testing.fake.tuning import (
+from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
+from pytest_attnperf.tools.tuner.job import Served, TuneJob, TunePools
+from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
+from pytest_attnperf.tools.tuner.tune import CONFIRM_SEED, tune
+from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE, STATIC_ONLY, Candidate, TuneResult
+from pytest_attnperf.workers.conversation import OpenRequest
+from pytest_attnperf.workers.interleave import InterleavePlan
+from tests.tools.tuner.fake_tuning import (
     NAME,
     FakeTunable,
     FakeTuningPool,
@@ -23,13 +30,6 @@ from pytest_attnperf.testing.fake.tuning import (
     key_of,
     served_workload,
 )
-from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
-from pytest_attnperf.tools.tuner.job import Served, TuneJob, TunePools
-from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
-from pytest_attnperf.tools.tuner.tune import CONFIRM_SEED, tune
-from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE, STATIC_ONLY, Candidate, TuneResult
-from pytest_attnperf.workers.conversation import OpenRequest
-from pytest_attnperf.workers.interleave import InterleavePlan
 
 OBJECTS = Path(__file__).parents[2] / "data" / "code_objects"
 BAD_DEFAULT = {"BLOCK_M": 128, "BLOCK_N": 64}
