@@ -310,9 +310,3 @@ class Costs:
         workloads."""
         found = [cost for slot, cost in self.by_slot(candidate).items() if slots is None or slot in slots]
         return statistics.fmean(found) if found else None
-
-    def relative_cost(self, candidate: Candidate, slots: Sequence[int] | None = None) -> float | None:
-        """Returns the candidate's time over the default's, as a geometric mean over workloads and slots (all, or those
-        given); None if no slot timed it on all workloads."""
-        log_cost = self.log_cost(candidate, slots)
-        return None if log_cost is None else math.exp(log_cost)
