@@ -9,7 +9,7 @@ from pytest_attnperf.gate.code.changes import find_worse_instructions
 from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.gate.code.rules import Compared
 from pytest_attnperf.records.code import CodeFinding, SourceLine
-from tests.gate.code.compared_kernels import BASE, LOAD, LOOPS, compared, with_counts
+from tests.gate.code.compared_kernels import BASE, LOAD, LOOPS, WHERE, compared, with_counts
 
 
 def found(pair: Compared, *, promised: bool = True) -> list[CodeFinding]:
@@ -110,7 +110,7 @@ def test_a_narrowed_load_names_its_line() -> None:
     line = SourceLine("prefill.py", 88, LOAD.text, {"global_load_2B": 64})
     (finding,) = found(compared(instructions=narrow, lines=(line,)))
     assert finding.text.endswith(
-        "; BLOCK_M 64 -> 128 in a.json; prefill.py:88 `k = tl.load(k_ptrs)`: "
+        f"; BLOCK_M 64 -> 128 in {WHERE}; prefill.py:88 `k = tl.load(k_ptrs)`: "
         "global_load_16B 8 -> 0, global_load_2B 0 -> 64"
     )
 
