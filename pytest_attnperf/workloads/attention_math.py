@@ -116,7 +116,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Problem:
+class AttentionProblem:
     """The parameters of an attention besides q, k and v: those fields of `Prefill`, the scales by input, and what is
     added to the scores."""
 
@@ -127,7 +127,7 @@ class Problem:
     added: Added = Added()
 
 
-def compute_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: Problem) -> Outputs:
+def compute_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: AttentionProblem) -> Outputs:
     """Returns 'out' (B, Sq, H, Dv) and, with `problem.lse`, 'lse' (B, H, Sq), from q (B, Sq, H, D), k (B, Skv, Hk, D),
     v (B, Skv, Hk, Dv). The precision is `reference_dtype`, fp64 or fp32, but fp64 for the log-sum-exp of an 8-bit
     format, whose scores plain attention keeps in fp32; stored inputs are upcast."""
@@ -139,7 +139,7 @@ def compute_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem
 
 
 def compute_plain(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: Problem, how: Arithmetic | None = None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: AttentionProblem, how: Arithmetic | None = None
 ) -> Outputs:
     """Computes 'out' and 'lse' as `compute_reference`, rounded as `how` says; without it, everything to the dtype of
     `q`. 'lse' is fp32. fp32 is multiplied in fp32, never TF32, so that the yardstick of an fp32 workload is fp32's
@@ -148,7 +148,9 @@ def compute_plain(
         return _compute_attention(q, k, v, problem, how or Arithmetic(q.dtype, q.dtype))
 
 
-def _compute_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: Problem, how: Arithmetic) -> Outputs:
+def _compute_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: AttentionProblem, how: Arithmetic
+) -> Outputs:
     import torch
 
     (batch, seq_q, heads, _), seq_kv = q.shape, k.shape[1]

@@ -261,7 +261,7 @@ def _compute_layer(block: Block, inputs: Tensors, dtype: torch.dtype) -> Outputs
         q, k, v = torch.split(heads, [block.heads, block.kv_heads, block.kv_heads], dim=2)
         cos, sin = (table[block.past : block.length] for table in (parts.cos, parts.sin))
         q, k = (_rotate_heads(part, cos, sin, dtype) for part in (q, k))
-        attended, problem = torch.empty_like(q), attention_math.Problem(causal=True, lse=False)
+        attended, problem = torch.empty_like(q), attention_math.AttentionProblem(causal=True, lse=False)
         for b in range(block.batch):
             keys, values = (
                 torch.cat([cache[b : b + 1, : block.past].to(dtype), new[b : b + 1]], dim=1)

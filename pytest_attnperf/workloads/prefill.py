@@ -294,8 +294,8 @@ class Prefill(FamilyWorkload):
         how = attention_math.plain_arithmetic(self.dtype, self.int8)
         return attention_math.compute_plain(*split.qkv, self._make_problem(split), how)
 
-    def _make_problem(self, split: SplitInputs) -> attention_math.Problem:
-        return attention_math.Problem(self.causal, self.lse, self.window, split.scales, split.added_terms)
+    def _make_problem(self, split: SplitInputs) -> attention_math.AttentionProblem:
+        return attention_math.AttentionProblem(self.causal, self.lse, self.window, split.scales, split.added_terms)
 
 
 def _store_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scaled: Collection[str]) -> Tensors:

@@ -111,7 +111,7 @@ class VarlenBackward(PackedSequences):
         import torch
 
         out, lse = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0], device=q.device)
-        problem = attention_math.Problem(self.causal, lse=True)
+        problem = attention_math.AttentionProblem(self.causal, lse=True)
         for rows, keys in self.iterate_slices():
             forward = attention_math.compute_reference(q[None, rows], k[None, keys], v[None, keys], problem)
             out[rows], lse[:, rows] = forward["out"][0].to(q.dtype), forward["lse"][0].float()
