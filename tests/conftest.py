@@ -33,6 +33,16 @@ def lean_processes() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Tiny problems are slower on many threads of torch, and on one sums are made in one order."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
     """A process that is started in the background ignores SIGINT, and so would every one that a test interrupts."""

@@ -65,7 +65,7 @@ class OccupancyStair:
 
 def compute_headroom(arch: str, asked: Resources) -> Headroom:
     """Returns how many registers and LDS bytes the kernel must save for one more wave per SIMD, and for one more
-    workgroup; None for either if the SIMDs are full. Raises CodeObjectError as `compute_occupancy` does."""
+    workgroup; None for either if the SIMDs are full. Raises CodeObjectError as `occupancy_with` does."""
     now = occupancy_with(arch, asked)
     wave = workgroup = None
     if now.waves_per_simd < now.max_waves_per_simd:
@@ -81,7 +81,7 @@ def compute_staircase(arch: str, asked: Resources, resource: str) -> tuple[Occup
     """Returns the occupancy over the range of 'vgprs' or 'lds_bytes', in ascending order.
 
     VGPRs go from 1 to the most that one wave can address. LDS goes from 0 to the most of one workgroup, or to the
-    kernel's use if that is more. Raises CodeObjectError as `compute_occupancy` does.
+    kernel's use if that is more. Raises CodeObjectError as `occupancy_with` does.
     """
     limits = limits_of(arch)
     first, last = {

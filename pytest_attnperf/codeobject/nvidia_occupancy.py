@@ -46,19 +46,27 @@ def nvidia_occupancy_of(code: KernelCode) -> Occupancy | None:
 
     None if the limits of its architecture or the size of its block are not known.
     """
-    arch = code.arch.removesuffix("a")
+    return nvidia_occupancy_with(code.arch, code.workgroup, code.vgprs, code.lds_bytes)
+
+
+def nvidia_occupancy_with(arch: str, threads: int, thread_registers: int, shared_bytes: int) -> Occupancy | None:
+    """Returns the occupancy of a block of `threads` threads that uses these registers per thread and shared memory.
+
+    None if the limits of `arch` are not known, or `threads` is 0.
+    """
+    arch = arch.removesuffix("a")
     sm = SMS.get(arch)
-    if sm is None or not code.workgroup:
+    if sm is None or not threads:
         return None
-    warps, most = _divide_up(code.workgroup, WARP), sm.warps // SUB_PARTITIONS
-    registers = _round_up(max(code.vgprs, 1) * WARP, REGISTER_GRANULE)
-    shared_bytes = _round_up(code.lds_bytes + SHARED_RESERVED_BYTES, SHARED_GRANULE_BYTES)
+    warps, most = _divide_up(threads, WARP), sm.warps // SUB_PARTITIONS
+    registers = _round_up(max(thread_registers, 1) * WARP, REGISTER_GRANULE)
+    taken_bytes = _round_up(shared_bytes + SHARED_RESERVED_BYTES, SHARED_GRANULE_BYTES)
     by_registers = REGISTERS // SUB_PARTITIONS // registers
-    by_slots, by_shared = sm.warps // warps, sm.shared_kib * KIB // shared_bytes
+    by_slots, by_shared = sm.warps // warps, sm.shared_kib * KIB // taken_bytes
     # A launch fails if a block's registers, with equal numbers of warps per sub-partition, are too many.
     fits = (
-        code.workgroup <= MAX_THREADS
-        and code.lds_bytes <= SHARED_PER_BLOCK_KIB[arch] * KIB
+        threads <= MAX_THREADS
+        and shared_bytes <= SHARED_PER_BLOCK_KIB[arch] * KIB
         and registers * _round_up(warps, SUB_PARTITIONS) <= REGISTERS
     )
     allowed = {

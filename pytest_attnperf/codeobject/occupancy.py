@@ -92,26 +92,6 @@ class Allocation:
     lds_bytes: int
 
 
-def compute_occupancy(
-    arch: str,
-    *,
-    vgprs: int,
-    agprs: int = 0,
-    sgprs: int,
-    lds_bytes: int,
-    threads: int,
-    wave_size: int | None = None,
-    wgp_mode: bool = True,
-    rules: CompilerRules = CompilerRules.LLVM_24,
-) -> Occupancy:
-    """Returns the occupancy of a kernel with these resources; see `Resources` for units and `Occupancy` for the result.
-
-    Raises CodeObjectError for an unknown architecture and for an impossible value. LDS over the limit is no error,
-    because compilers make such kernels: they do not fit, and 0 waves run.
-    """
-    return occupancy_with(arch, Resources(vgprs, agprs, sgprs, lds_bytes, threads, wave_size or 0, wgp_mode), rules)
-
-
 def occupancy_of(code: KernelCode) -> Occupancy | None:
     """Returns the occupancy of a compiled kernel as launched.
 
@@ -139,7 +119,11 @@ def resources_of(code: KernelCode) -> Resources:
 
 
 def occupancy_with(arch: str, asked: Resources, rules: CompilerRules = CompilerRules.LLVM_24) -> Occupancy:
-    """Returns the occupancy of a kernel that needs `asked`. Raises CodeObjectError as `compute_occupancy` does."""
+    """Returns the occupancy of a kernel that needs `asked`.
+
+    Raises CodeObjectError for an unknown architecture and for an impossible value. LDS over the limit is no error,
+    because compilers make such kernels: they do not fit, and 0 waves run.
+    """
     limits = limits_of(arch)
     check_resources(limits, asked)
     block, handed_out = block_of(limits, asked), compute_allocation(limits, asked)

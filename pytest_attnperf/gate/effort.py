@@ -32,14 +32,10 @@ class ProcessCounts:
 
 @dataclass(frozen=True)
 class UnitCost:
-    """Wall seconds of one more process, and of one more pair, of a case; None where they are not known.
-
-    pairs_measured   whether `pair_s` comes from measured pairs, not from two processes
-    """
+    """Wall seconds of one more process, and of one more pair, of a case; None where they are not known."""
 
     process_s: float | None
     pair_s: float | None
-    pairs_measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,4 +105,4 @@ def unit_cost(case: CaseResult) -> UnitCost:
     if not case.pairs:
         return UnitCost(process_s, 2 * process_s)
     each = statistics.median(pair.seconds for pair in case.pairs)
-    return UnitCost(process_s, 2 * process_s + each, pairs_measured=True)
+    return UnitCost(process_s, 2 * process_s + each)

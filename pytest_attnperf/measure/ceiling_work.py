@@ -7,13 +7,12 @@ clocks that real data never reaches.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.workloads.precision import full_fp32_matmul
+from pytest_attnperf.workloads.precision import full_fp32_matmul, tf32_matmul
 
 if TYPE_CHECKING:
     import torch
@@ -75,21 +74,6 @@ class Work:
     amount: float
     size: str
     fault: Callable[[], str]
-
-
-@contextlib.contextmanager
-def tf32_matmul() -> Iterator[None]:
-    """Lets torch multiply fp32 matrices in TF32 (xf32 on AMD), then restores the process's setting."""
-    import torch
-
-    matmul: Any = torch.backends.cuda.matmul
-    name, value = ("fp32_precision", "tf32") if hasattr(matmul, "fp32_precision") else ("allow_tf32", True)
-    before = getattr(matmul, name)
-    setattr(matmul, name, value)
-    try:
-        yield
-    finally:
-        setattr(matmul, name, before)
 
 
 def probe_fp32_products(torch_device: str, size: int = 512) -> tuple[str, bool]:

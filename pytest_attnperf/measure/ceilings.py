@@ -50,6 +50,7 @@ from pytest_attnperf.measure.timers.capture import first_line
 from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records import DeviceInfo, Fingerprint
+from pytest_attnperf.workloads.precision import tf32_matmul
 
 COPY, READ, CACHE, LAUNCH, EAGER = "copy", "read", "cache", "launch", "eager launch"
 OBLONG = "f16 oblong"
@@ -150,7 +151,7 @@ def _measure_products(process: _CeilingProcess) -> None:
 def _square_product(process: _CeilingProcess, dtype: str, computed_in: str) -> CeilingFigure:
     make = partial(work_of.make_gemm, dtype, torch_device=process.torch_device, computed_in=computed_in)
     sizes = [(2.0 * size**3, partial(make, (size, size, size))) for size in process.plan.gemm_sizes]
-    with work_of.tf32_matmul() if dtype == "tf32" else contextlib.nullcontext():
+    with tf32_matmul() if dtype == "tf32" else contextlib.nullcontext():
         figure = walk_sizes(process, FLOPS, sizes)
     return add_note(figure, "" if computed_in == dtype else "this process multiplies f32 in TF32 by default")
 

@@ -65,11 +65,6 @@ class Against:
         """Returns the base side's name in messages: 'base side LABEL'."""
         return f"base side {self.label}"
 
-    @property
-    def has_started(self) -> bool:
-        """Whether a process of the base side has answered in this run."""
-        return self.pool.last_ready() is not None
-
     def start_template(self, new: Pool, place: int) -> None:
         """Starts process `place` of the candidate's pool `new` and the base side's template process, which forks its
         workers, and waits for the latter, so that its start disturbs no timing.

@@ -101,10 +101,10 @@ def _hash_file(path: Path, _mtime_ns: int) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _mapped_libraries(maps: Path = Path("/proc/self/maps")) -> Iterable[Path]:
+def _mapped_libraries() -> Iterable[Path]:
     """Returns the .so files mapped into this process, sorted: extensions are code, too. [] without /proc."""
     try:
-        lines = maps.read_text(errors="replace").splitlines()
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
         return []
     names = {line.split(maxsplit=5)[5] for line in lines if line.rstrip().endswith(".so")}

@@ -89,61 +89,67 @@ def plain_arithmetic(dtype: str, int8: str = "") -> Arithmetic:
     return Arithmetic(out, out, operand=round_to_tf32 if dtype == "tf32" else None)
 
 
-def compute_reference(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool,
-    lse: bool,
-    window: int = 0,
-    scales: Mapping[str, torch.Tensor] | None = None,
-    added: Added | None = None,
-) -> Outputs:
-    """Returns 'out' (B, Sq, H, Dv) and, with `lse`, 'lse' (B, H, Sq), from q (B, Sq, H, D), k (B, Skv, Hk, D), v (B,
-    Skv, Hk, Dv). The precision is `reference_dtype`, fp64 or fp32, but fp64 for the log-sum-exp of an 8-bit format,
-    whose scores plain attention keeps in fp32; stored inputs are upcast."""
+@dataclass(frozen=True)
+class Added:
+    """Terms added to scaled scores; none unless one is given.
+
+    slopes    (H,) fp32, of ALiBi
+    bias      (H, Sq, Skv)
+    """
+
+    slopes: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+
+    def of_rows(self, first: int, count: int, seq_q: int, seq_kv: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Returns the terms (H, count, Skv) added to the scores of the query rows from `first` on, in `dtype` but at
+        least fp32; None if nothing is added."""
+        import torch
+
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        if self.bias is not None:
+            return self.bias[:, first : first + count].to(wide)
+        if self.slopes is None:
+            return None
+        rows = torch.arange(first, first + count, device=self.slopes.device) + seq_kv - seq_q
+        keys = torch.arange(seq_kv, device=self.slopes.device)
+        return (keys[None, :] - rows[:, None]).abs().to(wide) * -self.slopes.to(wide)[:, None, None]
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """The parameters of an attention besides q, k and v: those fields of `Prefill`, the scales by input, and what is
+    added to the scores."""
+
+    causal: bool
+    lse: bool
+    window: int = 0
+    scales: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    added: Added = Added()
+
+
+def compute_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: AttentionProblem) -> Outputs:
+    """Returns 'out' (B, Sq, H, Dv) and, with `problem.lse`, 'lse' (B, H, Sq), from q (B, Sq, H, D), k (B, Skv, Hk, D),
+    v (B, Skv, Hk, Dv). The precision is `reference_dtype`, fp64 or fp32, but fp64 for the log-sum-exp of an 8-bit
+    format, whose scores plain attention keeps in fp32; stored inputs are upcast."""
     import torch
 
-    dtype = torch.float64 if scales and lse else reference_dtype((q, k, v))
+    dtype = torch.float64 if problem.scales and problem.lse else reference_dtype((q, k, v))
     with full_fp32_matmul():
-        problem = _Problem(causal, lse, window, scales or {}, added or Added())
         return _compute_attention(q, k, v, problem, Arithmetic(dtype, dtype))
 
 
 def compute_plain(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool,
-    lse: bool,
-    window: int = 0,
-    scales: Mapping[str, torch.Tensor] | None = None,
-    added: Added | None = None,
-    how: Arithmetic | None = None,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: AttentionProblem, how: Arithmetic | None = None
 ) -> Outputs:
     """Computes 'out' and 'lse' as `compute_reference`, rounded as `how` says; without it, everything to the dtype of
     `q`. 'lse' is fp32. fp32 is multiplied in fp32, never TF32, so that the yardstick of an fp32 workload is fp32's
     own."""
     with full_fp32_matmul():
-        problem = _Problem(causal, lse, window, scales or {}, added or Added())
         return _compute_attention(q, k, v, problem, how or Arithmetic(q.dtype, q.dtype))
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """The parameters of the computation besides q, k and v, as in `compute_reference`."""
-
-    causal: bool
-    lse: bool
-    window: int
-    scales: Mapping[str, torch.Tensor]
-    added: Added
-
-
 def _compute_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: _Problem, how: Arithmetic
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: AttentionProblem, how: Arithmetic
 ) -> Outputs:
     import torch
 
@@ -268,29 +274,3 @@ def alibi_sum(slope: float, position: int, keys: range) -> float:
     if position < keys.start:
         return math.exp(-slope * (keys.start - position)) * sum_nearest(len(keys))
     return sum_nearest(position - keys.start + 1) + sum_nearest(keys.stop - position) - 1.0
-
-
-@dataclass(frozen=True)
-class Added:
-    """Terms added to scaled scores; none unless one is given.
-
-    slopes    (H,) fp32, of ALiBi
-    bias      (H, Sq, Skv)
-    """
-
-    slopes: torch.Tensor | None = None
-    bias: torch.Tensor | None = None
-
-    def of_rows(self, first: int, count: int, seq_q: int, seq_kv: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Returns the terms (H, count, Skv) added to the scores of the query rows from `first` on, in `dtype` but at
-        least fp32; None if nothing is added."""
-        import torch
-
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
-        if self.bias is not None:
-            return self.bias[:, first : first + count].to(wide)
-        if self.slopes is None:
-            return None
-        rows = torch.arange(first, first + count, device=self.slopes.device) + seq_kv - seq_q
-        keys = torch.arange(seq_kv, device=self.slopes.device)
-        return (keys[None, :] - rows[:, None]).abs().to(wide) * -self.slopes.to(wide)[:, None, None]

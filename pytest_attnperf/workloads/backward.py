@@ -118,7 +118,7 @@ class Backward(FamilyWorkload):
         return self._with_forward(*(tensor.to(self.stored_as) for tensor in (q, k, v, dout)))
 
     def _with_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Tensors:
-        forward = attention_math.compute_reference(q, k, v, causal=self.causal, lse=True)
+        forward = attention_math.compute_reference(q, k, v, attention_math.AttentionProblem(self.causal, lse=True))
         return q, k, v, dout, forward["out"].to(q.dtype), forward["lse"].float()
 
     def reference(self, inputs: Tensors) -> Outputs:

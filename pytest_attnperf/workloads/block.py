@@ -261,13 +261,13 @@ def _compute_layer(block: Block, inputs: Tensors, dtype: torch.dtype) -> Outputs
         q, k, v = torch.split(heads, [block.heads, block.kv_heads, block.kv_heads], dim=2)
         cos, sin = (table[block.past : block.length] for table in (parts.cos, parts.sin))
         q, k = (_rotate_heads(part, cos, sin, dtype) for part in (q, k))
-        attended = torch.empty_like(q)
+        attended, problem = torch.empty_like(q), attention_math.AttentionProblem(causal=True, lse=False)
         for b in range(block.batch):
             keys, values = (
                 torch.cat([cache[b : b + 1, : block.past].to(dtype), new[b : b + 1]], dim=1)
                 for cache, new in ((parts.k_cache, k), (parts.v_cache, v))
             )
-            attended[b] = attention_math.compute_plain(q[b : b + 1], keys, values, causal=True, lse=False)["out"][0]
+            attended[b] = attention_math.compute_plain(q[b : b + 1], keys, values, problem)["out"][0]
         out = _project_tokens(attended.flatten(2), parts.w_out, None, dtype)
         return {"out": out, "k": k.contiguous(), "v": v.contiguous()}
 

@@ -177,47 +177,19 @@ class Mla(FamilyWorkload):
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Computes 'out' (and 'lse') in fp64 on a CPU and for f32, else in fp32 without TF32; in chunks."""
-        return _compute_reference(*inputs, causal=self.causal, lse=self.lse)
+        return _compute_attention(inputs, reference_dtype(inputs), causal=self.causal, lse=self.lse)
 
     def plain(self, inputs: Tensors) -> Outputs:
         """Computes 'out' (and 'lse') in the workload's dtype, rounded where DeepSeek-V3's einsums round."""
-        return _compute_plain(*inputs, causal=self.causal, lse=self.lse)
+        return _compute_attention(inputs, inputs[0].dtype, causal=self.causal, lse=self.lse)
 
 
-def _compute_reference(
-    q_nope: torch.Tensor,
-    q_pe: torch.Tensor,
-    kv_latent: torch.Tensor,
-    k_pe: torch.Tensor,
-    wkv_b: torch.Tensor,
-    *,
-    causal: bool,
-    lse: bool,
-) -> Outputs:
+def _compute_attention(inputs: Tensors, dtype: torch.dtype, *, causal: bool, lse: bool) -> Outputs:
     """Computes q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b (H, D + Dv, C) ->
-    'out' (B, S, H, Dv) [, 'lse' (B, H, S)] in `reference_dtype`; stored inputs are upcast."""
-    inputs = (q_nope, q_pe, kv_latent, k_pe, wkv_b)
-    return _compute_attention(inputs, reference_dtype(inputs), causal=causal, lse=lse)
-
-
-def _compute_plain(
-    q_nope: torch.Tensor,
-    q_pe: torch.Tensor,
-    kv_latent: torch.Tensor,
-    k_pe: torch.Tensor,
-    wkv_b: torch.Tensor,
-    *,
-    causal: bool,
-    lse: bool,
-) -> Outputs:
-    """Computes 'out' (B, S, H, Dv) [, 'lse' (B, H, S), fp32] as `_compute_reference`, but in the inputs' dtype.
-    q_latent, both parts of the scores, their sum, the scaled sum, the weights and the weighted sum of latents are
-    rounded, as by the einsums of DeepSeek-V3's `inference/model.py`. fp32 is multiplied in fp32, never TF32."""
-    inputs = (q_nope, q_pe, kv_latent, k_pe, wkv_b)
-    return _compute_attention(inputs, q_nope.dtype, causal=causal, lse=lse)
-
-
-def _compute_attention(inputs: tuple[torch.Tensor, ...], dtype: torch.dtype, *, causal: bool, lse: bool) -> Outputs:
+    'out' (B, S, H, Dv) [, 'lse' (B, H, S), fp64 for fp64 and else fp32] in `dtype`, to which stored inputs are
+    converted. q_latent, both parts of the scores, their sum, the scaled sum, the weights and the weighted sum of
+    latents are rounded to it, as by the einsums of DeepSeek-V3's `inference/model.py`. fp32 is multiplied in fp32,
+    never TF32."""
     import torch
 
     q_nope, q_pe, kv_latent, k_pe, wkv_b = inputs

@@ -1,10 +1,11 @@
-"""The precision of references, and real fp32 multiplication."""
+"""The precision of references, and of multiplying fp32 matrices."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -44,15 +45,26 @@ def autocast_devices() -> list[str]:
     return []
 
 
+def full_fp32_matmul() -> AbstractContextManager[None]:
+    """Multiplies fp32 matrices in fp32, not TF32, inside the block, and then restores the process's setting."""
+    return _choose_fp32_matmul(tf32=False)
+
+
+def tf32_matmul() -> AbstractContextManager[None]:
+    """Lets torch multiply fp32 matrices in TF32 (xf32 on AMD) inside the block, then restores the process's setting."""
+    return _choose_fp32_matmul(tf32=True)
+
+
 @contextlib.contextmanager
-def full_fp32_matmul() -> Iterator[None]:
-    """Multiplies fp32 matrices in fp32, not TF32, inside the block, and then restores the process's setting. torch 2.9
-    and later name the setting `torch.backends.cuda.matmul.fp32_precision` and refuse to mix it with the older one, so
-    the name depends on the torch version."""
+def _choose_fp32_matmul(*, tf32: bool) -> Iterator[None]:
+    """Sets whether fp32 matrices may be multiplied in TF32, inside the block. torch 2.9 and later name the setting
+    `torch.backends.cuda.matmul.fp32_precision` and refuse to mix it with the older one, so the name depends on the
+    torch version."""
     import torch
 
-    matmul = torch.backends.cuda.matmul
-    name, value = ("fp32_precision", "ieee") if hasattr(matmul, "fp32_precision") else ("allow_tf32", False)
+    matmul: Any = torch.backends.cuda.matmul
+    new_name = hasattr(matmul, "fp32_precision")
+    name, value = ("fp32_precision", "tf32" if tf32 else "ieee") if new_name else ("allow_tf32", tf32)
     before = getattr(matmul, name)
     setattr(matmul, name, value)
     try:

@@ -286,28 +286,16 @@ class Prefill(FamilyWorkload):
         """Computes 'out' (and 'lse') in fp64 on a CPU and for f32 and tf32; else on a GPU in fp32 without TF32.
         Chunked, so memory is bounded. 8-bit inputs are dequantised in that precision."""
         split = self.split_inputs(inputs)
-        return attention_math.compute_reference(
-            *split.qkv,
-            causal=self.causal,
-            lse=self.lse,
-            window=self.window,
-            scales=split.scales,
-            added=split.added_terms,
-        )
+        return attention_math.compute_reference(*split.qkv, self._make_problem(split))
 
     def plain(self, inputs: Tensors) -> Outputs:
         """Computes 'out' (and 'lse') in the workload's dtype, rounded as `attention_math.plain_arithmetic` says."""
         split = self.split_inputs(inputs)
         how = attention_math.plain_arithmetic(self.dtype, self.int8)
-        return attention_math.compute_plain(
-            *split.qkv,
-            causal=self.causal,
-            lse=self.lse,
-            window=self.window,
-            scales=split.scales,
-            added=split.added_terms,
-            how=how,
-        )
+        return attention_math.compute_plain(*split.qkv, self._make_problem(split), how)
+
+    def _make_problem(self, split: SplitInputs) -> attention_math.AttentionProblem:
+        return attention_math.AttentionProblem(self.causal, self.lse, self.window, split.scales, split.added_terms)
 
 
 def _store_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scaled: Collection[str]) -> Tensors:

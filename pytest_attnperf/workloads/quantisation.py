@@ -25,26 +25,22 @@ class Format:
 
     largest_finite    largest value it holds; for int8 the largest used, so that it is symmetric
     eps               spacing at 1
-    has_inf           whether some bytes are infinities
-    nan_bytes         the bytes that are NaN
     """
 
     largest_finite: float
     eps: float
-    has_inf: bool
-    nan_bytes: tuple[int, ...]
 
 
 FORMATS = {
-    "f8e4m3": Format(448.0, 2.0**-3, has_inf=False, nan_bytes=(0x7F, 0xFF)),
-    "f8e5m2": Format(57344.0, 2.0**-2, has_inf=True, nan_bytes=(0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF)),
-    "f8e4m3fnuz": Format(240.0, 2.0**-3, has_inf=False, nan_bytes=(0x80,)),
-    "f8e5m2fnuz": Format(57344.0, 2.0**-2, has_inf=False, nan_bytes=(0x80,)),
-    "i8": Format(127.0, 1.0, has_inf=False, nan_bytes=()),
+    "f8e4m3": Format(448.0, 2.0**-3),
+    "f8e5m2": Format(57344.0, 2.0**-2),
+    "f8e4m3fnuz": Format(240.0, 2.0**-3),
+    "f8e5m2fnuz": Format(57344.0, 2.0**-2),
+    "i8": Format(127.0, 1.0),
 }
 """By workload dtype. f8e4m3 and f8e5m2: OCP 8-bit Floating Point Specification (OFP8) revision 1.0, section 5. The two
-fnuz formats: arXiv:2206.02915 (Graphcore, AMD, Qualcomm), and LLVM's APFloat.h (Float8E4M3FNUZ, Float8E5M2FNUZ); they
-have no -0, whose byte is their only NaN. `torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3, which is wrong."""
+fnuz formats: arXiv:2206.02915 (Graphcore, AMD, Qualcomm), and LLVM's APFloat.h (Float8E4M3FNUZ, Float8E5M2FNUZ).
+`torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3, which is wrong."""
 
 
 def quantise(tensor: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -111,10 +111,9 @@ class VarlenBackward(PackedSequences):
         import torch
 
         out, lse = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0], device=q.device)
+        problem = attention_math.AttentionProblem(self.causal, lse=True)
         for rows, keys in self.iterate_slices():
-            forward = attention_math.compute_reference(
-                q[None, rows], k[None, keys], v[None, keys], causal=self.causal, lse=True
-            )
+            forward = attention_math.compute_reference(q[None, rows], k[None, keys], v[None, keys], problem)
             out[rows], lse[:, rows] = forward["out"][0].to(q.dtype), forward["lse"][0].float()
         return q, k, v, dout, out, lse
 

@@ -19,6 +19,7 @@ from pytest_attnperf.baselines.writing import list_lost_fields
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import KernelCode, SourceLine
+from tests.baselines.edits import replace_field
 
 POLICY: dict[str, Any] = {"fail_on": ["occupancy"], "growth_percent": 1.0}
 KEY = "triton.prefill_forward/d256-f16"
@@ -44,12 +45,7 @@ def sample() -> CodeFile:
 
 def edited(*path: str | int, value: Any) -> bytes:
     """The sample's text with one field replaced."""
-    raw = msgspec.json.decode(encode_code_file(sample()))
-    place = raw
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    return msgspec.json.encode(raw)
+    return replace_field(encode_code_file(sample()), *path, value=value)
 
 
 def test_a_file_reads_back_as_written() -> None:

@@ -26,6 +26,7 @@ from pytest_attnperf.baselines.writing import list_lost_fields
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary, Tolerance
 from pytest_attnperf.records.notes import Note, NoteKind
+from tests.baselines.edits import replace_field
 
 HERE = Fingerprint({"product": "h200", "arch": "sm_90"}, {"torch": "2.11"})
 POLICY: dict[str, Any] = {"threshold_percent": 2.0, "fail_on": ["SLOWER"]}
@@ -53,12 +54,7 @@ def sample() -> BaselineFile:
 
 def edited(*path: str | int, value: Any) -> bytes:
     """The sample's text with one field replaced."""
-    raw = msgspec.json.decode(encode_baseline(sample()))
-    place = raw
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    return msgspec.json.encode(raw)
+    return replace_field(encode_baseline(sample()), *path, value=value)
 
 
 def test_a_file_reads_back_as_written() -> None:

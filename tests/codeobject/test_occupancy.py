@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,15 +17,19 @@ from pytest_attnperf.codeobject.occupancy import (
     CompilerRules,
     Resources,
     compute_allocation,
-    compute_occupancy,
     occupancy_of,
     occupancy_with,
 )
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.records.code import KernelCode
+from pytest_attnperf.records.code import KernelCode, Occupancy
 
 DATA = Path(__file__).parents[1] / "data" / "occupancy"
 RULES = {"clang19": CompilerRules.LLVM_22, "clang22": CompilerRules.LLVM_22, "llvm24git": CompilerRules.LLVM_24}
+
+
+def compute_occupancy(arch: str, *, rules: CompilerRules = CompilerRules.LLVM_24, **resources: Any) -> Occupancy:
+    """Of a kernel with these resources, and no AGPRs."""
+    return occupancy_with(arch, Resources(agprs=0, **resources), rules)
 
 
 def disagreements(table: str, rows_expected: int) -> Iterator[str]:

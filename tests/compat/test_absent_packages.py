@@ -83,7 +83,7 @@ def test_plots_searches_and_code_objects_name_what_they_lack(monkeypatch: pytest
     ):
         pass
     with pytest.raises(UsageError, match=r"needs Optuna.*pytest-attnperf\[tune\]"):
-        optuna_search._require_optuna()
+        optuna_search.require_optuna()
     with pytest.raises(ToolMissingError, match=r"no triton .*pip install 'triton>="):
         load_triton()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,21 +15,14 @@ from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance
 from pytest_attnperf.workloads.backward import Backward
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Judged = Callable[..., list[CheckReport]]
 Gradients = dict[str, torch.Tensor]
 
 SQUARE = Backward.parse_line("b=2,s=48,h=4,hk=2,d=32,causal,f16")
 WIDE = Backward.parse_line("b=2,s=33,kv=80,h=4,hk=2,d=32,causal,bf16")
 PLAIN = Backward.parse_line("b=2,s=40,kv=64,h=2,d=32,f32")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny problems are slower on many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def differentiate(

@@ -13,6 +13,7 @@ from pytest_attnperf.gate.effort import (
     PROCESSES_MAX,
     Aim,
     ProcessCounts,
+    UnitCost,
     pairs_needed,
     processes_needed,
     unit_cost,
@@ -108,9 +109,9 @@ def test_costs_are_those_of_the_case() -> None:
     nothing known."""
     (process,) = measured(100.0, 1).processes
     case = replace(CASE, first=(process,), second=(process,) * 4, seconds=10.0)
-    assert (unit_cost(case).process_s, unit_cost(case).pair_s, unit_cost(case).pairs_measured) == (2.0, 4.0, False)
+    assert unit_cost(case) == UnitCost(2.0, 4.0)
     paired = unit_cost(replace(CASE, first=(process,), pairs=(PAIR, PAIR), seconds=18.0))
-    assert (paired.process_s, paired.pair_s, paired.pairs_measured) == (2.0, 8.0, True)
+    assert paired == UnitCost(2.0, 8.0)
     assert unit_cost(replace(case, seconds=0.0)).process_s is None
     assert unit_cost(replace(CASE, seconds=5.0)).pair_s is None
     assert not math.isnan(unit_cost(case).process_s or 0.0)

@@ -27,7 +27,7 @@ pytest_plugins = ["pytest_attnperf.testing.liars"]
 def pytest_attnperf_register_backends(registry):
     if os.environ.get({HONEST!r}):
         for liar in LIARS:
-            registry.replace(liar.reformed)
+            registry.replace(liar.as_honest)
 """
 CASE = """
 @pytest.mark.attnperf(family="prefill", workloads=[{workload!r}], backends={backends!r})

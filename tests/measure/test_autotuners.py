@@ -21,7 +21,7 @@ from pytest_attnperf.measure.autotuners import (
     triton_use,
 )
 
-pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]
+pytest_plugins = ["tests.measure.fake_autotuners"]
 
 TRITON_RELIED_ON = (
     "self.nargs = dict(zip(self.arg_names, args))",

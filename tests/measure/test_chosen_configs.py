@@ -9,7 +9,7 @@ import pytest
 
 from pytest_attnperf.measure.autotuners import record_choices
 
-pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]
+pytest_plugins = ["tests.measure.fake_autotuners"]
 
 X = SimpleNamespace(dtype="torch.float16")
 SMALL, LARGE = "BLOCK: 16, num_warps: 4, num_stages: 2", "BLOCK: 32, num_warps: 8, num_stages: 2"

@@ -13,7 +13,7 @@ from pytest_attnperf.measure.rejection import BuildLog, CompileWatch
 from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import StoppingRule
 
-pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]
+pytest_plugins = ["tests.measure.fake_autotuners"]
 
 
 def test_torch_compile_is_counted() -> None:

@@ -22,13 +22,12 @@ from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.measure.timing import INSIDE
 from pytest_attnperf.records import DeviceInfo, NotProvenRightError, Samples, Tolerance
 from pytest_attnperf.testing.liars.liar import OneWorkload
-from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 from pytest_attnperf.workloads.prefill import Prefill
+from tests.measure.products import CPU, unchecked_product
 
 if TYPE_CHECKING:
     from tests.measure.conftest import EagerGpu
 
-CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test")
 GPU = DeviceInfo(kind="cuda", arch="sm_90", product="unlisted")
 SIZE = 32
 INPUT_BYTES = 2 * SIZE * SIZE * 4
@@ -44,14 +43,7 @@ def subject_of(
     size: int = SIZE,
 ) -> TorchSubject:
     """A product of (size, size) whose check has passed."""
-
-    def make_inputs(seed: int) -> tuple[torch.Tensor, ...]:
-        generator = torch.Generator(device.torch_device).manual_seed(seed)
-        return tuple(torch.randn(size, size, generator=generator, device=device.torch_device) for _ in range(2))
-
-    workload = AdHoc("product", make_inputs, torch.matmul, cache_state=cache_state)
-    subject = TorchSubject(CallableBackend("test.product", call), workload, device, Seeds(0, 1, 2))
-    subject.prepare()
+    subject = unchecked_product(call, cache_state, device, size)
     assert subject.check().problems == ()
     return subject
 

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import placements, timing, torch_settings, trace
 from pytest_attnperf.measure.cold_cache import ColdSize
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import DeviceInfo, NotProvenRightError
 from pytest_attnperf.records.pairs import Turn, TurnPlan
-from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
+from tests.measure.products import unchecked_product
 
 if TYPE_CHECKING:
     from tests.measure.conftest import EagerGpu
 
-CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test")
 GPU = DeviceInfo(kind="cuda", arch="sm_90", product="unlisted")
-
-
-def subject_of(
-    call: Callable[..., torch.Tensor] = torch.matmul, device: DeviceInfo = CPU, cache_state: str = "hot", size: int = 32
-) -> TorchSubject:
-    """A product of (size, size), prepared."""
-
-    def make_inputs(seed: int) -> tuple[torch.Tensor, ...]:
-        generator = torch.Generator(device.torch_device).manual_seed(seed)
-        return tuple(torch.randn(size, size, generator=generator, device=device.torch_device) for _ in range(2))
-
-    workload = AdHoc("product", make_inputs, torch.matmul, cache_state=cache_state)
-    subject = TorchSubject(CallableBackend("test.product", call), workload, device, Seeds(0, 1, 2))
-    subject.prepare()
-    return subject
 
 
 def checked(subject: TorchSubject) -> TorchSubject:
@@ -55,7 +36,7 @@ def _unspent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cpu_takes_turns_at_one_place() -> None:
     """The plan says what was prepared, every turn is a time, and the last call is judged as ever."""
-    subject = checked(subject_of())
+    subject = checked(unchecked_product())
     plan = subject.prepare_turns(500.0)
     assert (plan.timer, plan.cache_state, plan.places, plan.note) == ("host", "hot", 1, "")
     assert plan.calls_per_block >= 1
@@ -67,7 +48,7 @@ def test_a_cpu_takes_turns_at_one_place() -> None:
 
 def test_nothing_takes_turns_before_a_passing_check() -> None:
     """Neither the plan nor a turn is to be had of what may be wrong."""
-    subject = subject_of()
+    subject = unchecked_product()
     with pytest.raises(NotProvenRightError, match=r"may not be timed: no check of it has passed"):
         subject.prepare_turns(500.0)
     with pytest.raises(NotProvenRightError, match=r"may not be timed: no check of it has passed"):
@@ -76,7 +57,7 @@ def test_nothing_takes_turns_before_a_passing_check() -> None:
 
 def test_turns_come_before_a_turn_and_make_its_place() -> None:
     """A turn without a plan, and at a place that the plan has not, say so; another block length needs a new plan."""
-    subject = checked(subject_of())
+    subject = checked(unchecked_product())
     with pytest.raises(CaseFailedError, match=r"is not ready for measure_turn\(\): call prepare_turns\(\) first"):
         subject.measure_turn(0)
     subject.prepare_turns(200.0)
@@ -90,7 +71,7 @@ def test_turns_come_before_a_turn_and_make_its_place() -> None:
 
 def test_a_replaying_case_takes_turns_at_several_places(eager_gpu: EagerGpu) -> None:
     """As many as one process is measured at, each proven, all alive until the end, each timed when it is named."""
-    subject = checked(subject_of())
+    subject = checked(unchecked_product())
     plan = subject.prepare_turns(2000.0)
     assert plan == TurnPlan("graph", "hot", 40, 100.0, 1, settings=torch_settings.describe_torch_settings())
     assert [timer.measured for timer in eager_gpu.timers] == [0] * 40
@@ -105,12 +86,12 @@ def test_a_replaying_case_takes_turns_at_several_places(eager_gpu: EagerGpu) -> 
 def test_a_long_call_takes_turns_at_fewer_places(eager_gpu: EagerGpu) -> None:
     """As many as time allows, and two at least."""
     eager_gpu.call_us = 2000.0
-    assert checked(subject_of()).prepare_turns(2000.0).places == 12
+    assert checked(unchecked_product()).prepare_turns(2000.0).places == 12
 
 
 def test_asking_for_turns_again_makes_new_places(eager_gpu: EagerGpu) -> None:
     """The earlier ones are freed, the case's own timer goes on."""
-    subject = checked(subject_of())
+    subject = checked(unchecked_product())
     subject.prepare_turns(2000.0)
     subject.prepare_turns(2000.0)
     assert [timer.closed for timer in eager_gpu.timers] == [False] + [True] * 39 + [False] * 39
@@ -120,7 +101,7 @@ def test_asking_for_turns_again_makes_new_places(eager_gpu: EagerGpu) -> None:
 def test_a_place_that_replays_wrong_takes_no_turns(eager_gpu: EagerGpu) -> None:
     """One wrong place among forty: the case is no longer proven."""
     eager_gpu.spoil = lambda place, right: right * 1.01 if place == 7 else right
-    subject = checked(subject_of())
+    subject = checked(unchecked_product())
     with pytest.raises(TimedWrongError, match=r"^eager right, replay wrong: "):
         subject.prepare_turns(2000.0)
     with pytest.raises(NotProvenRightError):
@@ -130,7 +111,7 @@ def test_a_place_that_replays_wrong_takes_no_turns(eager_gpu: EagerGpu) -> None:
 def test_a_cold_case_takes_turns_at_one_place(eager_gpu: EagerGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its block is a round over many places already."""
     monkeypatch.setattr(timing, "cold_size", lambda device: ColdSize(1 << 16))
-    subject = checked(subject_of(cache_state="cold"))
+    subject = checked(unchecked_product(cache_state="cold"))
     plan = subject.prepare_turns(2000.0)
     assert (plan.timer, plan.cache_state, plan.places, plan.calls_per_block) == ("graph_cold", "cold", 1, 8)
     assert subject.measure_turn(0) == Turn(100.0, 1900.0)
@@ -154,7 +135,7 @@ def test_a_turn_that_compiles_is_measured_again(
     eager_gpu: EagerGpu, monkeypatch: pytest.MonkeyPatch, batches: int, measured: int
 ) -> None:
     """The time is that of the first block in which nothing compiled."""
-    subject = checked(subject_of())
+    subject = checked(unchecked_product())
     subject.prepare_turns(2000.0)
     monkeypatch.setattr(Compiling, "batches", batches)
     monkeypatch.setattr(timing, "CompileWatch", Compiling)
@@ -164,7 +145,7 @@ def test_a_turn_that_compiles_is_measured_again(
 
 def test_a_turn_that_always_compiles_fails_the_case(eager_gpu: EagerGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """After four blocks in a row, with the reason that blocks give."""
-    subject = checked(subject_of())
+    subject = checked(unchecked_product())
     subject.prepare_turns(2000.0)
     monkeypatch.setattr(Compiling, "batches", 1000)
     monkeypatch.setattr(timing, "CompileWatch", Compiling)
@@ -175,7 +156,7 @@ def test_a_turn_that_always_compiles_fails_the_case(eager_gpu: EagerGpu, monkeyp
 @pytest.mark.gpu
 def test_turns_on_a_gpu_replay_at_every_place() -> None:
     """Forty places for a short product, a plausible time and clock at each, and a last replay that is right."""
-    subject = checked(subject_of(device=GPU, size=512))
+    subject = checked(unchecked_product(device=GPU, size=512))
     plan = subject.prepare_turns(600.0)
     assert (plan.timer, plan.places) == ("graph", 40)
     turns = [subject.measure_turn(place) for place in range(plan.places) for _ in range(2)]
@@ -189,7 +170,7 @@ def test_turns_on_a_gpu_replay_at_every_place() -> None:
 @pytest.mark.gpu
 def test_a_cold_case_takes_turns_on_a_gpu() -> None:
     """One place, whole rounds, a last replay that is right."""
-    subject = checked(subject_of(device=GPU, cache_state="cold", size=1024))
+    subject = checked(unchecked_product(device=GPU, cache_state="cold", size=1024))
     plan = subject.prepare_turns(600.0)
     assert (plan.timer, plan.places) == ("graph_cold", 1)
     assert all(subject.measure_turn(0).us > 0 for _ in range(4))

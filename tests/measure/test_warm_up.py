@@ -11,7 +11,7 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.timers.base import WARM_UP_CALLS
 from pytest_attnperf.measure.warm_up import MAX_UNSETTLED_CALLS, warm_device, warm_up
 
-pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]
+pytest_plugins = ["tests.measure.fake_autotuners"]
 
 X = SimpleNamespace(dtype="torch.float16")
 

@@ -21,6 +21,7 @@ import pytest_attnperf.plugin.features.live.progress
 import pytest_attnperf.plugin.run
 import pytest_attnperf.plugin.summary
 import pytest_attnperf.testing.fake.device  # noqa: F401
+from pytest_attnperf.testing.project import FakeProject
 from tests import worker_mould
 from tests.worker_mould import AVAILABLE, Mould, subprocess_with
 
@@ -44,6 +45,14 @@ def outside_xdist(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for by tests of pytest-benchmark, which is off where it finds itself in a worker of xdist: ours, here."""
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def stored(attnperf_project: FakeProject) -> FakeProject:
+    """A project whose only case has a baseline at 100 us."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.store_baselines()
+    return attnperf_project
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 
 KEY = "fake.a/prefill-b1-s64-h1-d16-f16"
@@ -56,14 +54,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "copied": (_copied, "field `product` is 'fake2', but its path says 'fake1'"),
 }
 """Suite -> how its baseline is damaged, and what is said of it."""
-
-
-@pytest.fixture
-def stored(attnperf_project: FakeProject) -> FakeProject:
-    """A project whose only case has a baseline at 100 us."""
-    attnperf_project.backend("fake.a", time_us=100.0)
-    attnperf_project.store_baselines()
-    return attnperf_project
 
 
 def damaged(project: FakeProject, *suites: str) -> dict[str, bytes]:

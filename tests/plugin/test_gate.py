@@ -9,14 +9,6 @@ from pytest_attnperf.testing.project import FakeProject
 NODE = "suites/test_prefill.py::test_prefill[fake.a-prefill-b1-s64-h1-d16-f16]"
 
 
-@pytest.fixture
-def stored(attnperf_project: FakeProject) -> FakeProject:
-    """A project whose only case has a baseline at 100 us."""
-    attnperf_project.backend("fake.a", time_us=100.0)
-    attnperf_project.store_baselines()
-    return attnperf_project
-
-
 def test_without_the_flag_only_correctness_is_checked(attnperf_project: FakeProject) -> None:
     """`pytest suites/` proves the result right, prints no time, and writes nothing."""
     attnperf_project.backend("fake.a", time_us=100.0)

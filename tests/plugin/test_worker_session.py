@@ -12,16 +12,21 @@ from pytest_attnperf.testing.project import FakeProject
 from pytest_attnperf.workers.protocol import Channel
 
 
-def test_a_socket_is_named_by_one_number() -> None:
-    """A worker of this machine has one descriptor for both ways."""
-    ours, theirs = socket.socketpair()
-    near, far = Channel(ours), open_channel(str(theirs.detach()))
+def assert_they_talk(near: Channel, far: Channel) -> None:
+    """A message of each arrives at the other; both are closed."""
     near.send({"id": 1})
     assert far.receive(1.0) == {"id": 1}
     far.send({"id": 2})
     assert near.receive(1.0) == {"id": 2}
     near.close()
     far.close()
+
+
+def test_a_socket_is_named_by_one_number() -> None:
+    """A worker of this machine has one descriptor for both ways."""
+    ours, theirs = socket.socketpair()
+    near, far = Channel(ours), open_channel(str(theirs.detach()))
+    assert_they_talk(near, far)
 
 
 def test_two_pipes_are_named_by_two_numbers() -> None:
@@ -29,12 +34,7 @@ def test_two_pipes_are_named_by_two_numbers() -> None:
     near_in, far_out = os.pipe()
     far_in, near_out = os.pipe()
     near, far = Channel.from_fds(near_in, near_out), open_channel(f"{far_in},{far_out}")
-    near.send({"id": 1})
-    assert far.receive(1.0) == {"id": 1}
-    far.send({"id": 2})
-    assert near.receive(1.0) == {"id": 2}
-    near.close()
-    far.close()
+    assert_they_talk(near, far)
 
 
 @pytest.mark.parametrize("text", ["", "seven", "1,2,3", "99999", "99998,99999", "-1"])

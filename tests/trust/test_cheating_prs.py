@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -12,61 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.baselines.store import BaselineStore
-from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, run
 from pytest_attnperf.cli.program import build_parser
-from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
-from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import (
-    CaseKey,
     CheckReport,
-    DeviceInfo,
-    ErrorFigures,
-    Fingerprint,
-    ProcessSummary,
-    Samples,
     Tolerance,
     Verdict,
     WorkloadFigures,
 )
 from pytest_attnperf.reports.files import json_results
-from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.stats.summaries import summarise_process
+from pytest_attnperf.results import CaseResult
+from tests.timed_cases import POLICY, RIGHT, run_of, store_baselines, timed_case
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
-MACHINE = Fingerprint({"arch": "fake", "product": "fake1", "timer": "host"}, {})
-RIGHT = CheckReport(
-    tuple(ErrorFigures(check, "out", 1e-4, 1e-3, 1e-5, 1e-4, elements=64) for check in (TIMED, PLANTED, LAST_CALL))
-)
-POLICY = Policy().to_record()
 FILE = Path("baselines/fake/fake1/prefill.json")
 Change = Callable[[CaseResult], CaseResult]
 
 
-def _process(us: float, number: int) -> ProcessSummary:
-    draw = random.Random(f"{us} {number}")
-    centre = us * (1 + 0.001 * (number % 5 - 2))
-    return summarise_process(Samples(tuple(centre * (1 + draw.gauss(0, 0.0005)) for _ in range(9)), 5, "host"))
-
-
-def _case(us: float, name: str) -> CaseResult:
-    return CaseResult(
-        CaseKey("prefill", name, "w"),
-        f"suites/test_prefill.py::test[{name}]",
-        Verdict.SAME,
-        "so it says",
-        first=(_process(us, 20),),
-        second=tuple(_process(us, number) for number in (21, 22, 23)) if us > 102 else (),
-        checks=(RIGHT,),
-        figures=WorkloadFigures(None, None, "f16", "hot", {"s": 64}),
-        policy=POLICY,
-        fingerprint=MACHINE,
-    )
-
-
-SLOW, SAME = _case(110.0, "fake.a"), _case(100.2, "fake.b")
+SLOW, SAME = timed_case(110.0, "fake.a"), timed_case(100.2, "fake.b")
 
 
 def _git(folder: Path, *words: str) -> None:
@@ -79,11 +42,7 @@ def _git(folder: Path, *words: str) -> None:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository whose `main` stores 100 us for both cases."""
     folder = tmp_path_factory.mktemp("base")
-    for name in ("fake.a", "fake.b"):
-        recorded = replace(_case(100.0, name), verdict=Verdict.RECORDED, checks=(RIGHT,) * 7,
-                           first=tuple(_process(100.0, number) for number in range(7)))  # fmt: skip
-        entry = {recorded.key.entry: new_entry(recorded, "c0")}
-        merge_entries(BaselineStore(folder / "baselines"), folder / "baselines", "fake", "fake1", "prefill", entry)
+    store_baselines(folder / "baselines", "fake.a", "fake.b")
     _git(folder, "init", "-q")
     _git(folder, "add", "-f", str(FILE))
     _git(folder, "commit", "-q", "-m", "base")
@@ -103,10 +62,7 @@ def judged(
     monkeypatch.chdir(folder)
 
     def gate(*cases: CaseResult, options: tuple[str, ...] = ()) -> tuple[int, str]:
-        device = DeviceInfo("cpu", "fake", "fake1")
-        found = RunResult(RESULTS_SCHEMA, "0", "gate", "2026-01-01", "pytest", "c1", device, MACHINE, cases,
-                          selected=len(cases))  # fmt: skip
-        json_results.write(tmp_path / "results.json", found)
+        json_results.write(tmp_path / "results.json", run_of(*cases))
         words = ["gate", "--results", str(tmp_path / "results.json"), "--base", "main", "--strict", *options]
         return run(build_parser(["gate"]).parse_args(words)), capsys.readouterr().out
 
@@ -141,11 +97,11 @@ HIDING: dict[str, tuple[Change, str]] = {
     "calls itself unchanged": (lambda case: replace(case, unchanged=True), "SLOWER"),
     "calls itself not failing": (lambda case: replace(case, fails=False, quarantined="https://x"), "SLOWER"),
     "shrinks the workload under its id": (
-        lambda case: replace(_case(50.0, "fake.a"), figures=WorkloadFigures(None, None, "f16", "hot", {"s": 32})),
+        lambda case: replace(timed_case(50.0, "fake.a"), figures=WorkloadFigures(None, None, "f16", "hot", {"s": 32})),
         "INCOMPARABLE",
     ),
     "loosens the tolerance": (
-        lambda case: replace(_case(100.0, "fake.a"), checks=(
+        lambda case: replace(timed_case(100.0, "fake.a"), checks=(
             CheckReport(tuple(replace(one, max_error=8e-3, max_budget=1e-2) for one in RIGHT.figures),
                         tolerance=Tolerance(10.0, "because")),
         )),
@@ -166,7 +122,7 @@ def test_what_a_results_file_says_of_itself_hides_nothing(judged: Judged, trick:
 def test_a_renamed_test_file_is_the_same_case(judged: Judged) -> None:
     """Cases are known by their keys: a test that moves is judged as before, and nothing is missing."""
     moved = replace(SAME, nodeid="suites/moved/test_other.py::test[fake.b]")
-    status, text = judged(_case(100.3, "fake.a"), moved)
+    status, text = judged(timed_case(100.3, "fake.a"), moved)
     assert (status, "passed" in text) == (0, True)
     assert judged(SLOW, moved)[0] == 1
 
@@ -202,7 +158,7 @@ def test_what_a_change_does_to_its_own_tree_is_not_read(judged: Judged, trick: s
     CHANGES[trick](Path.cwd())
     status, text = judged(SLOW, SAME)
     assert (status, "failed: 1 slower" in text) == (1, True)
-    assert judged(_case(100.3, "fake.a"), SAME)[0] == 0
+    assert judged(timed_case(100.3, "fake.a"), SAME)[0] == 0
 
 
 def test_a_removed_case_is_missed_even_with_its_baseline(judged: Judged) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -18,17 +17,10 @@ from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.prefill import Prefill
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LENGTH_MAX = 70
 HEAD_DIM_MAX = 80
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny problems are slower on many threads, and sums are then made in one order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @st.composite

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ from pytest_attnperf.correctness.lines import find_worst_line, measure_lines
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.workloads import attention_gradients
 from pytest_attnperf.workloads.backward import Backward
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 Tensors = tuple[torch.Tensor, ...]
 Compute = Callable[..., dict[str, torch.Tensor]]
@@ -26,15 +28,6 @@ SHAPES = {
     "one-row": (2, 1, 11, 2, 1, 32, True),
 }
 """(B, Sq, Skv, H, Hk, D, causal)."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny problems are slower on many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def inputs_of(shape: str, dtype: torch.dtype, seed: int = 0) -> tuple[Tensors, bool]:

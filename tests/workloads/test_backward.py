@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,14 +16,7 @@ from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families, Family, workloads_from_text
 from pytest_attnperf.workloads.prefill import Prefill
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny problems are slower on many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @st.composite

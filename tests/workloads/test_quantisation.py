@@ -34,12 +34,10 @@ def test_the_table_holds_every_8_bit_dtype() -> None:
 
 @pytest.mark.parametrize("dtype", FP8)
 def test_fp8_facts_are_those_of_torchs_conversion(dtype: str) -> None:
-    """Converting all 256 bytes finds the listed largest value, NaN bytes, infinities, and spacing at 1."""
+    """Converting all 256 bytes finds the listed largest value and spacing at 1."""
     facts, values = FORMATS[dtype], every_byte(dtype)
     finite = values[values.isfinite()].unique()
     assert float(finite.max()) == facts.largest_finite == torch.finfo(torch_dtype(dtype)).max
-    assert tuple(values.isnan().nonzero().flatten().tolist()) == facts.nan_bytes
-    assert bool(values.isinf().any()) == facts.has_inf
     assert float(finite[finite > 1].min()) - 1.0 == facts.eps
 
 
@@ -48,7 +46,6 @@ def test_int8_is_symmetric() -> None:
     stored, scale = quantise(torch.tensor([-3.0, 3.0]), "i8")
     assert stored.tolist() == [-127, 127]
     assert scale.tolist() == pytest.approx([3 / 127])
-    assert FORMATS["i8"].nan_bytes == ()
 
 
 @pytest.mark.parametrize("dtype", sorted(FORMATS))

@@ -101,8 +101,6 @@ class EventTimer(TimerKind):
         self._call = self.last = None
 
     def _pair_us(self) -> float:
-        import torch
-
         call, self.last = self._call, None
         assert call is not None, "prepare() comes first"
         start, end = event_pair()
@@ -116,6 +114,12 @@ class EventTimer(TimerKind):
             call()
         self.last = call()
         end.record()
+        return self._finish_block(start, end)
+
+    def _finish_block(self, start: Any, end: Any) -> float:
+        """Counts the queued block, also as exposed if the GPU began it already; waits for it and returns its us."""
+        import torch
+
         self._blocks += 1
         self._exposed_blocks += bool(start.query())
         self._clocks.stamp()

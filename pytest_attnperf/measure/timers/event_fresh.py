@@ -8,7 +8,7 @@ from pytest_attnperf.measure.timers.base import Call, Setup, Timer, TimerMateria
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST
 from pytest_attnperf.measure.timers.pair_clocks import Stamps
-from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
+from pytest_attnperf.measure.timers.stream import event_pair, hold_stream
 
 
 class EventFreshTimer(EventTimer):
@@ -43,11 +43,7 @@ class EventFreshTimer(EventTimer):
         start.record()
         self._queue_calls(ready)
         end.record()
-        self._blocks += 1
-        self._exposed_blocks += bool(start.query())
-        self._clocks.stamp()
-        torch.cuda.synchronize()
-        return elapsed_us(start, end)
+        return self._finish_block(start, end)
 
     def _make_ready(self) -> list[tuple[Any, ...]]:
         return [self._setup() for _ in range(self.calls_per_block)]

@@ -56,14 +56,6 @@ def format_marker(name: str) -> str:
     return f"<!-- pytest-attnperf: {name} -->"
 
 
-def render_comment(
-    joined: Joined, name: str, *, limit_bytes: int = LIMIT_BYTES, link: str = "", title: str = "attnperf"
-) -> str:
-    """Returns the marker line of `name`, then the Markdown summary of the runs, in at most `limit_bytes` together."""
-    first = f"{format_marker(name)}\n"
-    return first + render_summary(joined, limit_bytes=limit_bytes - count_bytes(first), link=link, title=title)
-
-
 def render_summary(
     joined: Joined,
     *,

@@ -84,9 +84,9 @@ def format_code(text: str, limit: int = LIMIT) -> str:
     return f"`{shown}`" if _PLAIN.fullmatch(shown) else f"<code>{_ACTS.sub(_escape_match, shown)}</code>"
 
 
-def format_html_code(text: str, limit: int = LIMIT) -> str:
+def format_html_code(text: str) -> str:
     """Returns a foreign name as HTML <code>, for places where Markdown is not parsed: inside a <summary>."""
-    return f"<code>{html.escape(make_visible(text, limit))}</code>"
+    return f"<code>{html.escape(make_visible(text, LIMIT))}</code>"
 
 
 def format_code_block(lines: Iterable[str], language: str = "") -> str:

@@ -189,15 +189,20 @@ def _make_roofline_chart(tooltip: list[Spec]) -> Spec:
             "encoding": {**end, "text": {"field": "label"}},
         },
     ]
-    points: Spec = {
+    layers = [*ceilings, _make_points(x, y, tooltip)]
+    spec = _make_base("Rates of cases under the ceilings of the device, by FLOP per byte", layer=layers)
+    return {"title": "Roofline", "needs": ["intensity", "tflops"], "spec": spec}
+
+
+def _make_points(x: Spec, y: Spec, tooltip: list[Spec]) -> Spec:
+    """Returns the layer of a point per case, coloured by backend; a click selects the backend."""
+    encoding = {"x": x, "y": y, **_make_backend_encoding(), "shape": _make_shape_encoding(), "tooltip": tooltip}
+    return {
         "data": {"name": "points"},
         "params": [_make_backend_selection()],
         "mark": {"type": "point", "cursor": "pointer"},
-        "encoding": {"x": x, "y": y, **_make_backend_encoding(), "shape": _make_shape_encoding(), "tooltip": tooltip},
+        "encoding": {**encoding, "description": {"field": "description"}},
     }
-    points["encoding"]["description"] = {"field": "description"}
-    spec = _make_base("Rates of cases under the ceilings of the device, by FLOP per byte", layer=[*ceilings, points])
-    return {"title": "Roofline", "needs": ["intensity", "tflops"], "spec": spec}
 
 
 def _make_limits_chart(tooltip: list[Spec]) -> Spec:
@@ -205,18 +210,11 @@ def _make_limits_chart(tooltip: list[Spec]) -> Spec:
     x = _make_quantity("ms", "ms per call", scale=_make_log_scale(), axis={"grid": False, "format": "~g"})
     y = _make_quantity("finds", "smallest detectable slowdown (%)", scale=_make_linear_scale())
     policy: Spec = {"data": {"name": "thresholds"}, "encoding": {"y": {**y, "field": "at"}}}
-    points: Spec = {
-        "data": {"name": "points"},
-        "params": [_make_backend_selection()],
-        "mark": {"type": "point", "cursor": "pointer"},
-        "encoding": {"x": x, "y": y, **_make_backend_encoding(), "shape": _make_shape_encoding(), "tooltip": tooltip},
-    }
-    points["encoding"]["description"] = {"field": "description"}
     label = {"type": "text", "align": "left", "x": 6, "dy": -6, "aria": False}
     layers = [
         {**policy, "mark": {"type": "rule", "strokeDash": [5, 4], "color": VERMILLION}},
         {**policy, "mark": label, "encoding": {**policy["encoding"], "text": {"field": "label"}}},
-        points,
+        _make_points(x, y, tooltip),
     ]
     spec = _make_base("Smallest slowdown that each look detects 99 % of the time, over the case's time", layer=layers)
     return {"title": "What each look could detect", "needs": ["ms", "finds"], "spec": spec}

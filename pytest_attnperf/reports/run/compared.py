@@ -71,14 +71,14 @@ def group_table(rows: Sequence[GroupRow], corner: str, *, width: int, ink: Ink =
     return render_grid([GridGroup("", shown)], GROUP_COLUMNS, corner=corner, width=width, ink=ink, before=0)
 
 
-def list_case_lines(what: str, names: Sequence[CaseKey], width: int, most: int = LISTED) -> list[str]:
-    """Returns `what` with the number of cases ('only in the first: 7 cases'), then the first `most` names; [] for
+def list_case_lines(what: str, names: Sequence[CaseKey], width: int) -> list[str]:
+    """Returns `what` with the number of cases ('only in the first: 7 cases'), then the first LISTED names; [] for
     none."""
     if not names:
         return []
     lines = [f"{what}: {len(names)} case{'s' * (len(names) != 1)}"]
-    shown = [f"  {line}" for name in names[:most] for line in wrap_text(both_ends(str(name)), width - 2)]
-    return [*lines, *shown, *([f"  and {len(names) - most} more"] if len(names) > most else [])]
+    shown = [f"  {line}" for name in names[:LISTED] for line in wrap_text(both_ends(str(name)), width - 2)]
+    return [*lines, *shown, *([f"  and {len(names) - LISTED} more"] if len(names) > LISTED else [])]
 
 
 def list_reason_lines(found: Sequence[tuple[CaseKey, str]], width: int) -> list[str]:

@@ -142,8 +142,8 @@ class _Bad:
         return not self.fails, rank_verdict(self.verdict), -ratio, str(self.key)
 
 
-def worst_table(joined: Joined, *, width: int, ink: Ink = PLAIN, most: int = MOST) -> str:
-    """Returns a table of the `most` worst failed or unresolved results, and the number of others; '' if there are
+def worst_table(joined: Joined, *, width: int, ink: Ink = PLAIN) -> str:
+    """Returns a table of the MOST worst failed or unresolved results, and the number of others; '' if there are
     none."""
     bad = sorted(_collect_bad(joined), key=lambda one: one.order)
     names = _format_names(bad, several=len(joined.devices) > 1)
@@ -158,10 +158,10 @@ def worst_table(joined: Joined, *, width: int, ink: Ink = PLAIN, most: int = MOS
             ),
             one.verdict,
         )
-        for name, one in list(zip(names, bad, strict=True))[:most]
+        for name, one in list(zip(names, bad, strict=True))[:MOST]
     )
     table = render_grid([GridGroup("", rows)], COLUMNS, corner="worst first", width=width, ink=ink, share=NAME_SHARE)
-    return "\n".join([table, f"... and {len(bad) - most} more"]) if len(bad) > most else table
+    return "\n".join([table, f"... and {len(bad) - MOST} more"]) if len(bad) > MOST else table
 
 
 def _collect_bad(joined: Joined) -> list[_Bad]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Tensors
-    from pytest_attnperf.testing.liars.liar import Kernel
+    from pytest_attnperf.testing.liars.liar import Kernel, Liar
 
 SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
 TINY = Prefill(1, 4, 1, 16)
@@ -112,6 +112,13 @@ def _remember_results(contents: int, key: Callable[[torch.Tensor], int] = _sum_b
     return prepare_kernel
 
 
+def _make_rememberer(trick: str, says: str, kernel: Kernel) -> Liar:
+    """Returns a liar whose `kernel` keeps results and is SUSPICIOUS once it is timed."""
+    return make_liar(
+        trick, says, LARGE, kernel, "remembers", verdict=Verdict.SUSPICIOUS, needs_cpu=True, needs_timing=True
+    )
+
+
 def _baked_in_at_capture(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
     """Returns a call that is right, but while a graph is captured computes from copies of the inputs of `prepare`,
     which nothing refills."""
@@ -149,45 +156,25 @@ TIMING = (
         verdict=Verdict.SLOWER,
         needs_timing=True,
     ),
-    make_liar(
+    _make_rememberer(
         "remembers_by_content",
         "A result is kept and returned as long as the inputs stay what they were: right, and timed doing nothing.",
-        LARGE,
         _remember_results(1),
-        "remembers",
-        verdict=Verdict.SUSPICIOUS,
-        needs_cpu=True,
-        needs_timing=True,
     ),
-    make_liar(
+    _make_rememberer(
         "remembers_many_contents",
         "The results of the last 64 different inputs are kept, so that inputs may even take turns.",
-        LARGE,
         _remember_results(64),
-        "remembers",
-        verdict=Verdict.SUSPICIOUS,
-        needs_cpu=True,
-        needs_timing=True,
     ),
-    make_liar(
+    _make_rememberer(
         "remembers_by_version",
         "A result is kept for as long as torch counts no change of K and V.",
-        LARGE,
         _remember_results(1, _tensor_version, first=1),
-        "remembers",
-        verdict=Verdict.SUSPICIOUS,
-        needs_cpu=True,
-        needs_timing=True,
     ),
-    make_liar(
+    _make_rememberer(
         "remembers_two_of_three",
         "A result is kept for as long as K and V stay what they were, whatever q is.",
-        LARGE,
         _remember_results(64, first=1),
-        "remembers",
-        verdict=Verdict.SUSPICIOUS,
-        needs_cpu=True,
-        needs_timing=True,
     ),
     make_liar(
         "right_eager_wrong_replayed",

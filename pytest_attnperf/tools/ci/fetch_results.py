@@ -194,16 +194,14 @@ class ArtifactError(AttnperfError):
     """An archive of results cannot be used. The message says what it holds and what is expected."""
 
 
-def extract_member(
-    archive: bytes, name: str = MEMBER, *, limit: int = MEMBER_LIMIT, where: str = "the artifact"
-) -> bytes:
-    """Returns the bytes of the regular file `name`, which must be in the archive exactly once, at the top.
+def extract_member(archive: bytes, *, limit: int = MEMBER_LIMIT, where: str = "the artifact") -> bytes:
+    """Returns the bytes of the regular file MEMBER, which must be in the archive exactly once, at the top.
 
     Unpacking stops at `limit` bytes, because the size that the archive claims may be wrong. Raises ArtifactError if the
     archive or the file cannot be used, or the file is longer."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-            entry = _find_entry(opened, name, where)
+            entry = _find_entry(opened, MEMBER, where)
             return _unpack_entry(opened, entry, limit, where)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
         raise ArtifactError(f"{where} is no readable zip archive: {one_line(str(error))}") from None

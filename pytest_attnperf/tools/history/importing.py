@@ -63,13 +63,6 @@ def import_runs(path: Path, decode: Decode) -> Iterator[Imported | str]:
         yield _try_import_file(file, decode)
 
 
-def import_benchmark_json(path: Path) -> Imported:
-    """Returns the run in a file of pytest-benchmark, with or without the single times. Raises HistoryError if it cannot
-    be read."""
-    data = _read_bytes(path)
-    return _benchmark_run(path, data, _decode_object(path, data))
-
-
 def _try_import_file(path: Path, decode: Decode) -> Imported | str:
     if not path.is_file():
         # The user did not name it, and reading a pipe or device may never end.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
-from pytest_attnperf.reports.text.figures import format_change, one_line
+from pytest_attnperf.reports.text.figures import format_change
 from pytest_attnperf.tools.history.text import format_day
 from pytest_attnperf.tools.plotting import DPI, choose_plot_form, foreign_text, render_figure
 
@@ -52,13 +52,6 @@ def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
         raise UsageError(f"none of {len(histories)} series has a run with a time to plot; choose other cases")
     write_atomically(path, _render_histories(drawn[:SERIES_MAX], form))
     return max(0, len(drawn) - SERIES_MAX)
-
-
-def render_history_svg(history: CaseHistory) -> str:
-    """Returns one series as SVG text. Raises UsageError if it has no point, or if matplotlib is missing."""
-    if not history.points:
-        raise UsageError(f"{one_line(history.case, NAME_LIMIT)} has no run with a time to plot; choose another case")
-    return _render_histories([history], "svg").decode("utf-8")
 
 
 def _render_histories(histories: Sequence[CaseHistory], form: str) -> bytes:

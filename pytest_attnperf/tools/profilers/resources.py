@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_attnperf.codeobject.arch import ARCHS, AgprRule, ArchLimits
-from pytest_attnperf.codeobject.nvidia_occupancy import SMS, nvidia_occupancy_of
+from pytest_attnperf.codeobject.nvidia_occupancy import SMS, nvidia_occupancy_with
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.records.code import KernelCode, Occupancy
+from pytest_attnperf.records.code import Occupancy
 from pytest_attnperf.records.profiles import Agent, KernelShape, ShapeTime, Spread
 
 CALCULATED = "the occupancy is a calculated upper bound: no counter was read"
@@ -109,29 +109,7 @@ def _compute_occupancy(shape: KernelShape, agent: Agent | None, form: str) -> tu
 
 def _compute_nvidia_occupancy(shape: KernelShape, arch: str) -> tuple[Occupancy | None, list[str]]:
     registers = shape.vgprs or 0
-    found = nvidia_occupancy_of(
-        KernelCode(
-            name=shape.name,
-            arch=arch,
-            vgprs=registers,
-            agprs=0,
-            unified_vgprs=registers,
-            sgprs=0,
-            vgpr_spills=None,
-            sgpr_spills=None,
-            scratch_bytes=shape.scratch_bytes or 0,
-            lds_static_bytes=shape.lds_bytes or 0,
-            lds_dynamic_bytes=0,
-            kernarg_bytes=0,
-            threads=shape.threads or 0,
-            max_threads=0,
-            wave_size=32,
-            wgp_mode=None,
-            dynamic_stack=False,
-            code_bytes=0,
-            isa_hash="",
-        )
-    )
+    found = nvidia_occupancy_with(arch, shape.threads or 0, registers, shape.lds_bytes or 0)
     if found is None or not found.fits:
         asked = f"{shape.threads} threads with {registers} registers and {shape.lds_bytes or 0} bytes of shared memory"
         return None, [f"no occupancy: a block of {asked} does not fit {arch}, though it ran; {TELLS}"]

@@ -71,28 +71,19 @@ class _Dot:
     y: float
 
 
-def roofline_svg(points: Sequence[Named], title: str) -> str:
-    """Returns a roofline diagram of (name, point, class) as SVG text. Raises UsageError as `write_plot` does."""
-    return _render_plot(points, title, "svg").decode("utf-8")
-
-
 def write_plot(path: Path, points: Sequence[Named], title: str) -> None:
     """Writes a roofline diagram of (name, point, class) to a .svg or .png file.
 
     Points without FLOPs, bytes or time cannot be drawn; the key counts them. Raises UsageError for another suffix, if
     no point can be drawn, or if matplotlib is missing."""
     form = choose_plot_form(path)
-    write_atomically(path, _render_plot(points, title, form))
-
-
-def _render_plot(points: Sequence[Named], title: str, form: str) -> bytes:
     dots = _make_dots(points)
     if not dots:
         raise UsageError(
             f"none of {len(points)} points has FLOPs, bytes and a time, so there is nothing to plot; give workloads of "
             "which both FLOPs and bytes are known"
         )
-    return render_figure(lambda: _draw_figure(dots, len(points) - len(dots), title), form)
+    write_atomically(path, render_figure(lambda: _draw_figure(dots, len(points) - len(dots), title), form))
 
 
 def _make_dots(points: Sequence[Named]) -> list[_Dot]:

@@ -75,11 +75,6 @@ def read_chrome_trace(path: Path) -> Profile:
     return _Reader(str(path), path.name, about).read_events(events)
 
 
-def profile_of_events(events: Iterable[Mapping[str, Any]], name: str) -> Profile:
-    """Makes a profile of a Chrome trace's events, without a file. Raises ProfileError if none is usable."""
-    return _Reader(name, name, {}).read_events(list(events))
-
-
 HostCall = tuple[int, int, str]
 """(start, end, name), times in nanoseconds."""
 

@@ -21,14 +21,13 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.tuner.bench import TrialBench
 from pytest_attnperf.tools.tuner.journal import TrialJournal, drop_torn_line
-from pytest_attnperf.tools.tuner.race import race_finalists, rank_by_cost, whole_ranking
-from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings, count_allowed_trials
+from pytest_attnperf.tools.tuner.race import conclude_search, race_finalists, rank_by_cost
+from pytest_attnperf.tools.tuner.settings import SearchResult, count_allowed_trials
 from pytest_attnperf.tools.tuner.slots import DEFAULT_EVERY, Costs, Slots
 from pytest_attnperf.tuning_records import Candidate, TuningSpace, Value
 
@@ -50,41 +49,25 @@ TRIES = 12
 STUDY = "attnperf"
 
 
-def search_by_optuna(
-    space: TuningSpace,
-    candidates: Sequence[Candidate],
-    workloads: Sequence[str],
-    bench: TrialBench,
-    settings: TuneSearchSettings,
-    journal: TrialJournal,
-) -> SearchResult:
+def search_by_optuna(space: TuningSpace, candidates: Sequence[Candidate], slots: Slots) -> SearchResult:
     """Searches with Optuna's TPE on one workload (the probe), then races the best PROMOTED candidates, fewer if the
     trial limit is small, on all workloads in new processes. Returns ranking, trials and notes. Raises UsageError if
-    Optuna is not installed, or its file cannot be read."""
-    _require_optuna()
-    trials = settings.max_trials or count_allowed_trials(len(candidates), len(workloads))
-    settings = replace(settings, max_trials=trials)
-    slots = Slots("optuna", space.default, workloads, bench, settings, journal)
-    kept = max(math.floor(trials * FINAL_SHARE), min((PROMOTED + 1) * len(workloads), trials // 2))
-    promoted = max(1, min(PROMOTED, kept // len(workloads) - 1))  # the default is timed, too
+    Optuna's file cannot be read."""
+    settings, workloads = slots.settings, len(slots.workloads)
+    trials = settings.max_trials or count_allowed_trials(len(candidates), workloads)
+    kept = max(math.floor(trials * FINAL_SHARE), min((PROMOTED + 1) * workloads, trials // 2))
+    promoted = max(1, min(PROMOTED, kept // workloads - 1))  # the default is timed, too
     slots.set_limits(settings.budget_s * (1 - FINAL_SHARE), trials - kept)
     with _silence_optuna():
         explored = Exploration(space, candidates, slots)
         explored.run()
-    notes = [*journal.notes, f"{len(explored.tried)} of {len(candidates)} candidates were tried on {explored.probe}"]
+    notes = [f"{len(explored.tried)} of {len(candidates)} candidates were tried on {explored.probe}"]
     slots.set_limits(settings.budget_s, trials)
     finalists, dropped, ended = race_finalists(
         slots, explored.list_best(promoted), explored.next_slot, settings.processes
     )
     notes.append(f"the race of the best {promoted} on all workloads ended: {ended}")
-    return SearchResult(
-        "optuna",
-        whole_ranking(finalists, list(explored.tried.values()), slots),
-        journal.trials,
-        (*slots.excluded.values(), *dropped),
-        tuple(candidate for candidate, _ in finalists),
-        tuple(notes),
-    )
+    return conclude_search(slots, list(explored.tried.values()), finalists, dropped, notes)
 
 
 @dataclass(frozen=True)
@@ -282,7 +265,8 @@ def _is_in_grid(space: TuningSpace, candidate: Candidate) -> bool:
     )
 
 
-def _require_optuna() -> None:
+def require_optuna() -> None:
+    """Raises UsageError, which says how to install it, if Optuna cannot be imported."""
     try:
         import optuna  # noqa: F401
     except ImportError as error:

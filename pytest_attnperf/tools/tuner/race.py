@@ -25,8 +25,6 @@ from dataclasses import dataclass
 
 from pytest_attnperf.stats.noise import PRIOR_DEGREES, CaseSpread, NoiseEstimate, NoiseModel
 from pytest_attnperf.stats.quantiles import upper_quantile
-from pytest_attnperf.tools.tuner.bench import TrialBench
-from pytest_attnperf.tools.tuner.journal import TrialJournal
 from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tools.tuner.slots import Costs, Slots
 from pytest_attnperf.tuning_records import Candidate, Excluded, TuningSpace
@@ -226,28 +224,32 @@ def find_beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings:
     return found
 
 
-def search_by_race(
-    space: TuningSpace,
-    candidates: Sequence[Candidate],
-    workloads: Sequence[str],
-    bench: TrialBench,
-    settings: TuneSearchSettings,
-    journal: TrialJournal,
-) -> SearchResult:
+def search_by_race(space: TuningSpace, candidates: Sequence[Candidate], slots: Slots) -> SearchResult:
     """Races all candidates and returns ranking, trials and notes. In the first round each candidate is timed on one
     lane (GPU) only; in later rounds every lane times all that are left."""
-    slots = Slots("race", space.default, workloads, bench, settings, journal)
-    race = Race(slots, put_default_first(space, candidates), 0, settings.processes, deal=True)
+    race = Race(slots, put_default_first(space, candidates), 0, slots.settings.processes, deal=True)
     race.run()
     finalists = rank_by_cost(race.field, slots.collect_costs(), race.taken)
-    notes = [*journal.notes, f"the race ended: {race.ended}", *describe_not_compared(slots, candidates)]
+    notes = [f"the race ended: {race.ended}", *describe_not_compared(slots, candidates)]
+    return conclude_search(slots, candidates, finalists, race.dropped, notes)
+
+
+def conclude_search(
+    slots: Slots,
+    candidates: Sequence[Candidate],
+    finalists: Sequence[tuple[Candidate, float]],
+    dropped: Sequence[Excluded],
+    notes: Sequence[str],
+) -> SearchResult:
+    """Returns the result of a search: the finalists (candidate, cost) first, then the other candidates by cost; `notes`
+    after those of the journal."""
     return SearchResult(
-        "race",
+        slots.strategy,
         whole_ranking(finalists, candidates, slots),
-        journal.trials,
-        (*slots.excluded.values(), *race.dropped),
+        slots.journal.trials,
+        (*slots.excluded.values(), *dropped),
         tuple(candidate for candidate, _ in finalists),
-        tuple(notes),
+        (*slots.journal.notes, *notes),
     )
 
 
@@ -302,35 +304,21 @@ def _format_workloads(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} workloads"
 
 
-def search_exhaustively(
-    space: TuningSpace,
-    candidates: Sequence[Candidate],
-    workloads: Sequence[str],
-    bench: TrialBench,
-    settings: TuneSearchSettings,
-    journal: TrialJournal,
-) -> SearchResult:
+def search_exhaustively(space: TuningSpace, candidates: Sequence[Candidate], slots: Slots) -> SearchResult:
     """Times every candidate once, split among the lanes (GPUs), then races the best FINALISTS; returns ranking, trials
-    and notes. With `settings.processes` 1 there is no race, and the ranking is that of the single pass."""
-    slots = Slots("exhaustive", space.default, workloads, bench, settings, journal)
+    and notes. With 1 process (`slots.settings`) there is no race, and the ranking is that of the single pass."""
     whole = Race(slots, put_default_first(space, candidates), 0, slots.lanes, deal=True, dropping=False)
     whole.run()
-    notes = [*journal.notes]
+    notes, processes = list[str](), slots.settings.processes
     if slots.stopped:
         notes.append(f"the pass over all candidates ended early: {slots.stopped}")
     finalists = rank_by_cost(whole.field, slots.collect_costs())[:FINALISTS]
     dropped: list[Excluded] = []
-    if settings.processes > 1 and not slots.stopped:
-        finalists, dropped, ended = race_finalists(slots, finalists, slots.lanes, settings.processes)
+    if processes > 1 and not slots.stopped:
+        finalists, dropped, ended = race_finalists(slots, finalists, slots.lanes, processes)
         notes.append(f"the race of the best {FINALISTS} ended: {ended}")
-    return SearchResult(
-        "exhaustive",
-        whole_ranking(finalists, candidates, slots),
-        journal.trials,
-        (*slots.excluded.values(), *dropped),
-        tuple(candidate for candidate, _ in finalists),
-        (*notes, *describe_not_compared(slots, candidates)),
-    )
+    notes += describe_not_compared(slots, candidates)
+    return conclude_search(slots, candidates, finalists, dropped, notes)
 
 
 def race_finalists(

@@ -9,6 +9,7 @@ from pytest_attnperf.tools.tuner import optuna_search, race
 from pytest_attnperf.tools.tuner.bench import TrialBench
 from pytest_attnperf.tools.tuner.journal import TrialJournal
 from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings
+from pytest_attnperf.tools.tuner.slots import Slots
 from pytest_attnperf.tuning_records import Candidate, TuningSpace
 
 RACE_TRIALS_MAX = 256
@@ -24,7 +25,8 @@ def search_candidates(
     journal: TrialJournal,
 ) -> SearchResult:
     """Searches by the strategy of the settings, and returns the result. Trials that the journal has are not repeated.
-    Raises UsageError without a workload, for one named twice, or without a candidate besides the default."""
+    Raises UsageError without a workload, for one named twice, without a candidate besides the default, and for a search
+    with Optuna where it is not installed."""
     if not workloads:
         raise UsageError("a search needs at least one workload, got none")
     if len(set(workloads)) < len(workloads):
@@ -32,12 +34,15 @@ def search_candidates(
     if all(candidate.id == space.default.id for candidate in candidates):
         raise UsageError(f"no candidate besides the default {space.default.id} is left to search; widen the space")
     chosen = choose_strategy(candidates, workloads, settings)
-    modules = {
+    if chosen == "optuna":
+        optuna_search.require_optuna()
+    searches = {
         "race": race.search_by_race,
         "optuna": optuna_search.search_by_optuna,
         "exhaustive": race.search_exhaustively,
     }
-    return modules[chosen](space, candidates, workloads, bench, settings, journal)
+    slots = Slots(chosen, space.default, workloads, bench, settings, journal)
+    return searches[chosen](space, candidates, slots)
 
 
 def choose_strategy(candidates: Sequence[Candidate], workloads: Sequence[str], settings: TuneSearchSettings) -> str:

@@ -35,6 +35,7 @@ a killed search ends where it would have ended."""
 class Slots:
     """Times candidates on all lanes (GPUs) in slots, the numbered processes of a search, and keeps the results.
 
+    strategy   the search that uses them: 'race', 'optuna' or 'exhaustive'
     lanes      number of slots in a round: the GPUs that the search began with. With fewer GPUs later, slots take turns
     stopped    why nothing more is timed, '' while there is budget
     excluded   candidates that failed, by id
@@ -50,7 +51,7 @@ class Slots:
         journal: TrialJournal,
     ) -> None:
         self.default, self.workloads, self.settings = default, tuple(workloads), settings
-        self.bench, self.journal = bench, journal
+        self.strategy, self.bench, self.journal = strategy, bench, journal
         self.lanes = _restore_lanes(journal, strategy, settings, max(1, bench.lanes))
         self.stopped = ""
         self.excluded: dict[str, Excluded] = {}
@@ -309,9 +310,3 @@ class Costs:
         workloads."""
         found = [cost for slot, cost in self.by_slot(candidate).items() if slots is None or slot in slots]
         return statistics.fmean(found) if found else None
-
-    def relative_cost(self, candidate: Candidate, slots: Sequence[int] | None = None) -> float | None:
-        """Returns the candidate's time over the default's, as a geometric mean over workloads and slots (all, or those
-        given); None if no slot timed it on all workloads."""
-        log_cost = self.log_cost(candidate, slots)
-        return None if log_cost is None else math.exp(log_cost)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -13,75 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.baselines.store import BaselineStore
-from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, SHOWN, run
 from pytest_attnperf.cli.program import build_parser
-from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import (
-    CaseKey,
-    CheckReport,
     DeviceInfo,
-    ErrorFigures,
-    Fingerprint,
-    ProcessSummary,
-    Samples,
     Verdict,
-    WorkloadFigures,
 )
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.files import folder, json_results
 from pytest_attnperf.reports.files.json_results import ResultsFileError
-from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.rejudge import findings
-from pytest_attnperf.stats.summaries import summarise_process
+from tests.timed_cases import run_of, store_baselines, timed_case
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-MACHINE = Fingerprint({"arch": "fake", "product": "fake1", "timer": "host"}, {})
-RIGHT = CheckReport(
-    tuple(ErrorFigures(check, "out", 1e-4, 1e-3, 1e-5, 1e-4, elements=64) for check in (TIMED, PLANTED, LAST_CALL))
-)
-POLICY = Policy().to_record()
 Gate = Callable[..., int]
-
-
-def _process(us: float, number: int) -> ProcessSummary:
-    draw = random.Random(f"{us} {number}")
-    centre = us * (1 + 0.001 * (number % 5 - 2))
-    return summarise_process(Samples(tuple(centre * (1 + draw.gauss(0, 0.0005)) for _ in range(9)), 5, "host"))
-
-
-def _case(us: float, name: str = "fake.a") -> CaseResult:
-    """A timed case; slower than 102 us it had a second look."""
-    return CaseResult(
-        CaseKey("prefill", name, "w"),
-        f"suites/test_prefill.py::test[{name}]",
-        Verdict.SAME,
-        "so it says",
-        first=(_process(us, 20),),
-        second=tuple(_process(us, number) for number in (21, 22, 23)) if us > 102 else (),
-        checks=(RIGHT,),
-        figures=WorkloadFigures(None, None, "f16", "hot", {"s": 1}),
-        policy=POLICY,
-        fingerprint=MACHINE,
-    )
-
-
-def _run(*cases: CaseResult) -> RunResult:
-    device = DeviceInfo("cpu", "fake", "fake1")
-    return RunResult(RESULTS_SCHEMA, "0", "gate", "2026-01-01", "pytest", "c1", device, MACHINE, cases,
-                     selected=len(cases))  # fmt: skip
-
-
-def _store(root: Path, *names: str, us: float = 100.0) -> None:
-    """Baselines of these backends under `root`."""
-    for name in names:
-        first = tuple(_process(us, number) for number in range(7))
-        recorded = replace(_case(us, name), verdict=Verdict.RECORDED, first=first, checks=(RIGHT,) * 7)
-        entry = {recorded.key.entry: new_entry(recorded, "c0")}
-        merge_entries(BaselineStore(root), root, "fake", "fake1", "prefill", entry)
 
 
 @pytest.fixture
@@ -94,7 +40,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
 
     def typed(*words: str, cases: tuple[CaseResult, ...] = (), results: str = "results.json") -> int:
         if cases:
-            json_results.write(tmp_path / "results.json", _run(*cases))
+            json_results.write(tmp_path / "results.json", run_of(*cases))
         return run(build_parser(["gate"]).parse_args(["gate", "--results", results, *words]))
 
     return typed
@@ -103,7 +49,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Two baselines in the working tree."""
-    _store(tmp_path / "baselines", "fake.a", "fake.b")
+    store_baselines(tmp_path / "baselines", "fake.a", "fake.b")
     return tmp_path
 
 
@@ -124,8 +70,8 @@ def repository(project: Path) -> Path:
     return project
 
 
-SAME = (_case(100.2, "fake.a"), _case(100.3, "fake.b"))
-SLOW = (_case(110.0, "fake.a"), _case(100.3, "fake.b"))
+SAME = (timed_case(100.2, "fake.a"), timed_case(100.3, "fake.b"))
+SLOW = (timed_case(110.0, "fake.a"), timed_case(100.3, "fake.b"))
 
 
 def test_a_slowdown_fails_with_its_reason(project: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +90,7 @@ def test_an_edited_baseline_does_not_change_what_the_base_says(
     repository: Path, gate: Gate, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A change that stores its own slowdown passes against itself, and fails against the base revision."""
-    _store(repository / "baselines", "fake.a", us=110.0)
+    store_baselines(repository / "baselines", "fake.a", us=110.0)
     assert gate(cases=SLOW) == 0
     assert gate("--base", "main", cases=SLOW) == 1
     commit = _git(repository, "rev-parse", "main")[:12]
@@ -160,8 +106,8 @@ def test_a_deleted_baseline_and_its_case_are_missed(
 ) -> None:
     """Without entry and case nothing is missed in the tree; against the base it is a finding, and fails strict."""
     shutil.rmtree(repository / "baselines")
-    _store(repository / "baselines", "fake.b")
-    kept = (_case(100.3, "fake.b"),)
+    store_baselines(repository / "baselines", "fake.b")
+    kept = (timed_case(100.3, "fake.b"),)
     assert gate("--strict", cases=kept) == 0
     assert gate("--strict", "--base", "main") == 1
     assert "prefill/fake.a/w has a baseline but no case" in capsys.readouterr().out
@@ -172,7 +118,7 @@ def test_a_deleted_baseline_and_its_case_are_missed(
 @needs_git
 def test_no_folder_takes_a_revisions_place(repository: Path, gate: Gate) -> None:
     """A folder that a change calls `main` is not what --base main reads; dir: and ./ say that a folder is meant."""
-    _store(repository / "main" / "baselines", "fake.a", "fake.b", us=110.0)
+    store_baselines(repository / "main" / "baselines", "fake.a", "fake.b", us=110.0)
     assert gate("--base", "main", cases=SLOW) == 1
     for named in ("dir:main", "./main", str(repository / "main"), "./main/baselines"):
         assert gate("--base", named) == 0
@@ -239,8 +185,8 @@ def test_without_git_only_a_folder_can_be_the_base(project: Path, gate: Gate) ->
 def test_reasons_are_printed_of_the_worst(project: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody else says why a case fails here: figures of the first ten, a line of what is not resolved, and how many
     more there are."""
-    broken = tuple(replace(_case(100.0, f"fake.{number}"), checks=()) for number in range(12))
-    assert gate("--filtered", cases=(*SLOW, *broken, _case(100.0, "fake.new"))) == 1
+    broken = tuple(replace(timed_case(100.0, f"fake.{number}"), checks=()) for number in range(12))
+    assert gate("--filtered", cases=(*SLOW, *broken, timed_case(100.0, "fake.new"))) == 1
     said = capsys.readouterr().out
     assert said.count("ERROR: prefill/fake.") == SHOWN
     assert "no output was compared with a reference" in said
@@ -271,7 +217,7 @@ def test_strict_fails_by_what_was_not_gated(
     project: Path, gate: Gate, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Strict is the default where CI is set: unresolved cases, findings, and a run that compared nothing."""
-    new = (*SAME, _case(100.0, "fake.new"))
+    new = (*SAME, timed_case(100.0, "fake.new"))
     assert gate(cases=new) == 0
     monkeypatch.setenv("CI", "true")
     assert gate() == 1
@@ -285,9 +231,9 @@ def test_an_empty_file_does_not_pass_behind_a_full_one(
     project: Path, gate: Gate, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each file must have gated something, whatever device it claims."""
-    empty = replace(_run(), device=DeviceInfo("cpu", "fake", "unheard-of"))
+    empty = replace(run_of(), device=DeviceInfo("cpu", "fake", "unheard-of"))
     json_results.write(project / "empty.json", empty)
-    json_results.write(project / "results.json", _run(*SAME))
+    json_results.write(project / "results.json", run_of(*SAME))
     typed = ["gate", "--results", "empty.json", "results.json", "--filtered", "--strict", "--markdown", "out.md"]
     assert run(build_parser(["gate"]).parse_args(typed)) == 1
     assert "failed: strict: gated 0 of 0 in empty.json" in capsys.readouterr().out
@@ -300,7 +246,7 @@ def test_results_of_another_commit_fail_strict_or_not(
     project: Path, gate: Gate, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An honest file of an older commit is not handed in for this one."""
-    json_results.write(project / "results.json", replace(_run(*SAME), commit="a" * 12))
+    json_results.write(project / "results.json", replace(run_of(*SAME), commit="a" * 12))
     assert gate("--commit", "b" * 40, "a" * 40) == 0
     assert gate("--commit", "b" * 40, "--no-strict") == 1
     assert "failed: of another commit: the results are of 'aaaaaaaaaaaa', expected bbbb" in capsys.readouterr().out
@@ -379,14 +325,14 @@ def test_a_file_that_cannot_be_judged_is_refused(project: Path, gate: Gate) -> N
         (project / "results.json").write_text(content)
         with pytest.raises(ResultsFileError, match=r"results\.json"):
             gate()
-    json_results.write(project / "results.json", replace(_run(*SAME), selected=3))
+    json_results.write(project / "results.json", replace(run_of(*SAME), selected=3))
     with pytest.raises(UsageError, match=r"results\.json is incomplete: 2 of 3"):
         gate()
 
 
 def test_hostile_names_do_not_reach_the_terminal(project: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
     """Escape sequences and line breaks of a results file are not printed."""
-    odd = replace(_case(100.2, "fake.\x1b[31m\nPASSED"), summary="\x1b[2J", notes=("\x1b]0;x\x07",))
+    odd = replace(timed_case(100.2, "fake.\x1b[31m\nPASSED"), summary="\x1b[2J", notes=("\x1b]0;x\x07",))
     gate("--filtered", cases=(odd,))
     said = capsys.readouterr().out
     assert "\x1b" not in said

@@ -143,15 +143,7 @@ def test_arguments_are_those_that_the_entry_points_list(stubs: Stubs) -> None:
     """What the contract tests look for in a release is what is passed."""
     workload = Mixed.parse(FEATURES)
     for point, backend in zip(mixed.ENTRY_POINTS, (CK, TRITON), strict=True):
-        passed: set[str] = set()
-        stub = getattr(stubs.modules[point.module], point.function)
-
-        def recording(*args: Any, _stub: Any = stub, _passed: set[str] = passed, **kwargs: Any) -> Any:
-            _passed.update(kwargs)
-            return _stub(*args, **kwargs)
-
-        recording.__wrapped__ = stub  # type: ignore[attr-defined]
-        stubs.put(point.module, recording, names=(point.function,))
+        passed = stubs.record_keywords(point.module, point.function)
         backend.prepare(workload, workload.make_inputs(1, "cpu", planted=False))
         assert passed == {*point.needed, *point.offered}
 

@@ -9,11 +9,10 @@ import pytest
 
 from kernels.aiter.rope import PARTS
 from pytest_attnperf.backends import Backend
-from pytest_attnperf.correctness.budget import list_problems
-from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
+from tests.kernels.judging import find_problems
 
 torch = pytest.importorskip("torch")
 MI300X = DeviceInfo(kind="rocm", arch="gfx942", product="mi300x")
@@ -51,12 +50,7 @@ def wrong(name: str, text: str) -> tuple[str, ...]:
     assert bound.config["path"] == name.removeprefix("aiter.")
     outputs = bound.outputs(bound.run())
     expected = REFERENCES.compute_expected(workload, inputs, seed=1, planted=True)
-    return list_problems(
-        [
-            compare_output(workload.id, one, outputs[one], truth, expected.yardsticks[one], backend.tolerance)
-            for one, truth in expected.reference.items()
-        ]
-    )
+    return find_problems(expected, outputs, backend.tolerance)
 
 
 @pytest.mark.parametrize("name", ["aiter.hip", "aiter.triton"])

@@ -13,13 +13,12 @@ import pytest
 
 from kernels.aiter.triton_attention import PARTS, TritonMha
 from pytest_attnperf.backends import Backend, Prepared, Tensors
-from pytest_attnperf.correctness.budget import list_problems
-from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import AttnperfError, UnsupportedError, UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import parse_workload
+from tests.kernels.judging import find_problems
 
 torch = pytest.importorskip("torch")
 HERE = Path(__file__).parent
@@ -77,15 +76,7 @@ def prepared(name: str, text: str, seed: int = 1) -> tuple[Prepared, Workload, T
 def wrong(bound: Prepared, workload: Workload, inputs: Tensors, seed: int = 1) -> tuple[str, ...]:
     """What the judge's arithmetic finds wrong with what it returns now."""
     expected = REFERENCES.compute_expected(workload, inputs, seed=seed, planted=True)
-    outputs = bound.outputs(bound.run())
-    assert outputs.keys() == expected.reference.keys()
-    tolerance = part(TRITON, workload.family).tolerance
-    return list_problems(
-        [
-            compare_output(workload.id, name, outputs[name], truth, expected.yardsticks[name], tolerance)
-            for name, truth in expected.reference.items()
-        ]
-    )
+    return find_problems(expected, bound.outputs(bound.run()), part(TRITON, workload.family).tolerance)
 
 
 @pytest.mark.parametrize("text", [*FORWARD, *BACKWARD])

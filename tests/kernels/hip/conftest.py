@@ -8,12 +8,11 @@ import pytest
 
 from kernels.hip.emulator import missing_emulator
 from pytest_attnperf.backends import Backend, Outputs, Tensors
-from pytest_attnperf.correctness.budget import list_problems as problems_of
-from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import parse_workload
+from tests.kernels.judging import find_problems
 
 SEED = 1
 
@@ -37,10 +36,7 @@ def judged_outputs() -> Judged:
 
     def judge(workload: Workload, inputs: Tensors, outputs: Outputs, tolerance: Tolerance | None = None) -> Problems:
         expected = references.compute_expected(workload, inputs, seed=SEED, planted=True)
-        truth, yardsticks = expected.reference, expected.yardsticks
-        assert outputs.keys() == truth.keys()
-        allowed = tolerance or Tolerance()
-        return problems_of([compare_output("one", n, outputs[n], truth[n], yardsticks[n], allowed) for n in truth])
+        return find_problems(expected, outputs, tolerance)
 
     return judge
 

@@ -11,8 +11,6 @@ from kernels.hip.staged import BACKENDS, kernel_of, kernels_of
 from kernels.hip.staged_builds import KERNELS
 from kernels.staged_backend import STAGES, StagedWorkload, StageProblem
 from pytest_attnperf.backends import Pipeline
-from pytest_attnperf.correctness.judge import Judge
-from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.attention_stages import AttentionStage
 from pytest_attnperf.workloads.causal_mask import CausalMask
@@ -20,6 +18,7 @@ from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.qk_scores import QkScores
 from pytest_attnperf.workloads.row_softmax import RowSoftmax
 from pytest_attnperf.workloads.weighted_values import WeightedValues
+from tests.kernels.judging import find_wrong_calls
 
 (STAGED,) = BACKENDS
 H200 = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
@@ -65,27 +64,19 @@ def test_right_on_small_problems_on_a_gpu(problems: tuple[str, ...], judged: Cal
         assert judged(STAGED, text, "cuda") == (), text
 
 
-def found_wrong(workload: StagedWorkload, device: str) -> tuple[str, ...]:
-    """What the judge finds wrong with a call of the backend on two draws of planted inputs."""
-    prepared = STAGED.prepare(workload, workload.make_inputs(1, device, planted=True))
-    judge = Judge(prepared, workload, references=References(), tolerance=STAGED.tolerance, device=device)
-    reports = [judge.check_call(f"seed {seed}", prepared.run, seed=seed, planted=True) for seed in (1, 2)]
-    return tuple(problem for report in reports for problem in report.problems)
-
-
 @pytest.mark.parametrize(("arch", "workload"), STAGES_ALONE, ids=lambda value: getattr(value, "id", value))
 def test_each_kernel_is_right_alone(arch: str, workload: StagedWorkload, emulate: Callable[[str], None]) -> None:
     """A kernel on the family of its stage is within budget, and writes to what it was given only where it may."""
     emulate(arch)
     assert STAGED.unsupported_reasons(workload, H200) == []
-    assert found_wrong(workload, "cpu") == ()
+    assert find_wrong_calls(STAGED, workload, "cpu") == ()
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("workload", [workload for _, workload in STAGES_ALONE], ids=lambda workload: workload.id)
 def test_each_kernel_is_right_alone_on_a_gpu(workload: StagedWorkload) -> None:
     """The same, compiled."""
-    assert found_wrong(workload, "cuda") == ()
+    assert find_wrong_calls(STAGED, workload, "cuda") == ()
 
 
 def test_softmax_of_large_scores_and_of_rows_of_nothing(emulate: Callable[[str], None]) -> None:

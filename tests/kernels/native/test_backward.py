@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from collections.abc import Iterator
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from kernels.native.backward import BACKENDS, hidden_keys
 from pytest_attnperf.backends import Backend, Registry, Tensors
@@ -15,6 +13,9 @@ from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.backward import Backward
+from tests.kernels.judging import assert_runs_what_it_declares
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
 CUDA = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
@@ -38,15 +39,6 @@ PROBLEMS = (
     "backward-b2-s70-kv31-h4-hk2-d64-bf16-causal",
     "backward-b1-s70-kv31-h2-d16-f32-causal",
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny problems are slower on many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -154,15 +146,7 @@ def test_without_torch_reasons_are_still_given(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("backend", [EAGER, FLASH], ids=lambda backend: backend.name)
 def test_what_is_declared_is_what_runs(backend: Backend) -> None:
     """Every declared operator is among those of a profile of the call, and none that must never run."""
-    workload = Backward.parse("backward-b1-s16-kv24-h4-hk2-d16-bf16-causal")
-    prepared = backend.prepare(workload, workload.make_inputs(0, "cpu", planted=False))
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        prepared.run()
-    ran = {event.key for event in profiler.key_averages()}
-    declares = prepared.declares
-    assert declares.operators or declares.never
-    assert all(any(re.search(pattern, name) for name in ran) for pattern in declares.operators)
-    assert not any(re.search(pattern, name) for pattern in declares.never for name in ran)
+    assert_runs_what_it_declares(backend, Backward.parse("backward-b1-s16-kv24-h4-hk2-d16-bf16-causal"))
 
 
 @pytest.mark.parametrize("backend", [EAGER, FLASH], ids=lambda backend: backend.name)

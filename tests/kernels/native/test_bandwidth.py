@@ -5,30 +5,12 @@ import torch
 from torch.profiler import profile
 
 from kernels.native.bandwidth import BACKENDS
-from pytest_attnperf.correctness.budget import list_problems
-from pytest_attnperf.correctness.metrics import compare_output
-from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.bandwidth import DTYPES, KINDS, Bandwidth
+from tests.kernels.judging import find_wrong
 
 (BACKEND,) = BACKENDS
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
-
-
-def wrong(workload: Bandwidth, device: str) -> tuple[str, ...]:
-    """What is wrong with what the backend gives for inputs of seed 1."""
-    inputs = workload.make_inputs(1, device, planted=True)
-    expected = References().compute_expected(workload, inputs, seed=1, planted=True)
-    truth = expected.reference
-    prepared = BACKEND.prepare(workload, inputs)
-    outputs = prepared.outputs(prepared.run())
-    assert outputs.keys() == truth.keys()
-    return list_problems(
-        [
-            compare_output(name, name, outputs[name], truth[name], expected.yardsticks[name], BACKEND.tolerance)
-            for name in truth
-        ]
-    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -38,7 +20,7 @@ def test_right_on_a_cpu(kind: str, dtype: str) -> None:
     for kib in (1, 33):
         workload = Bandwidth(kind, kib=kib, dtype=dtype)
         assert BACKEND.unsupported_reasons(workload, CPU) == []
-        assert wrong(workload, "cpu") == ()
+        assert find_wrong(BACKEND, workload) == ()
 
 
 @pytest.mark.gpu
@@ -47,7 +29,7 @@ def test_right_on_a_cpu(kind: str, dtype: str) -> None:
 def test_right_on_a_gpu(kind: str, dtype: str) -> None:
     """The same on a GPU."""
     for workload in (Bandwidth(kind, kib=33, dtype=dtype), Bandwidth(kind, mib=48, dtype=dtype)):
-        assert wrong(workload, "cuda") == ()
+        assert find_wrong(BACKEND, workload, "cuda") == ()
 
 
 @pytest.mark.parametrize("kind", KINDS)

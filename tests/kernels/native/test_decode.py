@@ -10,12 +10,11 @@ import pytest
 
 from kernels.native.decode import BACKENDS, eager_decode
 from pytest_attnperf.backends import Outputs, Tensors
-from pytest_attnperf.correctness.budget import list_problems
-from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records import DeviceInfo, Tolerance
+from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.decode import Decode
+from tests.kernels.judging import find_problems
 
 EAGER, SDPA = BACKENDS
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
@@ -38,10 +37,7 @@ def judged(workload: Decode, outputs: Outputs, device: str = "cpu") -> tuple[str
     """What is wrong with outputs for the planted inputs of seed 1."""
     inputs = workload.make_inputs(1, device, planted=True)
     expected = REFERENCES.compute_expected(workload, inputs, seed=1, planted=True)
-    truth = expected.reference
-    assert outputs.keys() == truth.keys()
-    figures = [compare_output("one", n, outputs[n], truth[n], expected.yardsticks[n], Tolerance()) for n in truth]
-    return list_problems(figures)
+    return find_problems(expected, outputs)
 
 
 def run(backend: Any, workload: Decode, device: str) -> Outputs:

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from kernels.native.gemm import BACKENDS, fp8_formats
-from pytest_attnperf.correctness.budget import list_problems
-from pytest_attnperf.correctness.metrics import compare_output
-from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.gemm import Gemm
+from tests.kernels.judging import find_wrong
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
 (MATMUL,) = BACKENDS
@@ -25,37 +23,16 @@ ON_CPU = (
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny problems are slower on many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def gpu(arch: str) -> DeviceInfo:
     """A device of that architecture."""
     return DeviceInfo(kind="cuda" if arch.startswith("sm_") else "rocm", arch=arch, product=arch)
-
-
-def wrong(text: str, device: str) -> tuple[str, ...]:
-    """What is beyond the budget in the result for planted inputs of seed 1."""
-    workload = Gemm.parse(text)
-    inputs = workload.make_inputs(1, device, planted=True)
-    expected = References().compute_expected(workload, inputs, seed=1, planted=True)
-    prepared = MATMUL.prepare(workload, inputs)
-    out = prepared.outputs(prepared.run())["out"]
-    return list_problems(
-        [compare_output(text, "out", out, expected.reference["out"], expected.yardsticks["out"], MATMUL.tolerance)]
-    )
 
 
 @pytest.mark.parametrize("text", ON_CPU)
 def test_right_on_a_cpu(text: str) -> None:
     """What is not refused is within budget, and integers are exact, in both layouts and on ragged sizes."""
     assert MATMUL.unsupported_reasons(Gemm.parse(text), CPU) == []
-    assert wrong(text, "cpu") == ()
+    assert find_wrong(MATMUL, Gemm.parse(text)) == ()
 
 
 @pytest.mark.gpu
@@ -76,7 +53,7 @@ def test_right_on_a_gpu(text: str) -> None:
     arch = torch.cuda.get_device_properties(0).gcnArchName.split(":")[0] if torch.version.hip else f"sm_{major}{minor}"
     if reasons := MATMUL.unsupported_reasons(Gemm.parse(text), gpu(arch)):
         pytest.skip("; ".join(reasons))
-    assert wrong(text, "cuda") == ()
+    assert find_wrong(MATMUL, Gemm.parse(text), "cuda") == ()
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,16 @@
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from kernels.native.mla import BACKENDS, hidden_keys
 from pytest_attnperf.backends import Backend, Registry
-from pytest_attnperf.correctness.budget import list_problems
-from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.mla import Mla
+from tests.kernels.judging import assert_runs_what_it_declares, find_problems
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
 NAIVE, ABSORB = BACKENDS
@@ -30,15 +27,6 @@ PROBLEMS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny problems are slower on many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def references() -> References:
     """Shared by the backends of a problem."""
@@ -51,14 +39,7 @@ def wrong(references: References, backend: Backend, text: str, *, device: str = 
     inputs = workload.make_inputs(seed, device, planted=planted)
     expected = references.compute_expected(workload, inputs, seed=seed, planted=planted)
     prepared = backend.prepare(workload, inputs)
-    outputs = prepared.outputs(prepared.run())
-    truth = expected.reference
-    assert outputs.keys() == truth.keys()
-    figures = [
-        compare_output(name, name, outputs[name], truth[name], expected.yardsticks[name], backend.tolerance)
-        for name in truth
-    ]
-    return list(list_problems(figures))
+    return list(find_problems(expected, prepared.outputs(prepared.run()), backend.tolerance))
 
 
 @pytest.mark.parametrize("text", PROBLEMS)
@@ -102,15 +83,7 @@ def test_right_on_every_small_problem_on_a_gpu(backend: Backend, text: str, refe
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 def test_what_is_declared_is_what_runs(backend: Backend) -> None:
     """Every declared operator is among those of a profile of the call, and none that must never run."""
-    workload = Mla.parse("mla-b1-s16-kv24-h4-d16-r8-c32-bf16-causal")
-    prepared = backend.prepare(workload, workload.make_inputs(0, "cpu", planted=False))
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        prepared.run()
-    ran = {event.key for event in profiler.key_averages()}
-    declares = prepared.declares
-    assert declares.operators or declares.never
-    assert all(any(re.search(pattern, name) for name in ran) for pattern in declares.operators)
-    assert not any(re.search(pattern, name) for pattern in declares.never for name in ran)
+    assert_runs_what_it_declares(backend, Mla.parse("mla-b1-s16-kv24-h4-d16-r8-c32-bf16-causal"))
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
 from kernels.native.rope import BACKENDS
-from pytest_attnperf.correctness.budget import list_problems
-from pytest_attnperf.correctness.metrics import compare_output
-from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.rope import Rope
+from tests.kernels.judging import find_wrong
 
 (BACKEND,) = BACKENDS
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
@@ -23,34 +19,18 @@ CASES = (
 )
 
 
-def figures(text: str, device: str) -> tuple[Any, ...]:
-    """What is wrong with what the backend gives for inputs of seed 1."""
-    workload = Rope.parse(text)
-    inputs = workload.make_inputs(1, device, planted=True)
-    expected = References().compute_expected(workload, inputs, seed=1, planted=True)
-    truth = expected.reference
-    prepared = BACKEND.prepare(workload, inputs)
-    outputs = prepared.outputs(prepared.run())
-    return list_problems(
-        [
-            compare_output(name, name, outputs[name], truth[name], expected.yardsticks[name], BACKEND.tolerance)
-            for name in truth
-        ]
-    )
-
-
 @pytest.mark.parametrize("text", CASES)
 def test_right_on_every_small_problem_on_a_cpu(text: str) -> None:
     """The operators are within budget for both kinds of pairs, grouped heads and any even head dimension."""
     assert BACKEND.unsupported_reasons(Rope.parse(text), CPU) == []
-    assert figures(text, "cpu") == ()
+    assert find_wrong(BACKEND, Rope.parse(text)) == ()
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("text", CASES)
 def test_right_on_every_small_problem_on_a_gpu(text: str) -> None:
     """The same operators are within budget on a GPU."""
-    assert figures(text, "cuda") == ()
+    assert find_wrong(BACKEND, Rope.parse(text), "cuda") == ()
 
 
 def test_inputs_are_left_alone() -> None:

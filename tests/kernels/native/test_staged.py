@@ -8,14 +8,13 @@ import torch
 from kernels.native.staged import BACKENDS
 from kernels.staged_backend import StagedWorkload
 from pytest_attnperf.backends import Pipeline
-from pytest_attnperf.correctness.judge import Judge
-from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.qk_scores import QkScores
 from pytest_attnperf.workloads.row_softmax import RowSoftmax
 from pytest_attnperf.workloads.weighted_values import WeightedValues
+from tests.kernels.judging import find_wrong_calls
 
 (STAGED,) = BACKENDS
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
@@ -41,26 +40,18 @@ CASES: tuple[StagedWorkload, ...] = (
 """Every family and dtype, grouped heads, more keys than queries and fewer, rows that see no key, a mask of nothing."""
 
 
-def found_wrong(workload: StagedWorkload, device: str) -> tuple[str, ...]:
-    """What the judge finds wrong with a call of the backend on two draws of planted inputs."""
-    prepared = STAGED.prepare(workload, workload.make_inputs(1, device, planted=True))
-    judge = Judge(prepared, workload, references=References(), tolerance=STAGED.tolerance, device=device)
-    reports = [judge.check_call(f"seed {seed}", prepared.run, seed=seed, planted=True) for seed in (1, 2)]
-    return tuple(problem for report in reports for problem in report.problems)
-
-
 @pytest.mark.parametrize("workload", CASES, ids=lambda workload: workload.id)
 def test_right_on_every_small_problem_on_a_cpu(workload: StagedWorkload) -> None:
     """The operators are within budget, and write to what they are given only where they may."""
     assert STAGED.unsupported_reasons(workload, CPU) == []
-    assert found_wrong(workload, "cpu") == ()
+    assert find_wrong_calls(STAGED, workload, "cpu") == ()
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("workload", CASES, ids=lambda workload: workload.id)
 def test_right_on_every_small_problem_on_a_gpu(workload: StagedWorkload) -> None:
     """The same operators are within budget on a GPU."""
-    assert found_wrong(workload, "cuda") == ()
+    assert find_wrong_calls(STAGED, workload, "cuda") == ()
 
 
 def test_right_as_part_of_a_layer() -> None:

@@ -7,11 +7,10 @@ import pytest
 
 from kernels.native.varlen import BACKENDS, EagerVarlen, FlashVarlen
 from pytest_attnperf.backends import Tensors
-from pytest_attnperf.correctness.budget import list_problems
-from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.varlen import Varlen
+from tests.kernels.judging import find_problems
 
 torch = pytest.importorskip("torch")
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
@@ -32,14 +31,7 @@ CASES = (
 def found_wrong(workload: Varlen, inputs: Tensors, outputs: dict[str, Any], seed: int) -> tuple[str, ...]:
     """What the judge's arithmetic finds wrong."""
     expected = References().compute_expected(workload, inputs, seed=seed, planted=True)
-    assert outputs.keys() == expected.reference.keys()
-    tolerance = EAGER.tolerance
-    return list_problems(
-        [
-            compare_output(workload.id, name, outputs[name], truth, expected.yardsticks[name], tolerance)
-            for name, truth in expected.reference.items()
-        ]
-    )
+    return find_problems(expected, outputs, EAGER.tolerance)
 
 
 @pytest.mark.parametrize("text", CASES)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
 from pytest_attnperf.workloads.gemm import Gemm
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 INTERPRETING = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu", interpreted=True)
 SEED = 1
@@ -48,16 +50,6 @@ CASES = (
 )
 
 Judge = Callable[..., tuple[str, ...]]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny problems are slower on many threads."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,8 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import ALL_ARCHS, TritonSource
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.mla import Mla
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 (BACKEND,) = BACKENDS
 INTERPRETING = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu", interpreted=True)
@@ -37,16 +39,6 @@ DECODES = (
     "mla-b1-s4-kv260-h3-d32-r8-c32-bf16-lse",
     "mla-b1-s8-kv200-h2-d40-r16-c64-f16-causal",
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny problems are slower on many threads."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

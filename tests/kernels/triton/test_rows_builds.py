@@ -15,8 +15,9 @@ from kernels.triton.rope.backend import SPACE as ROPE
 from kernels.triton.rope.builds import KERNELS as ROPE_KERNELS
 from kernels.triton.rows.builds import KERNELS as ROWS_KERNELS
 from kernels.triton.rows.space import LAYERNORM, RMSNORM, SOFTMAX
-from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelRegistry, TritonSource
+from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelRegistry
 from pytest_attnperf.workloads.bandwidth import KINDS, PATTERN, WORDS
+from tests.kernels.triton.declared import assert_declares_every_argument
 
 SPACES = (SOFTMAX, RMSNORM, LAYERNORM, ROPE, BANDWIDTH)
 KERNELS: tuple[Any, ...] = (*ROWS_KERNELS, *ROPE_KERNELS, *BANDWIDTH_KERNELS)
@@ -70,16 +71,8 @@ def test_few_builds_under_distinct_ids(arch: str) -> None:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_every_argument_is_declared(kernel: Any) -> None:
     """Signature and constants together are the arguments of the function, each once, in the module that holds it."""
-    pytest.importorskip("triton")
-    import importlib
-
-    for build in kernel.builds("gfx942"):
-        source = build.source
-        assert isinstance(source, TritonSource)
-        function: Any = getattr(importlib.import_module(source.module), source.function)
-        assert sorted([*source.signature, *source.constants]) == sorted(function.arg_names)
-        assert set(source.divisible_by_16) <= source.signature.keys()
-        assert not build.matrix
+    assert_declares_every_argument(kernel)
+    assert not any(build.matrix for build in kernel.builds("gfx942"))
 
 
 def test_the_first_rule_that_takes_a_problem_is_the_one_built(monkeypatch: pytest.MonkeyPatch) -> None:

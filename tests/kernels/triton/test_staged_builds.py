@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from kernels.triton.staged.backend import PRODUCTS, SPACE_OF
 from kernels.triton.staged.builds import HEAD_DIM, KERNELS
 from kernels.triton.staged.space import CAUSAL_MASK, QK_SCORES, ROW_SOFTMAX, SPACES, WEIGHTED_VALUES
 from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelRegistry, TritonSource
+from tests.kernels.triton.declared import assert_declares_every_argument
 
 BUILDS_MAX = 2
 ARCHS = (*ALL_ARCHS, "sm_90", "interpreter", "default", "gfx1200")
@@ -80,13 +80,7 @@ def test_large_and_small_problems_are_built_apart() -> None:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_every_argument_is_declared(kernel: Any) -> None:
     """Signature and constants together are the arguments of the function, each once, in the module that holds it."""
-    pytest.importorskip("triton")
-    for build in kernel.builds("gfx942"):
-        source = build.source
-        assert isinstance(source, TritonSource)
-        function: Any = getattr(importlib.import_module(source.module), source.function)
-        assert sorted([*source.signature, *source.constants]) == sorted(function.arg_names)
-        assert set(source.divisible_by_16) <= source.signature.keys()
+    assert_declares_every_argument(kernel)
 
 
 @pytest.mark.parametrize(("arch", "bits"), [("gfx942", {"bf16", "f32"}), ("gfx1100", {"bf16"}), ("sm_90", {"bf16"})])

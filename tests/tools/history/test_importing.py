@@ -14,7 +14,7 @@ from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.tools.history import importing
 from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.importing import Imported, import_benchmark_json, import_runs
+from pytest_attnperf.tools.history.importing import Imported, import_runs
 from pytest_attnperf.tools.history.store import open_store
 
 MakeRun = Callable[..., RunResult]
@@ -44,9 +44,16 @@ def written(path: Path, *entries: object, **fields: Any) -> Path:
     return path
 
 
+def import_file(path: Path) -> Imported:
+    """The run of one file."""
+    (found,) = import_runs(path, json_results.decode)
+    assert isinstance(found, Imported)
+    return found
+
+
 def test_a_benchmark_becomes_a_case(tmp_path: Path) -> None:
     """Seconds are microseconds, the group stands for the backend, and what must match is the machine and the timer."""
-    found = import_benchmark_json(written(tmp_path / "a.json", benchmark(), benchmark("b.py::test_b", group=None)))
+    found = import_file(written(tmp_path / "a.json", benchmark(), benchmark("b.py::test_b", group=None)))
     run = found.run
     first, second = run.cases
     assert (str(first.key), first.nodeid) == ("benchmark/sort/tests/test_a.py::test_sort[10]", first.key.workload)
@@ -89,7 +96,7 @@ def test_what_pytest_benchmark_really_writes_is_read(
 def test_only_the_single_times_are_enough(tmp_path: Path) -> None:
     """Their median is taken."""
     path = written(tmp_path / "a.json", benchmark(stats={"data": [3e-6, 1e-6, 2e-6]}))
-    assert import_benchmark_json(path).run.cases[0].median_us == pytest.approx(2.0)
+    assert import_file(path).run.cases[0].median_us == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +117,7 @@ def test_only_the_single_times_are_enough(tmp_path: Path) -> None:
 )
 def test_what_is_skipped_is_said(tmp_path: Path, entry: object, said: str) -> None:
     """The other benchmarks of the file are kept."""
-    found = import_benchmark_json(written(tmp_path / "a.json", benchmark("good.py::test"), entry))
+    found = import_file(written(tmp_path / "a.json", benchmark("good.py::test"), entry))
     assert [case.nodeid for case in found.run.cases] == ["good.py::test"]
     (line,) = found.skipped
     assert line.startswith("benchmark 1 of 2: ")
@@ -174,7 +181,7 @@ def test_a_file_that_would_fill_the_memory_is_an_error(tmp_path: Path, monkeypat
     """It says what to do."""
     monkeypatch.setattr(importing, "BYTES_MAX", 100)
     with pytest.raises(HistoryError, match=r"bytes; at most 100 are read; store runs .* or split the file"):
-        import_benchmark_json(written(tmp_path / "a.json", benchmark()))
+        import_file(written(tmp_path / "a.json", benchmark()))
 
 
 def test_names_that_no_terminal_shows_are_stored(tmp_path: Path, store_url: str) -> None:
@@ -183,7 +190,7 @@ def test_names_that_no_terminal_shows_are_stored(tmp_path: Path, store_url: str)
     entry = benchmark(odd, group=odd, name=odd, options={"timer": odd})
     path = written(tmp_path / "a.json", entry, machine_info={"machine": odd}, commit_info={"id": odd, "branch": odd})
     with open_store(store_url) as store:
-        assert store.append(import_benchmark_json(path).run).rows == 1
+        assert store.append(import_file(path).run).rows == 1
         (history,) = store.load_history("x" * 1000)
     assert history.points[0].commit == odd.replace("\0", "\ufffd").replace("\ud800", "?")
 

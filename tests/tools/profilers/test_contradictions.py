@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_attnperf.codeobject.occupancy import compute_occupancy
+from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.profiles import (
@@ -140,7 +140,7 @@ def test_launch_that_no_device_takes_is_a_contradiction() -> None:
 def test_kernel_that_could_not_have_run_is_a_contradiction() -> None:
     """More LDS than a workgroup can have, in a kernel that ran, is a wrong figure."""
     shape = KernelShape("a", workgroup=(256, 1, 1), lds_bytes=65_540, vgprs=64)
-    none = compute_occupancy("gfx942", vgprs=64, sgprs=32, lds_bytes=65_540, threads=256)
+    none = occupancy_with("gfx942", Resources(64, 0, sgprs=32, lds_bytes=65_540, threads=256))
     time = KernelTime("a", "other", "kernel", SOUND, 1.0, shapes=(ShapeTime(shape, SOUND, none),))
     found = found_in(profile(time))
     assert found.holds is False

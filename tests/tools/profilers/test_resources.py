@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_attnperf.codeobject.occupancy import compute_occupancy
+from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.records.profiles import Agent, KernelShape, ShapeTime, Spread
 from pytest_attnperf.tools.profilers.resources import CALCULATED, GridFill, grid_fill, shape_time
 
@@ -190,7 +190,7 @@ def test_wave_size_is_said_on_rdna(wave_size: int | None, used: int, why: str) -
     """The occupancy names the wave size that it is for: the device's, or the architecture's default."""
     found = shape_time(shape(128), SPREAD, agent("gfx1100", wave_size=wave_size))
     assert f"for wave{used} ({why}" in caveat(found, "WGP mode")
-    expected = compute_occupancy("gfx1100", vgprs=128, sgprs=32, lds_bytes=1000, threads=256, wave_size=used)
+    expected = occupancy_with("gfx1100", Resources(128, 0, 32, lds_bytes=1000, threads=256, wave_size=used))
     assert found.occupancy == expected
     assert not any("WGP mode" in text for text in shape_time(shape(), SPREAD, agent("gfx942")).caveats)
 

@@ -13,7 +13,7 @@ import pytest
 from pytest_attnperf.errors import ProfileError
 from pytest_attnperf.records.profiles import Agent, KernelShape
 from pytest_attnperf.tools.profilers import torch_events
-from pytest_attnperf.tools.profilers.torch_events import own_times, profile_of_events, read_chrome_trace
+from pytest_attnperf.tools.profilers.torch_events import own_times, read_chrome_trace
 
 HEAD = '{"schemaVersion": 1, "cuda_driver_version": 13000, "deviceProperties": [%s], "traceEvents": [\n'
 H200 = '{"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "warpSize": 32, "numSms": 132}'
@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_opened_or_is_too_large(
         read_chrome_trace(plain)
 
 
-def test_hostile_events_are_counted_and_the_others_used() -> None:
+def test_hostile_events_are_counted_and_the_others_used(written: Callable[..., Path]) -> None:
     """Of each kind of nonsense the first is told; sizes that are none become None."""
     good = {"ph": "X", "cat": "kernel", "name": "good", "ts": 1, "dur": 2}
     huge = 10**400
@@ -155,7 +155,8 @@ def test_hostile_events_are_counted_and_the_others_used() -> None:
     ]
     sizes = {"grid": [1, 2], "block": "xyz", "device": "0", "registers per thread": -4, "shared memory": huge}
     odd = {**good, "name": "\x1b[31m\ud800", "args": sizes}
-    found = profile_of_events([*bad, odd, {**good, "args": [1]}], "live")
+    path = written(*map(json.dumps, [*bad, odd, {**good, "args": [1]}]))
+    found = read_chrome_trace(path)
     assert [shape for shape, _, _ in found.dispatches] == [KernelShape("\x1b[31m\ud800"), KernelShape("good")]
     texts = [problem.text for problem in found.problems]
     assert [text.partition(",")[0] for text in texts] == [
@@ -163,25 +164,25 @@ def test_hostile_events_are_counted_and_the_others_used() -> None:
         "2 events have a negative or impossible duration",
         "2 events have no name",
     ]
-    assert all(problem.path == "live" for problem in found.problems)
+    assert all(problem.path == str(path) for problem in found.problems)
     assert any("whole microseconds" in note for note in found.notes)
 
 
-def test_traces_of_old_releases_are_understood() -> None:
+def test_traces_of_old_releases_are_understood(written: Callable[..., Path]) -> None:
     """They wrote their categories otherwise, and no fractions."""
     events = [
         {"ph": "X", "cat": "Kernel", "name": "k", "ts": 5, "dur": 2},
         {"ph": "X", "cat": "Memcpy", "name": "Memcpy DtoD (Device -> Device)", "ts": 9, "dur": 1},
         {"ph": "X", "cat": "Runtime", "name": "cudaLaunchKernel", "ts": 1, "dur": 1},
     ]
-    found = profile_of_events(events, "old")
+    found = read_chrome_trace(written(*map(json.dumps, events)))
     assert [shape.kind for shape, _, _ in found.dispatches] == ["kernel", "copy"]
     assert [row.name for row in found.stats] == ["cudaLaunchKernel"]
 
 
-def test_a_trace_of_the_host_alone_says_so() -> None:
+def test_a_trace_of_the_host_alone_says_so(written: Callable[..., Path]) -> None:
     """Rows of what it did, and a note that nothing of a GPU is there."""
-    found = profile_of_events([json.loads(OPERATOR)], "cpu")
+    found = read_chrome_trace(written(OPERATOR))
     assert len(found.dispatches) == 0
     assert "no kernel, copy or memory set is in the trace: only host calls" in found.notes
 

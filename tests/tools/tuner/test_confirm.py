@@ -9,10 +9,10 @@ import pytest
 
 from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.testing.fake.tuning import FakeTuningPool, Surface, key_of
 from pytest_attnperf.tools.tuner.confirm import PAIR_PLACES, Confirmation, confirm_winner
 from pytest_attnperf.tuning_records import Candidate
 from pytest_attnperf.workers.interleave import InterleavePlan, take_pair
+from tests.tools.tuner.fake_tuning import FakeTuningPool, Surface, key_of
 
 DEFAULT, WINNER = Candidate({"BLOCK_M": 128}), Candidate({"BLOCK_M": 32})
 KEYS = {"short": key_of(64), "long": key_of(256)}

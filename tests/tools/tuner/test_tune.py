@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,14 @@ from pytest_attnperf.errors import CaseFailedError, UsageError
 from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile, TritonSource
 from pytest_attnperf.records import Role
 from pytest_attnperf.records.code import KernelCode
-from pytest_attnperf.testing.fake.tuning import (
+from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
+from pytest_attnperf.tools.tuner.job import Served, TuneJob, TunePools
+from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
+from pytest_attnperf.tools.tuner.tune import CONFIRM_SEED, tune
+from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE, STATIC_ONLY, Candidate, TuneResult
+from pytest_attnperf.workers.conversation import OpenRequest
+from pytest_attnperf.workers.interleave import InterleavePlan
+from tests.tools.tuner.fake_tuning import (
     NAME,
     FakeTunable,
     FakeTuningPool,
@@ -22,13 +30,6 @@ from pytest_attnperf.testing.fake.tuning import (
     key_of,
     served_workload,
 )
-from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
-from pytest_attnperf.tools.tuner.job import Served, TuneJob, TunePools
-from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
-from pytest_attnperf.tools.tuner.tune import CONFIRM_SEED, tune
-from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE, STATIC_ONLY, Candidate, TuneResult
-from pytest_attnperf.workers.conversation import OpenRequest
-from pytest_attnperf.workers.interleave import InterleavePlan
 
 OBJECTS = Path(__file__).parents[2] / "data" / "code_objects"
 BAD_DEFAULT = {"BLOCK_M": 128, "BLOCK_N": 64}
@@ -57,7 +58,7 @@ class Tuning:
     def run(self, suite: tuple[int, ...] = (), tuned: tuple[int, ...] = (64, 256), **options: Any) -> TuneResult:
         """Tune, and search on workloads of these lengths."""
         job = TuneJob(
-            backend=FakeTunable(self.surface),
+            backend=FakeTunable(NAME, surface=self.surface),
             name=NAME,
             tuned=self.served(tuned),
             suite=self.served(suite),
@@ -107,7 +108,8 @@ def test_the_planted_best_is_found(tuning: Tuning) -> None:
         (True, "FASTER"), (True, "FASTER"), (False, "FASTER"), (False, "FASTER"),
     ]  # fmt: skip
     (file,) = found.files
-    assert (file.path, file.text) == ("configs/fake_kernel/gfx942.json", f"{BEST}\na test\n")
+    written = {"config": {"BLOCK_M": 64, "BLOCK_N": 32}, "source": "a test", "when": {}}
+    assert (file.path, json.loads(file.text)) == ("configs/fake_kernel/gfx942.json", written)
     assert found.ranking[0][0].id == BEST
     assert found.device is not None
     assert all(pool.ended for pool in tuning.pools)

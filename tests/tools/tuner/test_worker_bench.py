@@ -9,13 +9,13 @@ import pytest
 
 from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.records import CaseKey, Role
-from pytest_attnperf.testing.fake.tuning import FakeTuningPool, Surface, key_of
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, check_ran_as_pinned, warm_compilers
 from pytest_attnperf.tuning_records import Candidate
 from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.pool import WorkerPool
+from tests.tools.tuner.fake_tuning import FakeTuningPool, Surface, key_of
 
 pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
 pytestmark = pytest.mark.usefixtures("lean_processes")

@@ -159,12 +159,12 @@ def apply_settings(builds: list[KernelBuild], changes: Mapping[str, str]) -> lis
     return [with_settings(build, some) for build, some in own if some]
 
 
-def archs_of(config: pytest.Config, system: System | None = None) -> tuple[str, ...]:
+def archs_of(config: pytest.Config) -> tuple[str, ...]:
     """Returns the architectures to compile for: --attnperf-arch, else DEFAULT_ARCHS and the AMD GPUs of this machine.
     Raises UsageError for an unknown architecture, with the known ones."""
     text = run_config(config).arch.strip()
     if not text:
-        return tuple(dict.fromkeys((*DEFAULT_ARCHS, *_keep_known(list_architectures(system or System())))))
+        return tuple(dict.fromkeys((*DEFAULT_ARCHS, *_keep_known(list_architectures(System())))))
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name != "all" and not _NVIDIA.fullmatch(name):

@@ -1,24 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 
-from pytest_attnperf.records.profiles import ProfileFinding
-from pytest_attnperf.tools.profilers.claims.figures import PrintedFigure
-from pytest_attnperf.tools.profilers.claims.page import assess_report
-from pytest_attnperf.tools.profilers.claims.records import Claims
-
-
-def found_in(**document: Any) -> list[ProfileFinding]:
-    """What is found in a document."""
-
-    def figure(kind: type[Any], value: object) -> object:
-        assert issubclass(kind, PrintedFigure)
-        return kind.parse(value)
-
-    return list(assess_report(msgspec.convert({"schema": 1, **document}, type=Claims, dec_hook=figure)))
+from tests.tools.profilers.claims.documents import found_in
 
 
 @pytest.mark.parametrize(

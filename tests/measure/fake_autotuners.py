@@ -1,4 +1,4 @@
-"""Autotuners without a GPU, as fixtures: `pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]`.
+"""Autotuners without a GPU, as fixtures: `pytest_plugins = ["tests.measure.fake_autotuners"]`.
 
 Triton's is the installed class around a function that only records its calls. Inductor's, whose launchers need a
 device, and its padding pass are stand-ins with the interface that `measure/autotuners.py` uses; a test there compares

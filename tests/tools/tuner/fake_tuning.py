@@ -20,8 +20,9 @@ from typing import Any
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, ProcessSummary, Role
+from pytest_attnperf.testing.fake.backends import FakeTunableBackend
 from pytest_attnperf.testing.fake.device import FakeSubject
-from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
+from pytest_attnperf.tuning_records import Candidate, TuningSpace, Value
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
 from pytest_attnperf.workers.local import LocalCase
@@ -59,11 +60,11 @@ class Surface:
         return {name: next(v for v in known if str(v) == pin[name]) for name, known in self.values.items()}
 
 
-@dataclass
-class FakeTunable:
+@dataclass(frozen=True)
+class FakeTunable(FakeTunableBackend):
     """A Tunable over a surface."""
 
-    surface: Surface
+    surface: Surface = field(kw_only=True, compare=False)
 
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
@@ -78,28 +79,11 @@ class FakeTunable:
         assert isinstance(workload, Prefill)
         return self.surface.serves(workload.seq_q)
 
-    def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Returns the candidate's parameters with their values as text, e.g. {'BLOCK_M': '64'}."""
-        return {name: str(value) for name, value in candidate.values.items()}
-
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
         """Returns what `surface.builds` returns for the candidate's values: () by default."""
         return self.surface.builds(candidate.values)
-
-    def tuned_files(
-        self,
-        winner: Candidate,
-        space: TuningSpace,
-        workloads: Sequence[Workload],
-        arch: str,
-        *,
-        source: str,
-        when: Mapping[str, Value] | None = None,
-    ) -> Sequence[TunedFile]:
-        """Returns one file, configs/fake_kernel/<arch>.json, with the winner's id and `source`; nothing is written."""
-        return [TunedFile(f"configs/fake_kernel/{arch}.json", f"{winner.id}\n{source}\n", "1 rule changed")]
 
 
 @dataclass
