@@ -56,7 +56,7 @@ from __future__ import annotations
 from pytest_attnperf.records.profiles import KernelShape
 from pytest_attnperf.tools.profilers.csv_table import CsvTable
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.forms import CsvForm, FilePart, make_source
+from pytest_attnperf.tools.profilers.file_forms import CsvForm, FilePart, make_source
 
 
 def read_launches(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
@@ -112,7 +112,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.on import FeatureContext
@@ -265,7 +265,7 @@ def test_a_backend(tree: Tree) -> None:
 def test_a_reader_of_profiles(tree: Tree) -> None:
     """Its file is broken down; a line without a function behind it is named with its place."""
     recipe = Recipe("A reader of profiles")
-    listed = "pytest_attnperf/tools/profilers/forms.py"
+    listed = "pytest_attnperf/tools/profilers/file_forms.py"
     assert listed in recipe.paths
     line = 'CsvForm("launches", ("Launched",), ("Launched", "Begin", "Ns"), ("launches",), "launches.read_launches"),'
     tree.add_line(listed, "FORMS", line)

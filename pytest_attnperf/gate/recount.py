@@ -20,7 +20,7 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.comparison import compute_factor, slower_beyond, standard_error, z_for
-from pytest_attnperf.stats.pairs import centre_ratio, standard_error_of_pairs
+from pytest_attnperf.stats.pair_ratios import centre_ratio, standard_error_of_pairs
 from pytest_attnperf.stats.quantiles import upper_quantile
 
 ROUNDING = 1e-6

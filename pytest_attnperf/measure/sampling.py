@@ -11,7 +11,7 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import clocks
 from pytest_attnperf.measure.rejection import MAX_REJECTED_IN_A_ROW, CompileWatch
 from pytest_attnperf.measure.stopping import StoppingRule
-from pytest_attnperf.measure.timers.base import Timer
+from pytest_attnperf.measure.timers.timer import Timer
 from pytest_attnperf.records import Samples
 
 if TYPE_CHECKING:

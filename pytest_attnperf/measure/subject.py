@@ -23,7 +23,7 @@ from pytest_attnperf.measure.proving import Prover, TimedWrongError, forget_refe
 from pytest_attnperf.measure.ran_code import RanCode
 from pytest_attnperf.measure.ran_code import record_code as recording_code
 from pytest_attnperf.measure.returned_types import require_inputs, require_prepared, require_reasons
-from pytest_attnperf.measure.stages import Stages
+from pytest_attnperf.measure.stage_timing import Stages
 from pytest_attnperf.measure.timers import AUTO
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer

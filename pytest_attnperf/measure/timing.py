@@ -30,12 +30,12 @@ from pytest_attnperf.measure.rotation import measure_rotation
 from pytest_attnperf.measure.sampling import measure_pairs, require_reachable, sample_blocks
 from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
 from pytest_attnperf.measure.timers import AUTO, choose_timer, stamps_of
-from pytest_attnperf.measure.timers.base import CallParts
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
 from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.measure.timers.replay import ReplayTimer
+from pytest_attnperf.measure.timers.timer import CallParts
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records import CheckReport, Rotation, Samples
 from pytest_attnperf.records.listing import find_class_place
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared
     from pytest_attnperf.correctness.judge import Judge
     from pytest_attnperf.measure.proving import Prover
-    from pytest_attnperf.measure.timers.base import Timer
+    from pytest_attnperf.measure.timers.timer import Timer
 
 COLD_BLOCKS_MOST = 12
 """Each is a mean over many places already; more blocks would reach the throttling that a rest delays (`placements`)."""

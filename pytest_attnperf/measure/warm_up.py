@@ -9,7 +9,7 @@ import time
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import clocks
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call
+from pytest_attnperf.measure.timers.timer import WARM_UP_CALLS, Call
 
 GPU_SECONDS = 0.5
 """An idle GPU needs some tenths of a second of work to reach its clock under load."""

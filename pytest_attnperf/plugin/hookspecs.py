@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Registry
     from pytest_attnperf.kernel_builds import KernelRegistry
-    from pytest_attnperf.workers.device import Device
+    from pytest_attnperf.workers.device_protocol import Device
     from pytest_attnperf.workloads.families import Families
 
 

@@ -32,7 +32,7 @@ from pytest_attnperf.plugin.config import (
     run_config,
 )
 from pytest_attnperf.plugin.ending import Ended, end_run
-from pytest_attnperf.plugin.features.base import ENDING
+from pytest_attnperf.plugin.features.feature import ENDING
 from pytest_attnperf.plugin.features.gpus.gpu_choice import GpuChoice, describe_gpus_used, gpus_that_measured
 from pytest_attnperf.plugin.features.on import FeatureContext, Features
 from pytest_attnperf.plugin.fixtures import SERVER
@@ -44,7 +44,7 @@ from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint
 from pytest_attnperf.results import GATED, RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.case_judge import Session
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED, RunBench
 from pytest_attnperf.session.plausibility import ANALYSED, remember_under
 from pytest_attnperf.session.settings import RunMode, RunSettings

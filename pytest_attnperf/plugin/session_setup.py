@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_attnperf.environment.gpus import has_gpu
+from pytest_attnperf.environment.gpu_tokens import has_gpu
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.measure import interpreting
 from pytest_attnperf.plugin.cases import CaseCollector
@@ -19,7 +19,7 @@ from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
 from pytest_attnperf.records import Role
 from pytest_attnperf.records.raised import describe_raised
-from pytest_attnperf.workers.device import Device
+from pytest_attnperf.workers.device_protocol import Device
 
 DEVICE_KINDS = ("auto", "gpu", "cpu")
 

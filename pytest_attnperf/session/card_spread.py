@@ -19,7 +19,7 @@ from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.records.gpus import GpuRecord
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.side_by_side import is_possible
-from pytest_attnperf.stats.cards import CardComponents, compute_components, group_by_card
+from pytest_attnperf.stats.card_components import CardComponents, compute_components, group_by_card
 from pytest_attnperf.stats.quantiles import upper_quantile, upper_tail
 
 SHARED = "the same cases on the other cards"

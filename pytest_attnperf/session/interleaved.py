@@ -18,7 +18,7 @@ from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.session.case_records import apply_decision, first_line, with_path
 from pytest_attnperf.session.plausibility import unchanged_note, with_isa_hashes
 from pytest_attnperf.session.settings import Case
-from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.stats.pair_ratios import pair_noise
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.doing import DOING, Unit

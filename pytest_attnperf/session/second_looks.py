@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.baselines.store import StoredEntry
-from pytest_attnperf.gate.canary import compare_canaries
+from pytest_attnperf.gate.canary_drift import compare_canaries
 from pytest_attnperf.gate.decide import Decision, second_look
 from pytest_attnperf.gate.not_the_code import can_be_explained
 from pytest_attnperf.records import Measurement, Verdict

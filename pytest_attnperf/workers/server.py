@@ -22,7 +22,7 @@ from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
 from pytest_attnperf.records.raised import format_user_frames
-from pytest_attnperf.workers.device import Device, prepare_or_reasons
+from pytest_attnperf.workers.device_protocol import Device, prepare_or_reasons
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, WorkerState, protocol_error, to_plain
 from pytest_attnperf.workers.source_tree import source_id
 from pytest_attnperf.workers.sources import OwnCode, loaded_sources

@@ -135,7 +135,7 @@ def test_a_calibration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_histories_are_of_the_very_cases(tmp_path: Path) -> None:
     """A case that the store does not hold has no past, also where its name is a part of those of others."""
-    store = pytest.importorskip("pytest_attnperf.tools.history.store", reason="the history needs sqlalchemy")
+    store = pytest.importorskip("pytest_attnperf.tools.history.history_store", reason="the history needs sqlalchemy")
     pytest.importorskip("ruptures", reason="change points need ruptures")
     url = str(tmp_path / "h.sqlite")
     with store.open_store(url) as opened:
@@ -190,7 +190,7 @@ def test_runs_are_appended_to_the_history(project: FakeProject) -> None:
     for _ in range(2):
         result = project.run("--attnperf", "--attnperf-history=history.sqlite", "--attnperf-report=out")
         result.stdout.fnmatch_lines(["history: 1 case appended to *history.sqlite*"])
-    from pytest_attnperf.tools.history.store import open_store
+    from pytest_attnperf.tools.history.history_store import open_store
 
     store = open_store(str(project.path / "history.sqlite"), read_only=True)
     (history,) = store.load_history("prefill/fake.a/prefill-b1-s64-h1-d16-f16")

@@ -21,15 +21,15 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.text.figures import one_line, safe_lines
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.bisect.evidence import CannotMeasureError
-from pytest_attnperf.session.bisect.result import (
+from pytest_attnperf.session.bisect.bisect_result import (
     BisectOutcome,
     BisectResult,
     BisectSettings,
     format_step,
     render_result,
 )
-from pytest_attnperf.session.bisect.search import BATCH, Search
+from pytest_attnperf.session.bisect.commit_search import BATCH, Search
+from pytest_attnperf.session.bisect.evidence import CannotMeasureError
 from pytest_attnperf.workers.revisions import Commit, History, read_history
 
 GROUP = "every day"

@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     fails, BaselineError if storing does."""
     from pytest_attnperf.environment import device_state
     from pytest_attnperf.environment.cards import lease_gpu
-    from pytest_attnperf.environment.gpus import visible_gpus_here
+    from pytest_attnperf.environment.gpu_tokens import visible_gpus_here
 
     kind = choose_kind(options)
     lease = lease_gpu(visible_gpus_here()) if kind == "gpu" else None
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
 
 def choose_kind(options: argparse.Namespace) -> str:
     """Returns 'gpu' or 'cpu'. Raises UsageError or BaselineError for options that cannot work, before measuring."""
-    from pytest_attnperf.environment.gpus import has_gpu, torch_build
+    from pytest_attnperf.environment.gpu_tokens import has_gpu, torch_build
 
     if options.processes < 1:
         raise UsageError(f"--processes {options.processes} must be at least 1; {PROCESSES} is the default")

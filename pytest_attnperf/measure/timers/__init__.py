@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.timers.base import Call, CallParts, CopiesMaker, Timer, TimerKind, TimerMaterial
 from pytest_attnperf.measure.timers.capture import CaptureFailedError
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.event_fresh import EventFreshTimer
@@ -18,6 +17,7 @@ from pytest_attnperf.measure.timers.host_cold import HostColdTimer
 from pytest_attnperf.measure.timers.host_fresh import HostFreshTimer, HostSyncTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer
 from pytest_attnperf.measure.timers.table import LISTED_IN, check_table
+from pytest_attnperf.measure.timers.timer import Call, CallParts, CopiesMaker, Timer, TimerKind, TimerMaterial
 
 if TYPE_CHECKING:
     from pytest_attnperf.measure.timers.pair_clocks import Stamps

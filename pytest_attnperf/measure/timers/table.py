@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import FunctionType
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.measure.timers.base import TimerKind
+from pytest_attnperf.measure.timers.timer import TimerKind
 from pytest_attnperf.records.listing import find_class_place
 
 LISTED_IN = "pytest_attnperf/measure/timers/__init__.py"
@@ -36,12 +36,12 @@ def check_table(kinds: Sequence[object], taken: str) -> None:
 def _find_problem(kind: type, owners: dict[str, str]) -> str:
     """Returns what is wrong with a class of the table, worded to follow its name; '' if it is right."""
     if not issubclass(kind, TimerKind):
-        return "needs the base class TimerKind (pytest_attnperf/measure/timers/base.py), or one derived from it"
+        return "needs the base class TimerKind (pytest_attnperf/measure/timers/timer.py), or one derived from it"
     missing = [] if hasattr(kind, "name") else ["name"]
     missing += [name for name in _ATTRIBUTES if not _has_attribute(kind, name)]
     missing += [f"{name}()" for name in _METHODS if not callable(getattr(kind, name, None))]
     if missing:
-        return f"lacks {', '.join(missing)}, which Timer in pytest_attnperf/measure/timers/base.py describes"
+        return f"lacks {', '.join(missing)}, which Timer in pytest_attnperf/measure/timers/timer.py describes"
     if not isinstance(kind.name, str) or not _NAME.fullmatch(kind.name):
         return f"has the name {kind.name!r}; use lower-case letters, digits and _, e.g. 'host_cold'"
     if kind.name in owners:

@@ -28,7 +28,7 @@ from pytest_attnperf.gate.policy import CPU, NIGHTLY
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RunResult
-from pytest_attnperf.session.rejudge.code import find_missing_code
+from pytest_attnperf.session.rejudge.compiled_kernels import find_missing_code
 from pytest_attnperf.workers.revisions import Repository
 from pytest_attnperf.workers.source_tree import Revisions
 

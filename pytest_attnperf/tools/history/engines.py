@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from pytest_attnperf.tools.history.failures import (
+from pytest_attnperf.tools.history.history_failures import (
     HistoryError,
     is_passing,
     is_unopenable,

@@ -15,8 +15,8 @@ from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.rows import parse_seconds
+from pytest_attnperf.tools.history.history_failures import HistoryError
+from pytest_attnperf.tools.history.history_rows import parse_seconds
 
 Decode = Callable[[bytes, str], RunResult]
 """Function that decodes a results.json; its second argument names the file in errors."""

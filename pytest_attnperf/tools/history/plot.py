@@ -14,7 +14,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.reports.text.figures import format_change
-from pytest_attnperf.tools.history.text import format_day
+from pytest_attnperf.tools.history.history_text import format_day
 from pytest_attnperf.tools.plotting import DPI, choose_plot_form, foreign_text, render_figure
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pytest_attnperf.errors import ProfileError
 from pytest_attnperf.records.profiles import Problem
 from pytest_attnperf.tools.profilers.csv_table import CsvTable, read_columns, read_head
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.forms import (
+from pytest_attnperf.tools.profilers.file_forms import (
     AGENTS,
     COPY_TRACE,
     COUNTERS,
@@ -94,7 +94,7 @@ def find_files(folder: Path) -> FoundFiles:
 
 def _find_file_form(path: Path) -> CsvForm | str | None:
     """Returns a file's kind: a CsvForm, ROCPD, CHROME or None (not known). Raises ProfileError if it is no text."""
-    from pytest_attnperf.tools.profilers.rocpd.schema import is_sqlite
+    from pytest_attnperf.tools.profilers.rocpd.rocpd_schema import is_sqlite
 
     if is_sqlite(path):
         return ROCPD

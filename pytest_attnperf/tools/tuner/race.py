@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 from pytest_attnperf.stats.noise import PRIOR_DEGREES, CaseSpread, NoiseEstimate, NoiseModel
 from pytest_attnperf.stats.quantiles import upper_quantile
-from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tools.tuner.slots import Costs, Slots
+from pytest_attnperf.tools.tuner.tuner_settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate, Excluded, TuningSpace
 
 RISK = 0.01

@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.tools.tuner.bench import TrialBench, is_death, is_wrong
-from pytest_attnperf.tools.tuner.journal import SlotTrial, TrialJournal
-from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
+from pytest_attnperf.tools.tuner.trial_bench import TrialBench, is_death, is_wrong
+from pytest_attnperf.tools.tuner.tuner_journal import SlotTrial, TrialJournal
+from pytest_attnperf.tools.tuner.tuner_settings import TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate, Excluded, Trial
 
 DEFAULT_EVERY = 16

@@ -11,8 +11,8 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.measure import timers
 from pytest_attnperf.measure.timers import TIMERS, timer_names
-from pytest_attnperf.measure.timers.base import Call, TimerKind
 from pytest_attnperf.measure.timers.host import HostTimer
+from pytest_attnperf.measure.timers.timer import Call, TimerKind
 
 
 class Plain(TimerKind):
@@ -86,7 +86,7 @@ class Baseless:
             "timer Bare lacks note, calls_per_block, measure(), run_once(), close(), which Timer in pytest_attnperf",
         ),
         (Unnamed, "timer Unnamed lacks name, note, calls_per_block, prepare(), measure(), run_once(), close(), which"),
-        (Baseless, "timer Baseless needs the base class TimerKind (pytest_attnperf/measure/timers/base.py)"),
+        (Baseless, "timer Baseless needs the base class TimerKind (pytest_attnperf/measure/timers/timer.py)"),
     ],
 )
 def test_a_class_that_is_no_whole_timer_is_named(monkeypatch: pytest.MonkeyPatch, entry: Any, said: str) -> None:

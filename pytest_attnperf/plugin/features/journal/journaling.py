@@ -24,7 +24,7 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError, WorkerError
 from pytest_attnperf.plugin.config import is_xdist_worker, run_config
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.features.journal.journal_header import (
     EVERYWHERE,
     FOLDER,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from pytest_attnperf.tools.profilers.claims.figures import (
+from pytest_attnperf.tools.profilers.claims.claimed_figures import (
     Amount,
     ByteRate,
     Capacity,

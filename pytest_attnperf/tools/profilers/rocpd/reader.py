@@ -23,7 +23,7 @@ from pytest_attnperf.records.counters import KernelCounter
 from pytest_attnperf.records.profiles import Agent, KernelShape, Problem, ProfileSource, Spread, StatsRow
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.profile import Profile
-from pytest_attnperf.tools.profilers.rocpd.schema import (
+from pytest_attnperf.tools.profilers.rocpd.rocpd_schema import (
     AGENTS,
     COPIES,
     DISPATCHES,
