@@ -128,6 +128,8 @@ class TimerKind:
     in_parts    each timed call gets its own inputs, which `TimerMaterial.parts` makes
     waits       with `in_parts` on a GPU: for calls that wait for the device
     substitute  name of the timer that the rule uses instead if a call cannot be captured; '' for none
+
+    `calls_per_block` is that of a timer whose block is one call.
     """
 
     name: str
@@ -139,6 +141,7 @@ class TimerKind:
     replays: bool = False
     max_pairs: int = 1
     clock_mhz: tuple[float, ...] = ()
+    calls_per_block: int = 1
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:

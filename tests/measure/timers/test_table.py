@@ -23,9 +23,8 @@ class Plain(TimerKind):
     on_cpu = True
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Sets what no class attribute gives."""
+        """Keeps the call."""
         self._call = call
-        self.calls_per_block = 1
 
     def measure(self, pairs: int) -> list[float]:
         """Nothing is measured."""
@@ -56,13 +55,9 @@ class Rule(Plain):
 
 
 class Bare(TimerKind):
-    """Nothing but a name; `calls_per_block` is read and never set."""
+    """Nothing but a name."""
 
     name = "bare"
-
-    def prepare(self, call: Call, block_us: float) -> None:
-        """Reads."""
-        print(self.calls_per_block)  # type: ignore[attr-defined]
 
 
 class Unnamed(TimerKind):
@@ -83,9 +78,9 @@ class Baseless:
         (Rule, "timer Rule has the name 'auto' of the rule; give the class a `name` of its own"),
         (
             Bare,
-            "timer Bare lacks note, calls_per_block, measure(), run_once(), close(), which Timer in pytest_attnperf",
+            "timer Bare lacks note, prepare(), measure(), run_once(), close(), which Timer in pytest_attnperf",
         ),
-        (Unnamed, "timer Unnamed lacks name, note, calls_per_block, prepare(), measure(), run_once(), close(), which"),
+        (Unnamed, "timer Unnamed lacks name, note, prepare(), measure(), run_once(), close(), which"),
         (Baseless, "timer Baseless needs the base class TimerKind (pytest_attnperf/measure/timers/timer.py)"),
     ],
 )
@@ -110,7 +105,7 @@ def test_an_entry_that_is_no_class_is_named(monkeypatch: pytest.MonkeyPatch, ent
 
 
 def test_the_names_are_those_of_whole_timers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a method sets counts."""
+    """A timer needs no more than its name, a note and the methods."""
     monkeypatch.setattr(timers, "TIMERS", (*TIMERS, Plain))
     assert timer_names()[-1] == "plain"
 
