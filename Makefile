@@ -55,7 +55,7 @@ $(STAMP): pyproject.toml Makefile .ci/setup
 # What stands below the demonstration's tables.
 NEXT = next: a kernel of your own, docs/add-to-your-repo.md; every case of the suites, make nightly; a GPU times them all
 # torch is asked, which takes seconds to import, where there is a GPU at all.
-HAS_GPU = import os, sys; from pytest_attnperf.environment.gpus import has_gpu; \
+HAS_GPU = import os, sys; from pytest_attnperf.environment.gpu_tokens import has_gpu; \
 	sys.exit(not has_gpu(os.environ)[0] or not __import__("torch").cuda.is_available())
 NO_GPU = ! $(VENV)/bin/python -c '$(HAS_GPU)'
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from pytest_attnperf.environment.gpus import visible_gpus
+from pytest_attnperf.environment.gpu_tokens import visible_gpus
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.stats.quantiles import upper_quantile
 from pytest_attnperf.workers.controller import Worker

@@ -136,7 +136,7 @@ def worker() -> list[Figure]:
 @contextmanager
 def started_worker(name: str) -> Iterator[tuple[float, Callable[[], float]]]:
     """A ready worker on the suites: seconds until ready, and a function giving the seconds of one round trip."""
-    from pytest_attnperf.environment.gpus import has_gpu, visible_gpus
+    from pytest_attnperf.environment.gpu_tokens import has_gpu, visible_gpus
     from pytest_attnperf.records import Role
     from pytest_attnperf.workers.controller import Worker
     from pytest_attnperf.workers.launch import LaunchPlan

@@ -33,9 +33,9 @@ from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 from pytest_attnperf.tools.history.change_points import with_changes
-from pytest_attnperf.tools.history.rows import make_rows
-from pytest_attnperf.tools.history.schema import define_tables
-from pytest_attnperf.tools.history.store import open_store
+from pytest_attnperf.tools.history.history_rows import make_rows
+from pytest_attnperf.tools.history.history_store import open_store
+from pytest_attnperf.tools.history.history_tables import define_tables
 
 CASES = 2000
 FIRST = datetime(2025, 1, 1, tzinfo=timezone.utc)

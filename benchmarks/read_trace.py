@@ -21,8 +21,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
+from pytest_attnperf.tools.profilers.profile_summary import summarise_profile  # noqa: E402
 from pytest_attnperf.tools.profilers.reading import read_profile  # noqa: E402
-from pytest_attnperf.tools.profilers.summary import summarise_profile  # noqa: E402
 
 TOTAL_LIMIT_S = 10.0
 """Of a million rows."""

@@ -26,7 +26,7 @@ from pytest_attnperf.cli.commands.tune import lease_machine
 from pytest_attnperf.plugin.tuning import TuningProject, collect_project
 from pytest_attnperf.stats.quantiles import rate_bound95
 from pytest_attnperf.tools.tuner.confirm import confirm_winner
-from pytest_attnperf.tools.tuner.decide import judge_winner
+from pytest_attnperf.tools.tuner.tuner_decision import judge_winner
 from pytest_attnperf.tuning_records import BETTER, Tunable
 from pytest_attnperf.workers.interleave import InterleavePlan
 from pytest_attnperf.workloads.base import Workload

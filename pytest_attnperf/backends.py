@@ -173,19 +173,16 @@ class Prepared:
         return self.tensors if self.setup is None else self.setup(*self.tensors)
 
     def load(self, inputs: Tensors) -> None:
-        """Converts canonical `inputs` and copies them over `tensors`, whose addresses do not change."""
-        for own, new in zip(self.tensors, self.convert(inputs), strict=True):
+        """Converts canonical `inputs` and copies them over `tensors`, whose addresses do not change. Raises UsageError
+        if `convert` does not return as many tensors in a tuple."""
+        converted = self.convert(inputs)
+        if not isinstance(converted, (tuple, list)) or len(converted) != len(self.tensors):
+            got = f"{len(converted)} tensors" if isinstance(converted, (tuple, list)) else type(converted).__name__
+            raise UsageError(
+                f"Prepared.convert returned {got}; return a tuple of {len(self.tensors)}, as Prepared.tensors has"
+            )
+        for own, new in zip(self.tensors, converted, strict=True):
             copy_into(own, new)
-
-
-def require_prepared(backend: Backend, prepared: object) -> None:
-    """Raises UsageError if `backend.prepare` returned something that is no Prepared, or whose config is not text."""
-    where = f"{find_class_place(type(backend))}: {backend.name}"
-    if not isinstance(prepared, Prepared):
-        raise UsageError(f"{where}: prepare() returned {type(prepared).__name__}; return a Prepared")
-    for name, value in prepared.config.items():
-        if not isinstance(value, str):
-            raise UsageError(f"{where}: config[{name!r}] is {value!r}; give text, e.g. {str(value)!r}")
 
 
 def copy_into(own: torch.Tensor, new: torch.Tensor) -> None:
@@ -298,7 +295,7 @@ class Registry:
                     "(a test id joins backend and workload by a hyphen), e.g. 'triton.flash'"
                 )
             if backend.name in self._backends:
-                raise UsageError(f"backend {backend.name!r} is registered twice; give one of them another name")
+                raise UsageError(_describe_twice(self._backends[backend.name], backend))
             self._backends[backend.name] = backend
 
     def replace(self, backend: Backend) -> None:
@@ -336,6 +333,15 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._backends)
+
+
+def _describe_twice(first: Backend, second: Backend) -> str:
+    """Returns a message that two backends have one name, or that one of them was registered twice."""
+    places = [f"{find_class_place(type(one))}: class {type(one).__name__}" for one in (first, second)]
+    if first is second:
+        return f"{places[0]}: backend {first.name!r} is registered twice: its module is listed twice; remove one line"
+    by = places[0] if places[0] == places[1] else f"{places[0]}, and {places[1]}"
+    return f"{by}: backend {first.name!r} is registered twice; give one of them another name"
 
 
 def _require_complete(backend: object) -> None:

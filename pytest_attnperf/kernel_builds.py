@@ -145,7 +145,7 @@ class KernelRegistry:
                     "(a test id joins kernel, configuration and architecture by hyphens), e.g. 'triton.prefill_forward'"
                 )
             if kernel.name in self._kernels:
-                raise UsageError(f"kernel {kernel.name!r} is registered twice")
+                raise UsageError(f"kernel {kernel.name!r} is registered twice; rename or remove one")
             self._kernels[kernel.name] = kernel
 
     def get(self, name: str) -> Kernel:

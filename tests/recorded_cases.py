@@ -34,7 +34,7 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.case_records import apply_decision
 from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel
-from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.stats.pair_ratios import pair_noise
 
 FIGURES = Path(__file__).parents[1] / "benchmarks" / "figures" / "h200.jsonl"
 TRITON = "triton.flash/prefill-b4-s1024-h8-d64-f16-causal"

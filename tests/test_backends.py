@@ -17,7 +17,6 @@ from pytest_attnperf.backends import (
     Registry,
     Tensors,
     replay_choice,
-    require_prepared,
 )
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance
@@ -143,16 +142,6 @@ def test_a_text_in_place_of_a_tuple_declares_nothing(name: str) -> None:
         Declares(**given)
 
 
-def test_what_prepare_returns_is_looked_at() -> None:
-    """Something that is no Prepared, and a choice that is no text, are said with the place of the backend."""
-    wrong: Any = {"block": 64}
-    with pytest.raises(UsageError, match=r"backends\.py:\d+: mine: prepare\(\) returned function; return a Prep"):
-        require_prepared(Least("mine"), lambda: None)
-    prepared = Prepared(call=print, tensors=(), convert=lambda new: new, outputs=dict, config=wrong)
-    with pytest.raises(UsageError, match=r"mine: config\['block'\] is 64; give text, e\.g\. '64'"):
-        require_prepared(Least("mine"), prepared)
-
-
 def test_a_backend_of_an_unknown_family_is_refused() -> None:
     """No test asks for a family that nobody registered: its backend would be silently left out."""
     registry = Registry()
@@ -166,10 +155,22 @@ def test_a_name_is_registered_once_and_takes_no_hyphen() -> None:
     """A test id joins backend and workload by a hyphen."""
     registry = Registry()
     registry.add(Least("mine"))
-    with pytest.raises(UsageError, match="backend 'mine' is registered twice"):
-        registry.add(Least("mine"))
     with pytest.raises(UsageError, match="backend name 'mi-ne' is malformed"):
         registry.add(Least("mi-ne"))
+    place = r"test_backends\.py:\d+: class "
+    said = rf"{place}Least: backend 'mine' is registered twice; give one of them another name"
+    with pytest.raises(UsageError, match=said):
+        registry.add(Least("mine"))
+    said = rf"{place}Least, and \S+{place}Named: backend 'mine' is registered twice; give one of them another name"
+    with pytest.raises(UsageError, match=said):
+        registry.add(Named("mine"))
+
+
+def test_a_module_that_is_listed_twice_is_said() -> None:
+    """Its backend is the same object: another name would not help."""
+    registry, backend = Registry(), Least("mine")
+    with pytest.raises(UsageError, match=r"py:\d+: class Least: backend 'mine' .*its module is listed twice; remove"):
+        registry.add(backend, backend)
 
 
 def test_a_backend_around_another_is_described_as_that_is() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from docs.make_commands import MORE, PAGE, Epilog, parsers_of, renewed, split
 from pytest_attnperf.cli.program import build_whole_parser, command_names
+from pytest_attnperf.plugin.options import OPTIONS
+from pytest_attnperf.plugin.switches import SWITCHES
 
 ENDS = {">", ">>", "|", "&&"}
 OPTION = re.compile(r"--(?:no-)?attnperf[\w-]*|--update-baselines")
@@ -27,7 +29,7 @@ def _words(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", command_names())
-def test_help_is_whole(name: str, parser: argparse.ArgumentParser, request: pytest.FixtureRequest) -> None:
+def test_help_is_whole(name: str, parser: argparse.ArgumentParser) -> None:
     """Every command says what it does and its exit status; each of its examples is taken by the parsers as they are."""
     declared = parsers_of(parser)[name]
     told = split(declared.epilog or "")
@@ -37,7 +39,7 @@ def test_help_is_whole(name: str, parser: argparse.ArgumentParser, request: pyte
     assert name in {words[0] for words in typed}
     for words in typed:
         assert parser.parse_args(words).command == words[0]
-    known = {text for one in request.config._parser.getgroup("attnperf").options for text in one.names()}
+    known = {known.flag for known in (*SWITCHES, *OPTIONS)}
     assert [text for line in told.examples for text in OPTION.findall(line) if text not in known] == []
 
 

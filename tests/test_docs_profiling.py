@@ -10,7 +10,7 @@ import pytest
 
 from pytest_attnperf.cli.program import build_whole_parser, main
 from pytest_attnperf.records.rooflines import BoundClass
-from pytest_attnperf.tools.profilers.forms import FORMS
+from pytest_attnperf.tools.profilers.file_forms import FORMS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "profiling.md"

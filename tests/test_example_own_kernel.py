@@ -140,8 +140,8 @@ def test_what_the_page_does_not_run_says_why() -> None:
 
 
 def test_options_that_are_named_exist(with_nothing: dict[str, str], tmp_path: Path) -> None:
-    """Every --attnperf-... of the page, the README and the workflow is one of `pytest --help`."""
-    listed = Elsewhere(tmp_path, with_nothing).shell("pytest --help")
+    """Every --attnperf-... of the page, the README and the workflow is one of `pytest --attnperf-help`."""
+    listed = Elsewhere(tmp_path, with_nothing).shell("pytest --attnperf-help")
     assert listed.returncode == 0, listed.stdout
     named = {
         option
@@ -248,7 +248,7 @@ def test_a_wrong_kernel_is_incorrect_without_a_gpu(measured: tuple[Elsewhere, st
     assert "INCORRECT: wrong/gate/test_rms_norm[1024]" in text
     assert "'out' is off by" in text
     assert re.search(r'^pytest --attnperf .*"perf/test_wrong.py::test_rms_norm\[1024\]"$', text, re.MULTILINE)
-    assert {name: outcomes(text)[name] for name in ("failed", "no baseline")} == {"failed": 1, "no baseline": 1}
+    assert outcomes(text) == {"failed": 1, "no baseline": 1}, text
 
 
 @pytest.mark.parametrize(("times", "status"), [("skipped", 1), ("success", 2)])
@@ -293,9 +293,9 @@ def test_the_readmes_commands_in_one(with_everything: dict[str, str], tmp_path: 
     ]
     # What is stored was made by one version of Triton; another's code objects are INCOMPARABLE with it.
     held = {code["verdict"] for code in run["code"]}
-    assert len(run["code"]) == 2
+    assert len(run["code"]) == 1  # the larger build is left to nightly runs
     assert held in ({"SAME"}, {"INCOMPARABLE"})
-    assert outcomes(result.stdout)["passed"] == (6 if held == {"SAME"} else 4)
+    assert outcomes(result.stdout)["passed"] == (5 if held == {"SAME"} else 4)
     assert "benchmark 'perf/test_rms_norm[1024]'" in result.stdout
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.files.json_results import write
+from pytest_attnperf.testing.project import full_results
 from pytest_attnperf.testing.sample_runs import sample_run
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +56,7 @@ from __future__ import annotations
 from pytest_attnperf.records.profiles import KernelShape
 from pytest_attnperf.tools.profilers.csv_table import CsvTable
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.forms import CsvForm, FilePart, make_source
+from pytest_attnperf.tools.profilers.file_forms import CsvForm, FilePart, make_source
 
 
 def read_launches(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
@@ -111,7 +112,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.on import FeatureContext
@@ -146,6 +147,16 @@ from pytest_attnperf.reports.run.joined import Joined
 def render_lines(joined: Joined) -> str:
     """Key and verdict."""
     return "".join(f"{shown.case.key} {shown.case.verdict.value}\\n" for shown in joined.cases)
+'''
+TIMER = '''"""Times cold calls once more."""
+
+from __future__ import annotations
+
+from pytest_attnperf.measure.timers.host_cold import HostColdTimer
+
+
+class MineTimer(HostColdTimer):
+    """As its base."""
 '''
 
 
@@ -254,7 +265,7 @@ def test_a_backend(tree: Tree) -> None:
 def test_a_reader_of_profiles(tree: Tree) -> None:
     """Its file is broken down; a line without a function behind it is named with its place."""
     recipe = Recipe("A reader of profiles")
-    listed = "pytest_attnperf/tools/profilers/forms.py"
+    listed = "pytest_attnperf/tools/profilers/file_forms.py"
     assert listed in recipe.paths
     line = 'CsvForm("launches", ("Launched",), ("Launched", "Begin", "Ns"), ("launches",), "launches.read_launches"),'
     tree.add_line(listed, "FORMS", line)
@@ -338,5 +349,44 @@ def test_a_report_format(tree: Tree) -> None:
     write(tree.path / ".attnperf/results.json", run := sample_run(2, verdicts=[Verdict.SAME]))
     status, printed = tree.run(*proof)
     assert (status, printed) == (0, "".join(f"{case.key} SAME\n" for case in run.cases))
+    for line, said in (
+        (
+            'Form("less", "less.txt", "no render"),',
+            r"Form\.__init__\(\) missing 1 required positional argument: 'render'",
+        ),
+        ('Form("less", "less.txt", "it is called", render_lines()),', r"render_lines\(\) missing 1 required"),
+    ):
+        right = path.read_text(encoding="utf-8")
+        tree.add_line(f"{folder}/forms.py", "FORMS", line)
+        number = path.read_text(encoding="utf-8").partition(line)[0].count("\n") + 1
+        status, printed = tree.run(*proof)
+        place = rf"attnperf: {path}:{number}: FORMS cannot be built: TypeError: {said}"
+        assert (status, bool(re.match(place, printed)), printed.count("\n")) == (2, True, 1), printed
+        path.write_text(right, encoding="utf-8")
     tree.run(sys.executable, "docs/make_commands.py")
     assert "`--mine FILE`: write a line per case" in (tree.path / "docs/commands.md").read_text(encoding="utf-8")
+
+
+def test_a_timer(tree: Tree) -> None:
+    """It times a case where it is asked for by name; a forgotten line and a taken name are said with their places."""
+    recipe, folder = Recipe("A timer"), "pytest_attnperf/measure/timers"
+    assert f"{folder}/host_cold.py" in recipe.paths
+    proof = [*recipe.typed("Proof", NAME="mine"), "-k", "native"]
+    tree.put(f"{folder}/mine.py", TIMER)
+    status, printed = tree.run(*proof)
+    assert (status, f"host_sync (listed in {folder}/__init__.py)" in printed) == (4, True), printed
+    table = tree.path / folder / "__init__.py"
+    text = table.read_text(encoding="utf-8")
+    imported = "from pytest_attnperf.measure.timers.profiler import"
+    text = text.replace(imported, f"from pytest_attnperf.measure.timers.mine import MineTimer\n{imported}")
+    table.write_text(text.replace("HostSyncTimer),\n)", "HostSyncTimer),\n    MineTimer,\n)"), encoding="utf-8")
+    status, printed = tree.run(*proof)
+    place = (
+        rf"{tree.path}/{folder}/mine\.py:8: timer MineTimer has the name 'host_cold' of HostColdTimer; give the class"
+    )
+    assert (status, bool(re.search(place, printed))) == (4, True), printed
+    (tree.path / folder / "mine.py").write_text(f'{TIMER}\n    name = "mine"\n', encoding="utf-8")
+    status, printed = tree.run(*proof)
+    assert status == 0, printed
+    (case,) = full_results(tree.path / ".attnperf/results.json")["cases"]
+    assert {process["timer"] for process in case["first"]} == {"mine"}

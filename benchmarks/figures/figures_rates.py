@@ -22,7 +22,7 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, ProcessSummary, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.noise import NoiseModel
-from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.stats.pair_ratios import pair_noise
 
 BASE, FIRST, SECOND = 7, 1, 3
 PAIRS = 8

@@ -316,7 +316,7 @@ def _stamp(file: Path, _folder: Path) -> None:
 
 
 def _tuning_journal(file: Path, folder: Path) -> None:
-    from pytest_attnperf.tools.tuner.journal import TrialJournal
+    from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
 
     place = folder / "tune.jsonl"
     place.write_bytes(file.read_bytes())

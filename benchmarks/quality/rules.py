@@ -23,7 +23,7 @@ from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, Verdict
 from pytest_attnperf.stats.noise import NoiseModel
-from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.stats.pair_ratios import pair_noise
 
 PLAIN = "plain"
 LEVELS = {"slow1": 0.01, "slow2": 0.02, "slow3": 0.03, "slow5": 0.05}

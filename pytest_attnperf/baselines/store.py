@@ -31,7 +31,7 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.records.unique_keys import require_unique_keys
-from pytest_attnperf.stats.cards import CardNoise, is_on_several_cards
+from pytest_attnperf.stats.card_components import CardNoise, is_on_several_cards
 from pytest_attnperf.stats.noise import NoiseModel, card_noise
 
 _Version = tuple[int, int]

@@ -142,7 +142,8 @@ def replace_entries(
 def remove_entries(
     store: BaselineStore, root: Path, arch: str, product: str, suite: str, keys: Collection[str]
 ) -> Path:
-    """Removes entries from a suite's file, or the file if none is left, and returns its path. Raises BaselineError."""
+    """Removes entries from a suite's file, or the file if none is left, and returns its path. Raises BaselineError if
+    the file is invalid, would lose fields, or is locked too long."""
     path = baseline_path(root, arch, product, suite)
     with lock_file(path):
         file = _current_file(path, arch, product, suite)

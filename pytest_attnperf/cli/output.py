@@ -37,41 +37,45 @@ def choose_ink(choice: str = "auto") -> Ink:
 
 
 def add_forms(parser: argparse.ArgumentParser, folder: str = "--html") -> None:
-    """Adds to the parser option `folder`, for all reports in a folder, and one per form, such as --markdown."""
-    from pytest_attnperf.reports.files.forms import FORMS
+    """Adds to the parser option `folder`, for all reports in a folder, and one per form, such as --markdown. Raises
+    UsageError for a mistake in the list of forms."""
+    from pytest_attnperf.reports.files.form_list import LISTED_IN, list_forms
 
+    parser.set_defaults(forms_listed_in=LISTED_IN)
     parser.add_argument(folder, type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
-    for form in FORMS:
+    for form in list_forms():
         title = form.title.replace("%", "%%")  # argparse fills in what follows a single one
-        try:
-            parser.add_argument(f"--{form.name}", metavar="FILE", help=f"write {title}; - prints it")
-        except argparse.ArgumentError:
-            raise UsageError(
-                f"form {form.name!r} in FORMS of pytest_attnperf/reports/files/forms.py: the command has an option "
-                f"--{form.name} already; give the form another name"
-            ) from None
+        parser.add_argument(f"--{form.name}", dest=form.name, metavar="FILE", help=f"write {title}; - prints it")
 
 
 def asked_forms(options: argparse.Namespace) -> dict[str, str]:
     """Returns form name -> file ('-' prints it) for each report form whose option the user gave."""
-    from pytest_attnperf.reports.files.forms import FORMS
+    from pytest_attnperf.reports.files.form_list import list_forms
 
-    return {form.name: file for form in FORMS if (file := getattr(options, form.name)) is not None}
+    return {form.name: file for form in list_forms() if (file := getattr(options, form.name)) is not None}
 
 
 def write_forms(joined: Joined, folder: Path | None, asked: Mapping[str, str], **shown: Any) -> list[str]:
     """Writes all reports into `folder` (None: none; `shown` goes into its page) and the `asked` forms to their files;
-    the file '-' prints a form. Returns a line per file written."""
+    the file '-' prints a form. Returns a line per file written. Raises UsageError, after writing all others, for forms
+    that failed."""
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.reports.files.folder import write_reports
-    from pytest_attnperf.reports.files.forms import FORMS
+    from pytest_attnperf.reports.files.form_list import list_forms
 
     told: list[str] = [] if folder is None else write_reports(folder, joined, **shown)
-    for form in FORMS:
-        file = asked.get(form.name)
-        if file == "-":
-            sys.stdout.write(form.encode_runs(joined).decode())
-        elif file is not None:
-            write_atomically(Path(file), form.encode_runs(joined))
-            told.append(f"written: {Path(file)}")
+    failed: list[str] = []
+    for form in (form for form in list_forms() if form.name in asked):
+        try:
+            content = form.encode_runs(joined)
+        except UsageError as error:
+            failed.append(str(error))
+            continue
+        if asked[form.name] == "-":
+            sys.stdout.write(content.decode())
+        else:
+            write_atomically(Path(asked[form.name]), content)
+            told.append(f"written: {Path(asked[form.name])}")
+    if failed:
+        raise UsageError("\n".join([*failed, *told]))
     return told

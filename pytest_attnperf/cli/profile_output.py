@@ -132,7 +132,7 @@ def print_results(options: argparse.Namespace) -> int:
     if not detailed:
         below.append("to see the kernels add --case TEXT, a part of a case's name")
     below += [line for pair in detailed for line in detail_lines(*pair)]
-    from pytest_attnperf.tools.profilers.text import profile_tables
+    from pytest_attnperf.tools.profilers.profile_text import profile_tables
 
     for case, summary in summaries:
         own = profile_tables(summary, shown=len(summary.kernels) if options.all else SHOWN)
@@ -162,7 +162,7 @@ def _case_summary(
 ) -> ProfileSummary:
     from pytest_attnperf.tools.profilers.devices import choose_spec
     from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
-    from pytest_attnperf.tools.profilers.summary import summarise_profile
+    from pytest_attnperf.tools.profilers.profile_summary import summarise_profile
 
     rules = FamilyRules.load(options.families) if options.families is not None else None
     read = _profile_of_case(case, profile, str(options.path), device)

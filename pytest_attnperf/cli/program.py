@@ -41,8 +41,8 @@ NEEDED = ("GROUP", "SUMMARY", "DESCRIPTION", "EPILOG", "add_arguments(parser)", 
 
 
 class Command(NamedTuple):
-    """A command as the list shows it. group: its heading; summary: one line, also the `help` of its parser; order: its
-    place in the list. Groups stand in the order of their first commands."""
+    """A command as the list shows it. `group` is its heading, `summary` one line, also the `help` of its parser, and
+    `order` its place in the list. Groups stand in the order of their first commands."""
 
     group: str
     summary: str
@@ -149,7 +149,10 @@ def _run_command(words: list[str]) -> int:
             parser.error(_describe_unknown(name))
         parser.parse_args(words)
         return FAILED
-    options = build_parser([name]).parse_args(words)
+    parser = build_parser([name])
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(_describe_unrecognized(name, unknown))
     status: int = import_command(name).run(options)
     return status
 
@@ -201,6 +204,22 @@ def _describe_unknown(name: str) -> str:
     near = difflib.get_close_matches(name, known, 1, 0.5)
     meant = f"; did you mean {near[0]!r}?" if near else ""
     return f"there is no command {_make_safe(repr(name))}{meant}\ncommands: {', '.join(known)}"
+
+
+def _describe_unrecognized(name: str, words: Sequence[str]) -> str:
+    """Returns the message on words that a command does not take: the nearest option, all its options, and the file in
+    which the forms of a report are listed."""
+    import difflib
+
+    declared = argparse.ArgumentParser()
+    import_command(name).add_arguments(declared)
+    known = [word for shown in declared._actions for word in shown.option_strings if shown.help != argparse.SUPPRESS]
+    known = [word for word in known if word.startswith("--")]
+    found = (difflib.get_close_matches(word.partition("=")[0], known, 1, 0.7) for word in words)
+    near = "".join(f"; did you mean {', '.join(meant)}?" for meant in found if meant)
+    listed = declared.get_default("forms_listed_in")
+    forms = f"\nforms of a report are listed in FORMS of {listed}" if listed else ""
+    return f"unrecognized arguments: {_make_safe(' '.join(words))}{near}\noptions: {', '.join(known)}{forms}"
 
 
 def _write_any_letter() -> None:

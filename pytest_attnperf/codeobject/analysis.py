@@ -75,7 +75,7 @@ class Analyser:
         sources    hashes of the source files, whose lines are quoted
         source_root   base folder of relative paths in the line table, '' for the current one
 
-        Raises CodeObjectError.
+        Raises CodeObjectError for an object that cannot be read, or lacks the kernel.
         """
         content = read_object(data, source, arch=arch)
         known = (kernel, arch, threads, lds_dynamic_bytes, assembly, source_root, sorted((sources or {}).items()))

@@ -28,7 +28,7 @@ class Built:
     """One compiled kernel as plain data.
 
     object_base64       base64 of zlib of the code object
-    assembly_base64     the same of the compiler's assembler text, '' where there is none
+    assembly_base64     base64 of zlib of the compiler's assembler text, '' where there is none
     kernel              its symbol; '' means the only one of an object that existed already
     threads             lanes of a workgroup as launched, 0 where not known
     lds_dynamic_bytes   LDS that the launch adds

@@ -256,7 +256,8 @@ def _find_front_end_error(error: BaseException, functions: Sequence[Any]) -> tup
 
 
 def _format_place(owner: Any, number: int) -> str:
-    """Returns file:line for line `number` of function `owner`; Triton counts from its `def`, after the decorators."""
+    """Returns file:line for line `number` of `owner`, a JITFunction; Triton counts from its `def`, after the
+    decorators. 'line 5 of a function' if `owner` is None."""
     if owner is None:
         return f"line {number} of a function"
     lines, start = inspect.getsourcelines(owner.fn)

@@ -70,7 +70,7 @@ def find_toolchain(arch: str, environ: Mapping[str, str] | None = None) -> Toolc
     what it lacks, and what to install."""
     environ = os.environ if environ is None else environ
     if not arch.startswith("gfx"):
-        raise ToolMissingError(f"HIP sources are compiled for AMD architectures such as 'gfx942', not {arch!r}")
+        raise ToolMissingError(f"HIP sources are compiled for AMD architectures, not {arch!r}; name one, e.g. gfx942")
     lacking = []
     for clang, linker in _list_candidates(environ):
         found = _inspect_toolchain(clang, linker)

@@ -56,7 +56,8 @@ class ObjectCache:
         return data
 
     def store(self, key: str, data: bytes) -> None:
-        """Stores `data` under `key`, deletes old files. Ignores a folder that cannot be written: it only costs time."""
+        """Stores `data` under `key`, and deletes the least recently used files above the limit. Ignores a folder that
+        cannot be written: it only costs time."""
         with contextlib.suppress(OSError):
             write_atomically(self._object_path(key), hashlib.sha256(data).digest() + data)
             self._make_room(key)

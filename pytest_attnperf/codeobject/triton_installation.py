@@ -75,7 +75,9 @@ def backend_for(arch: str) -> Any:
 
     found = _TARGET.fullmatch(arch)
     if found is None:
-        raise ToolMissingError(f"triton compiles for AMD ('gfx942') and NVIDIA ('sm_90') architectures, not {arch!r}")
+        raise ToolMissingError(
+            f"triton compiles for AMD ('gfx942') and NVIDIA ('sm_90') architectures, not {arch!r}; name one of them"
+        )
     target = (
         GPUTarget("cuda", int(found["capability"]), 32)
         if found["capability"]

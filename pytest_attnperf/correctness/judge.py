@@ -276,7 +276,8 @@ class Judge:
             self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - started
 
     def _copy_returned(self, raw: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Returns (tensor, copy made now) for each tensor on the judge's device that a call returned, except inputs."""
+        """Returns (tensor, copy made now) for each tensor on the judge's device that a call returned, except in the
+        memory of an input or of a stored reference."""
         return [(own, own.clone()) for own in self._results_in(raw) if own.device.type == self._device]
 
     def _results_in(self, raw: Any) -> list[torch.Tensor]:

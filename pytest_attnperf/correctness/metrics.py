@@ -41,7 +41,7 @@ class Yardstick:
     dtype       the dtype that the output must have: the plain computation's
     max_error   largest |plain - reference|
     rms_error   root mean square of plain - reference
-    lines       the same of single rows and columns (see `lines`)
+    lines       these errors of single rows and columns (see `lines`)
     """
 
     dtype: torch.dtype

@@ -113,8 +113,8 @@ class OutsideTensors:
 
 
 def _are_apart(results: Outputs, others: Outputs) -> bool:
-    """Returns whether any output differs from the one of that name in `others` by more than NOTICED, relative to the
-    element or to the output's root mean square."""
+    """Returns whether any element of an output differs from that of the same name in `others` by more than NOTICED x
+    (its size + the output's root mean square)."""
     import torch
 
     for name, result in results.items():

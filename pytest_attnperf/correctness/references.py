@@ -204,6 +204,8 @@ def _draw_yardsticks(
 ) -> tuple[Outputs, dict[str, Yardstick]]:
     """Returns (references, yardsticks), each by output name, for one draw of inputs; without `by_line` only whole
     outputs are measured. Raises BadReferenceError if the reference proves nothing."""
+    import torch
+
     lowering = getattr(workload, "in_low_precision", None)
     otherwise = getattr(workload, "plain_otherwise", None)
     with without_autocast():
@@ -215,6 +217,10 @@ def _draw_yardsticks(
         if not isinstance(outputs, dict):
             kind = type(outputs).__name__
             raise BadReferenceError(f"{workload.id}: {method}() returned {kind}; return e.g. {{'out': tensor}}")
+        for name, output in outputs.items():
+            if not isinstance(output, torch.Tensor):
+                kind = type(output).__name__
+                raise BadReferenceError(f"{workload.id}: {method}() returned {kind} as {name!r}; return a tensor")
     if not reference or reference.keys() != plain.keys():
         raise BadReferenceError(
             f"{workload.id}: the reference gives {sorted(reference)}, the plain computation {sorted(plain)}; both "

@@ -62,7 +62,7 @@ class Results:
         import torch
 
         found: list[str] = []
-        if written.keys() != expected.sealed.keys() and not _has_results(raw):
+        if written.keys() != expected.sealed.keys() and not has_results(raw):
             advice = (
                 "return the tensors that it has written, or name the inputs that it writes to in in_place=(...)"
                 if raw is None
@@ -85,6 +85,9 @@ class Results:
                     f"compute when it "
                     "is read"
                 )
+            elif name in converted and name not in written:
+                why = "does call() end without return?" if raw is None else "outputs() gives None for it"
+                found.append(f"{check}: output {name!r} is None: {why}")
             elif name not in written:
                 gave = ", ".join(sorted(converted)) or "nothing"
                 found.append(f"{check}: output {name!r} is missing; the backend gave {gave}")
@@ -142,7 +145,7 @@ def _list_unfinished(name: str, output: torch.Tensor) -> list[str]:
     ]
 
 
-def _has_results(raw: Any) -> bool:
+def has_results(raw: Any) -> bool:
     """Returns whether what a call returned holds a plain tensor at any depth, or is a number."""
     return isinstance(raw, (int, float)) or any(True for _ in poison.tensors_in(raw))
 

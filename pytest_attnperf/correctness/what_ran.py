@@ -6,6 +6,7 @@ then right, but the time belongs to something else. Only a list of what ran show
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,9 @@ NAME_LIMIT = 100
 """Largest number of characters of a kernel's name in a message; template arguments may have thousands."""
 
 LISTED_MOST = 8
+
+NEAR = 0.8
+"""Least similarity of a name that ran and a pattern that was probably meant to match it."""
 
 CALLS_APART = 0.02
 """Counts per call that differ by less are equal: what runs in every n-th call does not fit evenly into blocks."""
@@ -173,9 +177,11 @@ def _describe_missing(backend: str, kind: str, want: str, ran: Sequence[str]) ->
     names = list(dict.fromkeys(shorten_name(name) for name in ran))
     more = f" and {len(names) - LISTED_MOST} more" if len(names) > LISTED_MOST else ""
     listed = ", ".join(names[:LISTED_MOST]) or "nothing that was seen"
+    near = difflib.get_close_matches(want, set(ran), 1, NEAR)
+    meant = f", e.g. to {shorten_name(near[0])!r}" if near else ""
     return (
         f"{backend} declares the {kind} {want!r}, but it did not run; what ran is {listed}{more}: a silent fallback "
-        "to another implementation"
+        f"to another implementation, or correct `declares`{meant}"
     )
 
 

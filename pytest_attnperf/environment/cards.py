@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from pytest_attnperf.environment import amd, gpus, kfd, nvidia
+from pytest_attnperf.environment import amd, gpu_tokens, kfd, nvidia
 from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.gpus import GpuRecord
@@ -63,14 +63,14 @@ class _Nvidia:
 def visible_cards(environ: Mapping[str, str], system: System | None = None) -> tuple[Card, ...]:
     """Returns the GPUs that CUDA_ / HIP_VISIBLE_DEVICES in `environ` leaves visible, in the order of that variable."""
     system = system or System()
-    return cards_of(gpus.visible_gpus(environ, system.root), environ, system)
+    return cards_of(gpu_tokens.visible_gpus(environ, system.root), environ, system)
 
 
 def cards_of(tokens: Sequence[str], environ: Mapping[str, str], system: System | None = None) -> tuple[Card, ...]:
     """Returns a card for each token (an entry of CUDA_ / HIP_VISIBLE_DEVICES), in the same order.
     A card that cannot be identified gets its token as name."""
     system = system or System()
-    if not gpus.nvidia_minors(system.root):
+    if not gpu_tokens.nvidia_minors(system.root):
         return tuple(_amd_card(token, environ, system) for token in tokens)
     found = _nvidia_cards(system) if tokens else []
     return tuple(_nvidia_card(token, found, environ) for token in tokens)
@@ -85,7 +85,7 @@ def require_one_product(cards: Sequence[Card], environ: Mapping[str, str], syste
     if len(cards) < 2:
         return
     system = system or System()
-    told = all(card.product for card in cards) or not gpus.nvidia_minors(system.root)
+    told = all(card.product for card in cards) or not gpu_tokens.nvidia_minors(system.root)
     of_machine = [] if told else _nvidia_cards(system)
     by_speed = _is_sorted_by_speed(of_machine, environ)
     if not by_speed and len({card.product for card in cards}) == 1:
@@ -135,7 +135,7 @@ def parse_pci_address(text: str) -> str:
 def _nvidia_cards(system: System) -> list[_Nvidia]:
     """Lists the machine's NVIDIA cards, sorted by PCI address.
     The list is empty if neither the driver's folder nor nvidia-smi lists every card with a device node."""
-    minors = gpus.nvidia_minors(system.root)
+    minors = gpu_tokens.nvidia_minors(system.root)
     found = _read_driver_cards(system, minors)
     if len(found) != len(minors):
         found = _read_smi_cards(system)

@@ -17,7 +17,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytest_attnperf.gate.canary import CanaryShift
+from pytest_attnperf.gate.canary_drift import CanaryShift
 from pytest_attnperf.gate.effort import PROCESSES_MAX, Aim, processes_needed
 from pytest_attnperf.gate.limits import (
     Decision,

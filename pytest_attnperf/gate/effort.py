@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.comparison import slower_beyond, standard_error
-from pytest_attnperf.stats.pairs import standard_error_of_pairs
+from pytest_attnperf.stats.pair_ratios import standard_error_of_pairs
 
 PROCESSES_MAX = 200
 """Most fresh processes that are suggested: more are not practical."""

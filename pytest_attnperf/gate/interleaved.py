@@ -27,7 +27,7 @@ from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.comparison import Comparison, z_for
 from pytest_attnperf.stats.noise import NoiseEstimate
-from pytest_attnperf.stats.pairs import centre_ratio, compare_pairs, standard_error_of_pairs
+from pytest_attnperf.stats.pair_ratios import centre_ratio, compare_pairs, standard_error_of_pairs
 from pytest_attnperf.stats.quantiles import upper_quantile
 
 DECIMALS = 2
@@ -80,8 +80,8 @@ def interleaved_look(
 ) -> Decision:
     """Decides a case by its pairs (base and candidate process measured in turns) alone.
 
-    `noise` comes from `stats.pairs.pair_noise`; without it the verdict is UNDECIDED. `cases` is the number of cases
-    that this run gates, which share the suite's false-alarm rate. `first_ratio` is new / stored of the first look, None
+    `noise` comes from `stats.pair_ratios.pair_noise`; without it the verdict is UNDECIDED. `cases` is how many cases
+    this run gates, which share the suite's false-alarm rate. `first_ratio` is new / stored of the first look, None
     where there was none. `base_label` names the base side, `bound` is 'compute', 'memory' or ''. Raises
     ValueError without pairs, TypeError for others than pairs.
     """

@@ -20,7 +20,7 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.comparison import compute_factor, slower_beyond, standard_error, z_for
-from pytest_attnperf.stats.pairs import centre_ratio, standard_error_of_pairs
+from pytest_attnperf.stats.pair_ratios import centre_ratio, standard_error_of_pairs
 from pytest_attnperf.stats.quantiles import upper_quantile
 
 ROUNDING = 1e-6
@@ -93,7 +93,7 @@ def _compute_ratio(case: CaseResult) -> float | None:
 
 def _base_us(case: CaseResult) -> float | None:
     """Returns the base time in microseconds: the median of the pairs' base side or of the stored processes, else the
-    file's stated one."""
+    one that the file states, which may be None."""
     if case.pairs:
         return statistics.median(pair.base_us for pair in case.pairs)
     return statistics.median(case.stored_us) if case.stored_us else case.baseline_us

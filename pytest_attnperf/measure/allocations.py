@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_attnperf.measure.timers.base import Call
+from pytest_attnperf.measure.timers.timer import Call
 
 
 @dataclass(frozen=True)

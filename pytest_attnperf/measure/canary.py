@@ -36,7 +36,7 @@ _BYTES_PER_F32 = 4
 
 @dataclass(frozen=True)
 class CanarySize:
-    """gemm_size: of square matrices; copy_bytes: read once and written once; blocks: measured of each."""
+    """`gemm_size` is of square matrices, `copy_bytes` are read once and written once, `blocks` are measured of each."""
 
     gemm_size: int
     gemm_dtype: str

@@ -16,7 +16,7 @@ from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
 from pytest_attnperf.measure.timers import choose_timer
-from pytest_attnperf.measure.timers.base import Timer
+from pytest_attnperf.measure.timers.timer import Timer
 from pytest_attnperf.measure.warm_up import warm_up
 from pytest_attnperf.records import DeviceInfo, Samples
 

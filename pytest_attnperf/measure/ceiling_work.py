@@ -66,7 +66,8 @@ READERS = (Reader("sum", 256), Reader("sum", 8192), Reader("sum", 0), Reader("am
 
 @dataclass(frozen=True)
 class Work:
-    """`call` fills `result`. amount: FLOPs or bytes of a call; `fault` returns what is wrong with `result`, or ''."""
+    """`call` fills `result`. `amount` is FLOPs or bytes of a call; `fault` returns what is wrong with `result`, or
+    ''."""
 
     call: Callable[[], Any]
     result: torch.Tensor

@@ -99,7 +99,9 @@ class _CeilingProcess(CeilingBench):
         spent = time.monotonic() - self.began
         try:
             if spent > self.plan.seconds:
-                raise CaseFailedError(f"no time was left: {spent:.1f} s of {self.plan.seconds:g} s had passed")
+                raise CaseFailedError(
+                    f"no time was left: {spent:.1f} s of {self.plan.seconds:g} s had passed; run on an idle device"
+                )
             self.figures[name] = measure()
         except CaseFailedError as error:
             self.left_out[name] = error.summary

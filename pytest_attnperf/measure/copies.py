@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_attnperf.backends import Prepared, copy_into
 from pytest_attnperf.environment.device_specs import BYTES_PER_MIB
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Call
+from pytest_attnperf.measure.timers.timer import MAX_CALLS_PER_BLOCK, Call
 from pytest_attnperf.workloads.input_memory import copy_tensors, count_occupied_bytes
 
 if TYPE_CHECKING:

@@ -19,14 +19,14 @@ from pytest_attnperf.measure import trace
 from pytest_attnperf.measure.allocations import count_allocations
 from pytest_attnperf.measure.cold_cache import cold_size
 from pytest_attnperf.measure.copies import Copies, make_copies
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS
+from pytest_attnperf.measure.timers.timer import WARM_UP_CALLS
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel, Size3
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared
     from pytest_attnperf.measure.proving import Prover
-    from pytest_attnperf.measure.timers.base import Call
+    from pytest_attnperf.measure.timers.timer import Call
 
 Event = dict[str, Any]
 

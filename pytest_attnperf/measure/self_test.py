@@ -29,7 +29,7 @@ from pytest_attnperf.records import Samples
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.measure.timers.base import Timer
+    from pytest_attnperf.measure.timers.timer import Timer
 
 SOFTMAX, ATTENTION, GEMM = "softmax", "attention", "gemm"
 

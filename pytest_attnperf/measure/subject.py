@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_attnperf.backends import require_prepared
 from pytest_attnperf.correctness import left_behind
 from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED
 from pytest_attnperf.correctness.judge import Judge
@@ -23,7 +22,8 @@ from pytest_attnperf.measure.out_of_memory import run_guarded
 from pytest_attnperf.measure.proving import Prover, TimedWrongError, forget_references, free_idle_memory
 from pytest_attnperf.measure.ran_code import RanCode
 from pytest_attnperf.measure.ran_code import record_code as recording_code
-from pytest_attnperf.measure.stages import Stages
+from pytest_attnperf.measure.returned_types import require_inputs, require_prepared, require_reasons
+from pytest_attnperf.measure.stage_timing import Stages
 from pytest_attnperf.measure.timers import AUTO
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer
@@ -80,7 +80,7 @@ class TorchSubject:
 
     def unsupported_reasons(self) -> list[str]:
         """Returns why the backend cannot run this workload on this device; empty if it can."""
-        return self._backend.unsupported_reasons(self._workload, self._device)
+        return require_reasons(self._backend, self._backend.unsupported_reasons(self._workload, self._device))
 
     def not_timed_reason(self) -> str:
         """Returns why a time measured here would be meaningless; '' if it is meaningful."""
@@ -194,7 +194,7 @@ class TorchSubject:
     def _require_proven(self, timer: str) -> None:
         if trace.was_profiler_used() and timer != ProfilerTimer.name:
             raise NotProvenRightError(
-                f"{self._name} may not be timed: a profiler has been used in this process and slows all later calls"
+                f"{self._name} may not be timed: a profiler has been used in this process; time it in a new process"
             )
         if not self._proven:
             raise NotProvenRightError(
@@ -242,7 +242,7 @@ class TorchSubject:
     def _prepare_case(self) -> None:
         workload, torch_device = self._workload, self._device.torch_device
         inputs = workload.make_inputs(self._seeds.timed, torch_device, planted=False)
-        _require_input_tuple(workload.id, inputs)
+        require_inputs(workload.id, inputs)
         with record_choices() as chosen, recording_code(self._ran):
             prepared, self._build_ms = self._run_and_wait(lambda: self._backend.prepare(workload, inputs))
             require_prepared(self._backend, prepared)
@@ -335,7 +335,7 @@ class TorchSubject:
     def _make_final_report(self) -> FinalReport:
         prepared, timer = self._ready, self._ready_timing.timer
         name = LAST_REPLAY if timer is not None and timer.replays else LAST_CALL
-        run = self._watch_interpreter(prepared.run if timer is None else timer.run_once)
+        run = self._watch_interpreter(prepared.run if timer is None else self._ready_timing.run_once)
         check = self._judge_run(name, run, self._seeds.final, planted=True)
         if self._judge is not None:
             single = self._watch_interpreter(prepared.run) if name == LAST_REPLAY else None
@@ -391,10 +391,3 @@ class TorchSubject:
     def _release_everything(self) -> None:
         self._release()
         forget_references()
-
-
-def _require_input_tuple(workload_id: str, inputs: object) -> None:
-    """Raises CaseFailedError if what a workload's `make_inputs` returned is not a tuple."""
-    if not isinstance(inputs, tuple):
-        kind = type(inputs).__name__
-        raise CaseFailedError(f"{workload_id}: make_inputs() returned {kind}; return a tuple of tensors")

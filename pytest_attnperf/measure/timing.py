@@ -17,6 +17,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness.judge import Checking, Judge, advance
+from pytest_attnperf.correctness.own_inputs import written_in_place
+from pytest_attnperf.correctness.result import has_results
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import placements, torch_settings
 from pytest_attnperf.measure.cold_cache import cold_size
@@ -25,24 +27,25 @@ from pytest_attnperf.measure.placements import Twins
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.rotation import measure_rotation
-from pytest_attnperf.measure.sampling import sample_blocks
+from pytest_attnperf.measure.sampling import measure_pairs, require_reachable, sample_blocks
 from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
 from pytest_attnperf.measure.timers import AUTO, choose_timer, stamps_of
-from pytest_attnperf.measure.timers.base import CallParts
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
 from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.measure.timers.replay import ReplayTimer
+from pytest_attnperf.measure.timers.timer import CallParts
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records import CheckReport, Rotation, Samples
+from pytest_attnperf.records.listing import find_class_place
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared
     from pytest_attnperf.correctness.judge import Judge
     from pytest_attnperf.measure.proving import Prover
-    from pytest_attnperf.measure.timers.base import Timer
+    from pytest_attnperf.measure.timers.timer import Timer
 
 COLD_BLOCKS_MOST = 12
 """Each is a mean over many places already; more blocks would reach the throttling that a rest delays (`placements`)."""
@@ -75,6 +78,7 @@ class Timing:
         self._copies = Copies(())
         self._places = _Places()
         self._median_us = 0.0
+        self._direct_us = 0.0
         self._turns = 0
         self._hidden_turn = 0
 
@@ -99,7 +103,7 @@ class Timing:
             limit_bytes = self._prover.device.memory_bytes // placements.MEMORY_SHARE
             count = placements.count_places_for_turns(timer.call_us, self.call_bytes, limit_bytes)
             self._add_twins(places, timer, count - 1)
-        call_us = timer.call_us if isinstance(timer, ReplayTimer) else timer.measure(1)[0]
+        call_us = timer.call_us if isinstance(timer, ReplayTimer) else measure_pairs(timer, 1)[0]
         return TurnPlan(
             timer=timer.name,
             cache_state=timer.cache_state,
@@ -124,6 +128,20 @@ class Timing:
         self._turns += 1
         samples = self._sample_with_check(timers[place], StoppingRule(1, 1), hidden)
         return Turn(samples.block_us[0], samples.clock_mhz[0] if samples.clock_mhz else None)
+
+    def run_once(self, *, poisoned: bool = True) -> Any:
+        """Runs what is timed once, as `Timer.run_once`. Raises CaseFailedError if it loses the call's result, which
+        a call that writes in place need not have."""
+        assert self.timer is not None, "measure_blocks() or prepare_turns() comes first"
+        raw = self.timer.run_once(poisoned=poisoned)
+        if has_results(raw) or written_in_place(self._prepared, self._prover.workload):
+            return raw
+        if has_results(self._prepared.run()):
+            raise CaseFailedError(
+                f"{find_class_place(type(self.timer))}: timer {self.timer.name!r}: run_once() returned "
+                f"{type(raw).__name__}, but the backend's call returns tensors; return the result of its last call"
+            )
+        return raw
 
     def close(self) -> None:
         """Drops every graph and every copy of the inputs."""
@@ -150,6 +168,7 @@ class Timing:
             if not hidden.report.right:
                 raise TimedWrongError(hidden.report)
             self._prover.note_cost(hidden.report)
+        require_reachable(samples, self._direct_us)
         return samples
 
     def _hidden_check(self, timer: Timer, blocks: int) -> HiddenCheck | None:
@@ -192,7 +211,7 @@ class Timing:
         if torch_device != "cpu":
             stamps_of(torch_device)  # made before warming: a GPU cools while they are compiled
         warm_device(torch_device)
-        warm_up(run, torch_device)
+        fastest_us = warm_up(run, torch_device)
         cache_state = self._prover.workload.cache_state
         try:
             parts = _parts_of(self._prepared, torch_device)
@@ -204,6 +223,7 @@ class Timing:
             self.close()
             raise
         self._block_us, self.asked = block_us / split, asked
+        self._direct_us = fastest_us if getattr(timer, "on_cpu", False) and parts is None else 0.0
         return timer
 
     def _make_copies(self) -> Copies:
@@ -215,7 +235,7 @@ class Timing:
         Old results stay in memory instead of NaN, which reveals a kernel that looks for NaN."""
         if not timer.replays:
             return
-        run = functools.partial(timer.run_once, poisoned=False)
+        run = functools.partial(self.run_once, poisoned=False)
         self._prover.prove_replay(self._judge, run, poisoned=False)
         if isinstance(timer, GraphColdTimer):
             self._prove_first_copy(timer)

@@ -51,7 +51,7 @@ class TorchDevice:
         """
         if trace.was_profiler_used():
             raise NotProvenRightError(
-                "the canary may not be timed: a profiler has been used in this process and slows all later calls"
+                "the canary may not be timed: a profiler has been used in this process; time it in a new process"
             )
         return take_canary(self.device.torch_device)
 

@@ -98,7 +98,7 @@ def record_profile(work: Call, torch_device: str) -> Recording:
 
     if not torch._C._autograd.kineto_available():
         raise CaseFailedError(
-            f"torch {torch.__version__} was built without Kineto, its profiler of kernels and operators"
+            f"torch {torch.__version__} was built without Kineto, its profiler of kernels; install another"
         )
     profiler = _run_under_kineto(work, torch_device)
     return Recording(_export_events(profiler, parse_float=str), own_total_ns(profiler, torch_device))

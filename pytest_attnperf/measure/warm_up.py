@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 
 from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure import clocks
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call
+from pytest_attnperf.measure.timers.timer import WARM_UP_CALLS, Call
 
 GPU_SECONDS = 0.5
 """An idle GPU needs some tenths of a second of work to reach its clock under load."""
@@ -32,19 +34,24 @@ def warm_device(torch_device: str) -> None:
         time.sleep(GPU_SECONDS)  # the products heat the GPU and lower its clock: the first case must not see that
 
 
-def warm_up(call: Call, torch_device: str, seconds: float = CASE_SECONDS) -> None:
+def warm_up(call: Call, torch_device: str, seconds: float = CASE_SECONDS) -> float:
     """Calls for at least `seconds`, and until three calls in a row compiled and tuned nothing; waits for each call.
-    Raises CaseFailedError if more than MAX_UNSETTLED_CALLS calls compiled or tuned something."""
+
+    Returns the microseconds of the fastest call. Raises CaseFailedError if more than MAX_UNSETTLED_CALLS calls compiled
+    or tuned something.
+    """
     import torch
 
     deadline = time.monotonic() + seconds
     calls = quiet = unsettled = 0
+    fastest_ns = sys.maxsize
     with CompileWatch() as watch:
         while quiet < WARM_UP_CALLS or time.monotonic() < deadline:
-            before = watch.count
+            before, started_ns = watch.count, clocks.first()
             call()
             if torch_device == "cuda":
                 torch.cuda.synchronize()
+            fastest_ns = min(fastest_ns, clocks.first() - started_ns)
             calls += 1
             if watch.count == before:
                 quiet += 1
@@ -56,3 +63,4 @@ def warm_up(call: Call, torch_device: str, seconds: float = CASE_SECONDS) -> Non
                     f"({watch.description}), so no time would be the kernel's; fix the shapes, dtypes or Python "
                     "values that change from call to call, or compile for them in prepare()"
                 )
+    return fastest_ns / 1e3

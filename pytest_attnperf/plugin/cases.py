@@ -16,7 +16,7 @@ import pytest
 from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import UsageError, WorkloadError
 from pytest_attnperf.gate.policy import CASE_TIERS, require_quarantine, require_tier
-from pytest_attnperf.plugin import options, selection
+from pytest_attnperf.plugin import marker_values, options, selection
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import CASE, case_key
 from pytest_attnperf.plugin.selection import MarkedTest, describe_tests_without_cases, refuse_empty, show_notice
@@ -60,10 +60,11 @@ class CaseCollector:
     _counter: int = 0
 
     def register_backends(self) -> None:
-        """Calls the hooks by which every conftest registers its backends and families. Raises UsageError for a backend
-        of an unknown family, or an unreadable model file."""
+        """Calls the hooks by which every conftest registers its backends and families. Raises UsageError for a family
+        whose class lacks something, a backend of an unknown family, or an unreadable model file."""
         self.config.hook.pytest_attnperf_register_backends(registry=self.registry)
         self.config.hook.pytest_attnperf_register_workloads(families=self.families)
+        self.families.require_classes()
         self.registry.require_families({family.name for family in self.families})
         _ = self._model  # a model file that cannot be read is an error even if no test uses its workloads
 
@@ -90,7 +91,8 @@ class CaseCollector:
         return selection.expand_names(names, self.registry, self.families) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a marked test by backends and workloads, alike on every machine. Raises CollectError."""
+        """Parametrises a marked test by backends and workloads, alike on every machine. Raises CollectError for an
+        invalid marker or selection."""
         try:
             self._parametrize(metafunc)
         except UsageError as error:
@@ -157,20 +159,18 @@ class CaseCollector:
             }
             self.left_to_nightly = tuple(left.values())
             _keep_only(config, items, [item for item in items if item not in left])
-        too_large = 0
+        too_large: dict[pytest.Item, Backend] = {}
         if not self.on_gpu and not asked.workload:
             by_name = bool(asked.backend)
-            too_large = _keep_only(config, items, [item for item in items if not _is_too_large(item, by_name=by_name)])
-        show_notice(config, "attnperf-left-out", self._describe_left_out(too_large))
+            too_large = {item: found for item in items if (found := _find_too_slow(item, by_name=by_name))}
+            _keep_only(config, items, [item for item in items if item not in too_large])
+        show_notice(config, "attnperf-left-out", self._describe_left_out(list(too_large.values())))
 
-    def _describe_left_out(self, too_large: int) -> list[str]:
-        """Returns lines on deselected cases, with the reasons and the number too large for a CPU; [] if none are."""
+    def _describe_left_out(self, too_large: Sequence[Backend]) -> list[str]:
+        """Returns lines on deselected cases, with the reasons; [] if none are. `too_large` has the backend of each case
+        that is too large for a CPU."""
         lines = self._model.describe_left_out() if self._model else []
-        if too_large:
-            lines.append(
-                f"attnperf: {too_large} cases deselected as too large for a CPU ({self.gpu_reason}); "
-                "a GPU runs them all"
-            )
+        lines += selection.describe_too_large(too_large, self.gpu_reason)
         if self.left_to_nightly:
             left = len(self.left_to_nightly)
             lines.append(f"attnperf: {left} case{'s' * (left != 1)} left to nightly runs (--attnperf-tier=nightly)")
@@ -200,12 +200,15 @@ class CaseCollector:
         if only is not None and without is not None:
             raise UsageError(f"{where}: the attnperf marker has backends= and without=; give one of them")
         asked = only if only is not None else without or ()
-        named = set(selection.expand_names(asked, self.registry, self.families))
+        with marker_values.naming_place(where):
+            self.families.get(str(family))
+            named = set(selection.expand_names(asked, self.registry, self.families))
         of_family = self.registry.for_family(str(family))
         listed = [backend for backend in of_family if (backend.name in named) == (only is not None)]
         if not listed:
             why = self.families.reason_no_triton(str(family)) if selection.includes_triton(only or ()) else ""
-            raise UsageError(f"{where}: {selection.describe_no_backend(self.config, str(family), of_family)}{why}")
+            lacks = marker_values.describe_no_backend(self.config, str(family), of_family, self.registry)
+            raise UsageError(f"{where}: {lacks}{why}")
         return listed
 
     def _list_workloads(self, settings: dict[str, Any], where: str) -> list[Workload]:
@@ -220,10 +223,7 @@ class CaseCollector:
                 if not self._is_of_other_family(text, family):
                     raise
                 return []
-        given = settings.get("workloads")
-        if not given:
-            raise UsageError(f"{where}: the attnperf marker needs workloads=[...] next to family={family.name!r}")
-        return [family.parse(w) if isinstance(w, str) else w for w in given]
+        return marker_values.list_given_workloads(settings.get("workloads"), family, where)
 
     def _is_of_other_family(self, text: str, family: Family) -> bool:
         """Returns whether `text` is a workload of another family than `family`: then tests of `family` are skipped."""
@@ -242,6 +242,7 @@ def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
         raise UsageError(f"{where}: the attnperf marker has {what}; known keywords: {', '.join(sorted(_KNOWN))}")
     if "family" not in marker.kwargs and ("workloads" in marker.kwargs or "backends" in marker.kwargs):
         raise UsageError(f"{where}: the attnperf marker needs family=...")
+    marker_values.require_lists(marker.kwargs, where)
     _check_switches(marker.kwargs, where)
     require_tier(marker.kwargs.get("tier"), f"{where}: tier of the attnperf marker", CASE_TIERS)
     require_quarantine(marker.kwargs.get("quarantine"), marker.kwargs.get("until"), f"{where}: the attnperf marker")
@@ -296,14 +297,14 @@ def _is_empty_selection(item: pytest.Item) -> bool:
     return pair_of(item) is None and _is_family_test(item, item.get_closest_marker(MARKER))
 
 
-def _is_too_large(item: pytest.Item, *, by_name: bool) -> bool:
-    """Returns whether a CPU would take too long for this case. With `by_name` (the backend was typed), False for a
-    backend without CPU support, which reports that itself."""
+def _find_too_slow(item: pytest.Item, *, by_name: bool) -> Backend | None:
+    """Returns the case's backend if a CPU would take too long for it, else None. With `by_name` (the backend was typed)
+    None for a backend without CPU support, which reports that itself."""
     ours = case_key(item) is not None or item.get_closest_marker(MARKER) is not None
     pair = pair_of(item) if ours else None
     if pair is None or (by_name and pair[0].cpu_flops_max <= 0):
-        return False
-    return (pair[1].flops or 0.0) > pair[0].cpu_flops_max
+        return None
+    return pair[0] if (pair[1].flops or 0.0) > pair[0].cpu_flops_max else None
 
 
 def _is_family_test(item: pytest.Item, marker: pytest.Mark | None) -> bool:
@@ -321,14 +322,13 @@ def _key_of(item: pytest.Item, marker: pytest.Mark | None, pair: tuple[Backend, 
     return CaseKey(suite, "gate", item.name, label)
 
 
-def _keep_only(config: pytest.Config, items: list[pytest.Item], kept: Sequence[pytest.Item]) -> int:
-    """Removes all but `kept` from `items`, and returns how many were removed."""
+def _keep_only(config: pytest.Config, items: list[pytest.Item], kept: Sequence[pytest.Item]) -> None:
+    """Removes all but `kept` from `items`."""
     staying = {id(item) for item in kept}
     dropped = [item for item in items if id(item) not in staying]
     if dropped:
         items[:] = kept
         config.hook.pytest_deselected(items=dropped)
-    return len(dropped)
 
 
 def drop_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:

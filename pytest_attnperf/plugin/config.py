@@ -151,11 +151,13 @@ class RunConfig:
         """Returns an option as a whole number. Raises UsageError as `number` does."""
         return int(parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum, integer=True))
 
-    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        """Returns an option's value, one of `allowed`. Raises UsageError that lists all."""
+    def choice(self, name: str, allowed: tuple[str, ...], listed_in: str = "") -> str:
+        """Returns an option's value, one of `allowed`. Raises UsageError that lists all, and names their file if
+        `listed_in` is given."""
         value = self.text(name)
         if value not in allowed:
-            raise UsageError(f"--attnperf-{name}={value!r} is not known; choose one of: {', '.join(allowed)}")
+            where = f" (listed in {listed_in})" if listed_in else ""
+            raise UsageError(f"--attnperf-{name}={value!r} is not known; choose one of: {', '.join(allowed)}{where}")
         return value
 
     @classmethod

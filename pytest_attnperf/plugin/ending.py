@@ -17,7 +17,7 @@ from pytest_attnperf.baselines.writing import NewEntry, merge_entries, new_entry
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import CPU, NIGHTLY, Policy
 from pytest_attnperf.plugin.config import RunConfig, run_config
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.selection import find_lost_suites, is_unfiltered, run_tier
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.notes import NoteKind, filter_notes

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Registry
     from pytest_attnperf.kernel_builds import KernelRegistry
-    from pytest_attnperf.workers.device import Device
+    from pytest_attnperf.workers.device_protocol import Device
     from pytest_attnperf.workloads.families import Families
 
 
@@ -39,5 +39,5 @@ def pytest_attnperf_gpus(config: pytest.Config) -> tuple[str, ...] | None:
 def pytest_attnperf_device(config: pytest.Config, kind: str) -> Device | None:
     """Returns the device that cases run on, or None. The first one returned is used, else the real device.
 
-    kind: 'gpu' or 'cpu', from `--attnperf-device` and the machine. Called in the process that measures.
+    `kind` is 'gpu' or 'cpu', from `--attnperf-device` and the machine. Called in the process that measures.
     """

@@ -15,6 +15,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.measure.timers import timer_names
+from pytest_attnperf.measure.timers.table import LISTED_IN as TIMERS_LISTED_IN
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.gpus.gpu_choice import GpuChoice, choose_gpus
 from pytest_attnperf.plugin.options import PASSED_TO_WORKERS
@@ -113,8 +114,11 @@ def candidate_notes(side: BaseSide) -> tuple[str, ...]:
 
 
 def make_interleave_plan(asked: RunConfig) -> InterleavePlan:
-    """Returns the plan of interleaved measurements, with --attnperf-pairs and --attnperf-timer. Raises UsageError."""
-    return InterleavePlan(pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", timer_names()))
+    """Returns the plan of interleaved measurements, with --attnperf-pairs and --attnperf-timer. Raises UsageError if
+    one of them is invalid."""
+    return InterleavePlan(
+        pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", timer_names(), TIMERS_LISTED_IN)
+    )
 
 
 def make_launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPlan:

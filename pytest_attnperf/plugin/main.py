@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -79,9 +80,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", CODE_MARKER_HELP)
     if run_config(config).is_worker or config.getoption("help", default=False):
         return
-    from pytest_attnperf.plugin import controller_session
+    try:
+        from pytest_attnperf.plugin import controller_session
+    except Exception as error:  # e.g. an op family whose class Python refuses
+        from pytest_attnperf.records.raised import describe_raised
 
+        raise pytest.UsageError(describe_raised(error)) from error
     controller_session.configure_controller(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Prints all options and returns 0 if `--attnperf-help` is given; None in every other session."""
+    if not config.getoption("attnperf_help", default=False):
+        return None
+    from pytest_attnperf.plugin.option_help import render_option_help
+
+    sys.stdout.write(render_option_help(shutil.get_terminal_size().columns))
+    return 0
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 from collections.abc import Sequence
@@ -16,10 +17,21 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin.switches import SWITCHES
 
 MIN_BASELINE_PROCESSES = 7
 XDIST_GPUS = "ATTNPERF_XDIST_GPUS"
 """Name of the environment variable by which xdist's controller passes its GPUs to its workers (see `xdist_gpus`)."""
+
+
+GROUPS = {
+    "select": "pytest-attnperf: which cases run",
+    "measure": "pytest-attnperf: what is measured, and how",
+    "compare": "pytest-attnperf: what is compared, and what fails",
+    "record": "pytest-attnperf: baselines",
+    "report": "pytest-attnperf: results and reports",
+}
+"""Group of options -> its title in `pytest --help`."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,7 @@ class Option:
              in the ini file to rootdir, but workers start elsewhere and all revisions must read the same file
     case     whether it is a setting of a timed case, which markers can change
     code     whether it is a setting of a code object, which markers can change
+    group    one of `GROUPS`, under which `pytest --help` shows it; '' if only `--attnperf-help` does
     """
 
     name: str
@@ -41,6 +54,7 @@ class Option:
     found: bool = False
     case: bool = False
     code: bool = False
+    group: str = ""
 
     @property
     def flag(self) -> str:
@@ -64,6 +78,7 @@ OPTIONS: tuple[Option, ...] = (
         "",
         "run only these backends, separated by commas (triton selects every triton.*); default: all",
         "NAMES",
+        group="select",
     ),
     Option(
         "workload",
@@ -71,6 +86,7 @@ OPTIONS: tuple[Option, ...] = (
         'run these workloads instead of those of the tests: "b=1,s=512,h=8,d=64,causal,f16", or a .csv/.jsonl file; '
         "default: those of the tests",
         "TEXT|FILE",
+        group="select",
     ),
     Option(
         "model",
@@ -80,6 +96,7 @@ OPTIONS: tuple[Option, ...] = (
         "FILE",
         path=True,
         found=True,
+        group="select",
     ),
     Option(
         "tp", "", "with --attnperf-model: number of tensor-parallel ranks, of which one is measured; default: 1", "N"
@@ -93,7 +110,11 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("model-ignore", "", "with --attnperf-model: fields of its file to ignore; default: none", "FIELD,FIELD"),
     Option(
-        "device", "auto", "device that runs the cases: gpu, cpu, or auto (a GPU if there is one); default: auto", "KIND"
+        "device",
+        "auto",
+        "device that runs the cases: gpu, cpu, or auto (a GPU if there is one); default: auto",
+        "KIND",
+        group="measure",
     ),
     Option(
         "isolate",
@@ -104,7 +125,11 @@ OPTIONS: tuple[Option, ...] = (
         "HOW",
     ),
     Option(
-        "pin-gpu", "", "use only these of the visible GPUs: indices, UUIDs or PCI addresses; default: all", "GPU,GPU"
+        "pin-gpu",
+        "",
+        "use only these of the visible GPUs: indices, UUIDs or PCI addresses; default: all",
+        "GPU,GPU",
+        group="measure",
     ),
     Option(
         "against",
@@ -113,6 +138,7 @@ OPTIONS: tuple[Option, ...] = (
         "python, or a command that speaks the worker protocol; default: no base side",
         "REV|DIR|PYTHON|COMMAND",
         path=True,
+        group="compare",
     ),
     Option(
         "candidate",
@@ -127,27 +153,75 @@ OPTIONS: tuple[Option, ...] = (
         "which cases are compared with the base side in pairs. suspects: those that the stored baseline leaves open; "
         "all: every case; default: suspects",
         "HOW",
+        group="compare",
     ),
-    Option("pairs", "8", "fresh pairs of processes per case and base side, half if that shows SAME; default: 8", "N"),
+    Option(
+        "pairs",
+        "8",
+        "fresh pairs of processes per case and base side, half if that shows SAME; default: 8",
+        "N",
+        group="compare",
+    ),
     Option("build", "", "shell command to build a revision's tree, once per revision; default: no build", "COMMAND"),
-    Option("timer", "auto", "the timer to use; an unknown name lists them all; default: auto (by device)", "NAME"),
-    Option("accept", "", "with --update-baselines: why slowdowns since the anchor are wanted; default: none", "REASON"),
-    Option("processes", str(MIN_BASELINE_PROCESSES), "fresh processes per baseline entry, at least 7; default: 7", "N"),
+    Option(
+        "timer",
+        "auto",
+        "the timer to use; an unknown name lists them all; default: auto (by device)",
+        "NAME",
+        group="measure",
+    ),
+    Option(
+        "accept",
+        "",
+        "with --update-baselines: why slowdowns since the anchor are wanted; default: none",
+        "REASON",
+        group="record",
+    ),
+    Option(
+        "processes",
+        str(MIN_BASELINE_PROCESSES),
+        "fresh processes per baseline entry, at least 7; default: 7",
+        "N",
+        group="record",
+    ),
     Option("second-look", "3", "fresh processes of the second look at a suspect; default: 3", "N"),
     Option("blocks", "30", "maximum number of blocks measured per process and case; default: 30", "N"),
     Option("block-us", "600", "length of a block in microseconds; default: 600", "US"),
     Option("budget-ms", "120", "maximum milliseconds that a process spends in blocks of a case; default: 120", "MS"),
     Option("determinism", "0", "calls on the same inputs that must give the same bits (0: no check); default: 0", "N"),
-    Option("case-limit", "300", "seconds per case, then its worker is killed; default: 300 (warm: 14400)", "SECONDS"),
+    Option(
+        "case-limit",
+        "300",
+        "seconds per case, then its worker is killed; default: 300 (warm: 14400)",
+        "SECONDS",
+        group="measure",
+    ),
     Option("seed", "", "seed of the inputs of checks, printed when a check fails; default: random", "N"),
-    Option("baselines", "baselines", "folder of the stored baselines; default: baselines", "DIR", path=True),
-    Option("results", ".attnperf/results.json", "results file; default: .attnperf/results.json", "FILE", path=True),
-    Option("report", "", "folder for results.json, report.html and all other reports; default: none", "DIR", path=True),
+    Option(
+        "baselines", "baselines", "folder of the stored baselines; default: baselines", "DIR", path=True, group="record"
+    ),
+    Option(
+        "results",
+        ".attnperf/results.json",
+        "results file; default: .attnperf/results.json",
+        "FILE",
+        path=True,
+        group="report",
+    ),
+    Option(
+        "report",
+        "",
+        "folder for results.json, report.html and all other reports; default: none",
+        "DIR",
+        path=True,
+        group="report",
+    ),
     Option(
         "history",
         "",
         "append the run to a database: a file (SQLite), sqlite:///FILE or postgresql://USER@HOST/NAME; default: none",
         "URL|FILE",
+        group="report",
     ),
     Option(
         "benchmark",
@@ -161,6 +235,7 @@ OPTIONS: tuple[Option, ...] = (
         "pr: skip cases that only nightly runs take; nightly: run every case; default: pr, or nightly if the command "
         "line names single tests",
         "TIER",
+        group="select",
     ),
     Option("first", "", "run tests of these files first, in this order (comma-separated); default: none", "NAMES"),
     Option(
@@ -169,9 +244,12 @@ OPTIONS: tuple[Option, ...] = (
         "limit the wall time of the run, e.g. 10m: every case gets a first look, the least decided ones get the rest; "
         "default: no limit",
         "TIME",
+        group="measure",
     ),
     Option("worker-args", "", "options of your own conftest that workers also need; default: none", "ARGS"),
-    Option("threshold", "2", "slowdown in percent that fails a case; default: 2", "PERCENT", case=True),
+    Option(
+        "threshold", "2", "slowdown in percent that fails a case; default: 2", "PERCENT", case=True, group="compare"
+    ),
     Option("floor-us", "0.5", "slowdown in microseconds below which no case fails; default: 0.5", "US", case=True),
     Option(
         "creep",
@@ -187,12 +265,14 @@ OPTIONS: tuple[Option, ...] = (
         "verdicts that fail a test; default: SLOWER,INCORRECT,SUSPICIOUS,ERROR",
         "VERDICTS",
         case=True,
+        group="compare",
     ),
     Option(
         "arch",
         "",
         "compile kernels for these architectures, e.g. gfx942,gfx1100, or all; default: gfx942 and AMD GPUs found here",
         "ARCHS",
+        group="select",
     ),
     Option("code-set", "", "compile with other settings, e.g. BLOCK_M=128; never gates; default: their own", "K=V"),
     Option(
@@ -231,97 +311,19 @@ PASSED_TO_WORKERS = ("backend", "workload", "code-set", "model", *OF_A_MODEL)
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declares all options of the command line and keys of the ini file with pytest."""
-    group = parser.getgroup("attnperf", "attention kernel performance (pytest-attnperf)")
-    _add_flags(group)
+    """Declares all options and ini keys with pytest, whose help shows only the options that have a group."""
+    groups = {name: parser.getgroup(f"attnperf-{name}", title) for name, title in GROUPS.items()}
+    hidden = parser.getgroup("attnperf")
+    for switch in SWITCHES:
+        shown = switch.help if switch.group else argparse.SUPPRESS
+        groups.get(switch.group, hidden).addoption(switch.flag, help=shown, **switch.settings)
     for option in OPTIONS:
-        group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help)
-        parser.addini(
-            option.dest, f"sets {option.flag} if not typed; default: {option.default or 'see the option'}", default=None
+        shown = option.help if option.group else argparse.SUPPRESS
+        groups.get(option.group, hidden).addoption(
+            option.flag, dest=option.dest, default=None, metavar=option.metavar, help=shown
         )
-
-
-def _add_flags(group: pytest.OptionGroup) -> None:
-    """Declares the options that are not in `OPTIONS`: flags, repeatable and internal ones."""
-    group.addoption("--attnperf", action="store_true", help="also measure and gate each case; default: only prove it")
-    group.addoption(
-        "--attnperf-update-baselines",
-        action="store_true",
-        help="measure in several fresh processes and store baselines (alias --update-baselines); default: off",
-    )
-    group.addoption(
-        "--attnperf-record-local",
-        action="store_true",
-        help="if this product has no baseline, record one in .attnperf/local and compare with that; default: off",
-    )
-    group.addoption(
-        "--attnperf-strict",
-        dest="attnperf_strict",
-        action="store_true",
-        default=None,
-        help="UNDECIDED, NO_BASELINE, INCOMPARABLE, ENVIRONMENT and findings fail the run; default: on if CI is set",
-    )
-    group.addoption(
-        "--attnperf-calibrate",
-        default=None,
-        metavar="N",
-        help="measure every case in N fresh processes and report how often the gate would fail by noise; default: off",
-    )
-    group.addoption(
-        "--attnperf-pin-config",
-        action="store_true",
-        help="run autotuned and compiled backends with the configuration of the baseline; default: their own choice",
-    )
-    group.addoption(
-        "--no-attnperf-strict",
-        dest="attnperf_strict",
-        action="store_false",
-        help="the verdicts and findings of --attnperf-strict do not fail the run; default: off if CI is set",
-    )
-    group.addoption(
-        "--attnperf-override",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a case setting that takes precedence over markers, e.g. threshold=5; repeatable; default: none",
-    )
-    _add_kinds_of_run(group)
-    group.addoption("--attnperf-worker-fd", default=None, metavar="FD", help="internal: makes a worker; default: none")
-    group.addoption(
-        "--attnperf-worker-role", default="", metavar="ROLE", help="internal: kind of the worker; default: timing"
-    )
-
-
-def _add_kinds_of_run(group: pytest.OptionGroup) -> None:
-    """Declares the flags that change how a run treats its cases, or which cases it measures."""
-    group.addoption(
-        "--attnperf-profile",
-        action="store_true",
-        help="profile every case that is right with torch's profiler, in a process that times nothing, and report "
-        "what limits it; with --attnperf this uses the measured time; default: off",
-    )
-    group.addoption(
-        "--attnperf-changed",
-        action="store_true",
-        help="prove every case right, but time only cases whose machine code or configuration is not that of their "
-        "baseline; the others count as unchanged; default: off",
-    )
-    group.addoption(
-        "--attnperf-warm",
-        action="store_true",
-        help="build, compile and autotune every case before a timed run, without timing (attnperf warm); default: off",
-    )
-    group.addoption(
-        "--attnperf-together",
-        action="store_true",
-        help="measure every case on each visible GPU alone, then on all at once, to show how cases scale and how GPUs "
-        "disturb each other; never gates; default: off",
-    )
-    group.addoption(
-        "--attnperf-resume",
-        action="store_true",
-        help="reuse the verdicts of an interrupted run of the same command, and judge the other cases; default: off",
-    )
+        default = option.default or "see --attnperf-help"
+        parser.addini(option.dest, f"sets {option.flag} if not typed; default: {default}", default=None)
 
 
 def check_rootdir(config: pytest.Config) -> None:

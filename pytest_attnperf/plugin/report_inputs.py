@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError
 from pytest_attnperf.plugin.config import RunConfig
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Verdict, WorkloadFigures
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.records.rooflines import Ceiling, DeviceCeilings
 from pytest_attnperf.reports.files import journal, json_results
+from pytest_attnperf.reports.files.form_list import list_forms
 from pytest_attnperf.reports.run.joined import Joined, join_runs
 from pytest_attnperf.reports.run.overview import STORED, rank_verdict
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
@@ -186,7 +187,7 @@ def histories_of(joined: Joined, url: str, points: int) -> list[CaseHistory]:
     """Returns the newest `points` points of the HISTORIES_MAX worst cases that the store at `url` knows, with their
     change points. Cases are looked up by their exact name: the store also matches parts of names."""
     from pytest_attnperf.tools.history.change_points import with_changes
-    from pytest_attnperf.tools.history.store import open_store
+    from pytest_attnperf.tools.history.history_store import open_store
 
     wanted = dict.fromkeys(
         (str(shown.case.key), shown.run.device.arch, shown.run.device.product)
@@ -206,7 +207,10 @@ SHOWN_POINTS = 200
 
 
 def make_feature(given: FeatureContext) -> Publishing | None:
-    """Returns the feature that publishes a run that measures (history, reports); None for other runs."""
+    """Returns the feature that publishes a run that measures (history, reports); None for other runs. Raises UsageError
+    for a mistake in the list of report forms, before anything is measured."""
+    if given.asked.report:
+        list_forms()
     return None if given.mode in UNTIMED else Publishing(given.asked)
 
 
@@ -241,7 +245,7 @@ class Publishing(Feature):
             self._lines.append(f"{what}: not written: {type(error).__name__}: {error}")
 
     def _append_history(self, run: RunResult) -> list[str]:
-        from pytest_attnperf.tools.history.store import open_store
+        from pytest_attnperf.tools.history.history_store import open_store
 
         with open_store(self._history) as store:
             appended = store.append(run)

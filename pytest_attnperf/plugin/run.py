@@ -22,6 +22,7 @@ from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment.provenance import base_revision, read_provenance, without_credentials
 from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.measure.timers import timer_names
+from pytest_attnperf.measure.timers.table import LISTED_IN as TIMERS_LISTED_IN
 from pytest_attnperf.plugin.config import (
     RunConfig,
     is_distributed,
@@ -31,7 +32,7 @@ from pytest_attnperf.plugin.config import (
     run_config,
 )
 from pytest_attnperf.plugin.ending import Ended, end_run
-from pytest_attnperf.plugin.features.base import ENDING
+from pytest_attnperf.plugin.features.feature import ENDING
 from pytest_attnperf.plugin.features.gpus.gpu_choice import GpuChoice, describe_gpus_used, gpus_that_measured
 from pytest_attnperf.plugin.features.on import FeatureContext, Features
 from pytest_attnperf.plugin.fixtures import SERVER
@@ -43,7 +44,7 @@ from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint
 from pytest_attnperf.results import GATED, RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.case_judge import Session
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED, RunBench
 from pytest_attnperf.session.plausibility import ANALYSED, remember_under
 from pytest_attnperf.session.settings import RunMode, RunSettings
@@ -80,7 +81,7 @@ class Run:
     @classmethod
     def set_up(cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item]) -> Run:
         """Returns the run of these items: resolves its settings, checks out the base side, and starts the first
-        workers. Raises UsageError."""
+        workers. Raises UsageError for invalid settings or base side."""
         asked, timed = run_config(config), sum(item.stash[PLANNED].timed for item in cases)
         settings = run_settings(asked, timed, distributed=is_distributed(config))
         # An xdist controller has no cases: it only collects results of its workers, and must not hold a GPU.
@@ -340,7 +341,7 @@ def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSetti
             max_blocks=asked.count("blocks", minimum=3),
             block_us=asked.number("block-us", minimum=10),
             budget_us=asked.number("budget-ms", minimum=1) * 1000,
-            timer=asked.choice("timer", timer_names()),
+            timer=asked.choice("timer", timer_names(), TIMERS_LISTED_IN),
         ),
         case_limit_seconds=_case_limit_seconds(asked, mode),
         seed=asked.count("seed", minimum=0) if asked.seed else random.SystemRandom().randrange(1 << 31),

@@ -7,7 +7,6 @@ runs that time nothing or have no GPU; 'nightly' none. A run is of tier `pr`, or
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,22 +68,6 @@ def find_lost_suites(config: pytest.Config, suites: Sequence[str]) -> list[str]:
     return asked
 
 
-def describe_no_backend(config: pytest.Config, family: str, of_family: Sequence[Backend]) -> str:
-    """Returns why a marked test has no backend, and where backends are registered, with file and line."""
-    if of_family:
-        names = ", ".join(backend.name for backend in of_family[:NAMES_SHOWN])
-        more = ", ..." if len(of_family) > NAMES_SHOWN else ""
-        return f"its marker leaves no backend of family {family!r}; registered are {names}{more}"
-    hooks = config.hook.pytest_attnperf_register_backends.get_hookimpls()
-    codes = [inspect.unwrap(hook.function).__code__ for hook in hooks]
-    places = ", ".join(f"{code.co_filename}:{code.co_firstlineno}" for code in codes)
-    where = f"which is implemented at {places}" if places else "which no conftest.py implements yet"
-    return (
-        f"no backend is registered for family {family!r}: register one in the hook pytest_attnperf_register_backends, "
-        f"{where}"
-    )
-
-
 def _python_files(config: pytest.Config) -> Iterator[Path]:
     """Yields all Python files of the project outside `norecursedirs`."""
     left_out = config.getini("norecursedirs")
@@ -93,7 +76,7 @@ def _python_files(config: pytest.Config) -> Iterator[Path]:
         yield from (Path(folder, name) for name in names if name.endswith(".py"))
 
 
-TESTS_SHOWN, NAMES_SHOWN, TEXT_MAX = 4, 8, 200
+TESTS_SHOWN, NAMES_SHOWN, NEVER_SHOWN, TEXT_MAX = 4, 8, 3, 200
 
 
 @dataclass(frozen=True)
@@ -160,6 +143,32 @@ def describe_tests_without_cases(tests: Sequence[MarkedTest], typed: str) -> str
         f"attnperf: no case is selected of {_join_some([test.nodeid for test in empty], TESTS_SHOWN)}"
         + _reason_no_triton(typed, empty)
     )
+
+
+def describe_too_large(backends: Sequence[Backend], reason: str) -> list[str]:
+    """Returns lines on cases deselected because a CPU would take too long; [] if there are none.
+
+    backends   the backend of each case; those without any limit are named
+    reason     why this run has no GPU
+    """
+    never = [backend.name for backend in backends if backend.cpu_flops_max <= 0]
+    large = len(backends) - len(never)
+    lines = []
+    if large:
+        lines.append(
+            f"attnperf: {_count_cases(large)} deselected as too large for a CPU ({reason}); a GPU runs them all"
+        )
+    if never:
+        names = _join_some(list(dict.fromkeys(never)), NEVER_SHOWN)
+        lines.append(
+            f"attnperf: {_count_cases(len(never))} deselected of backends without a limit for a CPU (cpu_flops_max is "
+            f"0, its default): {names} ({reason}); a GPU runs them all, and --attnperf-backend=NAME tries one here"
+        )
+    return lines
+
+
+def _count_cases(count: int) -> str:
+    return f"{count} case{'s' * (count != 1)}"
 
 
 def split_names(text: str) -> list[str]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from pytest_attnperf.environment.gpus import has_gpu
+from pytest_attnperf.environment.gpu_tokens import has_gpu
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.measure import interpreting
 from pytest_attnperf.plugin.cases import CaseCollector
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
 from pytest_attnperf.records import Role
-from pytest_attnperf.workers.device import Device
+from pytest_attnperf.records.raised import describe_raised
+from pytest_attnperf.workers.device_protocol import Device
 
 DEVICE_KINDS = ("auto", "gpu", "cpu")
 
@@ -82,10 +84,18 @@ class Collectors:
     code: CodeCollector
 
     def register_all(self) -> None:
-        """Lets every conftest register backends and kernels. Raises UsageError for an unknown backend."""
-        self.cases.register_backends()
-        self.code.backends = self.cases.wanted_backends()
-        self.code.register_kernels()
+        """Lets every conftest register backends and kernels. Raises a usage error for an unknown backend, and for
+        whatever the hooks raise; with --full-trace its traceback follows."""
+        config = self.cases.config
+        try:
+            self.cases.register_backends()
+            self.code.backends = self.cases.wanted_backends()
+            self.code.register_kernels()
+        except pytest.UsageError:
+            raise
+        except Exception as error:
+            more = traceback.format_exception(error) if config.getoption("fulltrace") else ()
+            raise pytest.UsageError("\n".join([describe_raised(error), *more])) from error
 
     @property
     def has_registered(self) -> bool:

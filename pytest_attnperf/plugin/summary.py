@@ -15,7 +15,7 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.suite_findings import list_run_findings
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.ending import Ended, has_profiles
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
@@ -24,7 +24,7 @@ from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.reports.run.overview import EXCUSED, is_reported
 from pytest_attnperf.reports.run.profile_cases import case_lines
 from pytest_attnperf.reports.run.run_text import format_run_line, is_long, section_title, suite_sections, worst_table
-from pytest_attnperf.reports.run.stages import stage_text
+from pytest_attnperf.reports.run.stage_tables import stage_text
 from pytest_attnperf.reports.run.tables import published_table, together_table, tolerance_notes
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines
 from pytest_attnperf.reports.text.colour import Ink

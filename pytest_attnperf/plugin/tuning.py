@@ -91,7 +91,9 @@ class _CollectingProject(Collecting):
         backend = find_backend(self._backend, cases.registry, cases.families)
         family = cases.families.get(self._family or _only_family(backend))
         if family.name not in backend.families:
-            raise UsageError(f"{backend.name} implements {_join_names(backend.families)}, not {family.name}")
+            raise UsageError(
+                f"{backend.name} implements {_join_names(backend.families)}, not {family.name}; give one of the former"
+            )
         items = _largest_first([item for item in session.items if _is_case_of(item, backend, family.name)])
         if not items:
             raise UsageError(

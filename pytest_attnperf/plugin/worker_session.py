@@ -31,7 +31,7 @@ from pytest_attnperf.plugin.session_setup import (
 )
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.workers.compile_server import CompileServer
-from pytest_attnperf.workers.device import can_fork
+from pytest_attnperf.workers.device_protocol import can_fork
 from pytest_attnperf.workers.forking import Obstacle, Requests, find_obstacle, spare_driver
 from pytest_attnperf.workers.launch import TEMPLATE
 from pytest_attnperf.workers.protocol import Channel, ChannelClosedError

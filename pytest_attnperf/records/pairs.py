@@ -40,7 +40,7 @@ class Turn:
 class PairSummary:
     """One base process with one candidate process, measured in turns (A B B A): the unit of an interleaved look.
 
-    ratio          candidate / base, above 1 is slower: a robust centre of the ratios of quads, see `stats.pairs`
+    ratio          candidate / base, above 1 is slower: a robust centre of the ratios of quads, see `stats.pair_ratios`
     quad_ratios    of single quads in measured order, for display; thinned like the blocks of a process
     base_us        median microseconds per call of the base side's blocks, and `new_us` of the candidate's
     quads          number of measured quads

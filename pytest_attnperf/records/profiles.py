@@ -146,7 +146,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class StatsRow:
-    """One row of a *_stats file, or of an API trace summed up. domain: 'kernel', 'copy', 'api' or 'domain'."""
+    """One row of a *_stats file, or of an API trace summed up. `domain` is 'kernel', 'copy', 'api' or 'domain'."""
 
     domain: str
     name: str
@@ -190,8 +190,8 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class FamilyTime:
-    """Kernels of one family. nature: 'compute', 'conversion', 'copy' (between or on devices), 'fill', 'communication'
-    or 'other': what a kernel really does, even if the runtime calls it memory work."""
+    """Kernels of one family. `nature` is 'compute', 'conversion', 'copy' (between or on devices), 'fill',
+    'communication' or 'other': what a kernel really does, even if the runtime calls it memory work."""
 
     family: str
     nature: str
@@ -339,7 +339,7 @@ class PeakRatio:
 
 @dataclass(frozen=True)
 class ProfileComparison:
-    """Two profiles side by side. per: 'pass' or 'profile'. speedup: before / after in GPU time of that unit."""
+    """Two profiles side by side. `per` is 'pass' or 'profile', `speedup` before / after in GPU time of that unit."""
 
     before: str
     after: str

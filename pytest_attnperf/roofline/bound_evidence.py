@@ -85,7 +85,7 @@ class Evidence:
 
     @property
     def rival(self) -> float:
-        """The share that the compute share must reach: the largest possible one of the cache's or memory's ceiling.
+        """The share that the compute share must reach: `cache`, or `dram_most` if that is None; 0 if both are.
 
         A cache is at least as fast as memory, so memory's ceiling stands for an unmeasured cache.
         """

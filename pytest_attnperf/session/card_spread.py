@@ -19,7 +19,7 @@ from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.records.gpus import GpuRecord
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.side_by_side import is_possible
-from pytest_attnperf.stats.cards import CardComponents, compute_components, group_by_card
+from pytest_attnperf.stats.card_components import CardComponents, compute_components, group_by_card
 from pytest_attnperf.stats.quantiles import upper_quantile, upper_tail
 
 SHARED = "the same cases on the other cards"
@@ -239,7 +239,8 @@ class _Centre:
 
 
 def offsets_of_shared(cases: Mapping[str, Sequence[ProcessSummary]]) -> tuple[CardOffset, ...]:
-    """Returns each card's offset from the other cards in cases that both ran, slowest first; needs CASES_MIN cases."""
+    """Returns each card's offset from the others in cases that ran on it and on another card, slowest first. Leaves
+    out cards with fewer than CASES_MIN such cases."""
     by_card: dict[str, list[float]] = {}
     for processes in cases.values():
         cells = {card: statistics.fmean(logs) for card, logs in group_by_card(processes).items() if card}

@@ -14,8 +14,8 @@ from pytest_attnperf.baselines.code_store import CodeStore, FoundKernel, NewKern
 from pytest_attnperf.codeobject.built import Built
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError, quote_nodeid
-from pytest_attnperf.gate.code.decide import CodeDecision, CurrentKernel, judge_code, judge_record
-from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.gate.code.code_policy import CodePolicy
+from pytest_attnperf.gate.code.decide_code import CodeDecision, CurrentKernel, judge_code, judge_record
 from pytest_attnperf.gate.code.rules import occupancy_or_note
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import CaseKey, Verdict
@@ -160,7 +160,8 @@ def new_kernel(result: CodeResult, commit: str) -> NewKernel:
 
 
 def _stored_occupancy(found: FoundKernel) -> Occupancy | None:
-    """Returns the stored kernel's occupancy. Raises BaselineError where its figures are impossible."""
+    """Returns the stored kernel's occupancy; None if its architecture's limits or its workgroup are not known. Raises
+    BaselineError where its figures are impossible."""
     try:
         return occupancy_of(found.kernel.code)
     except CodeObjectError as error:

@@ -17,7 +17,7 @@ from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Proce
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.stats.pairs import STORED_QUADS_MAX
+from pytest_attnperf.stats.pair_ratios import STORED_QUADS_MAX
 from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, centre_of, method_of
 
 ROUNDING = 1.2e-4

@@ -18,7 +18,7 @@ from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.session.case_records import apply_decision, first_line, with_path
 from pytest_attnperf.session.plausibility import unchanged_note, with_isa_hashes
 from pytest_attnperf.session.settings import Case
-from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.stats.pair_ratios import pair_noise
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.doing import DOING, Unit
@@ -84,7 +84,8 @@ class Against:
         return not self.empty and key in self._wait_ready().known_cases
 
     def list_cases(self) -> tuple[CaseKey, ...]:
-        """Returns every case of the base side's suites; () if it has none of their files. Raises WorkerError."""
+        """Returns every case of the base side's suites; () if it has none of their files. Raises WorkerError if its
+        worker cannot start."""
         return () if self.empty else self._wait_ready().cases
 
     def _wait_ready(self) -> Ready:

@@ -100,7 +100,7 @@ class RunBench:
         rotate    also times calls on changing inputs; `stages` also the stages of a call
         pin       the configuration that its backend must run with; None for the one of the run's settings
 
-        Raises WorkerError and CaseFailedError.
+        Raises WorkerError if a worker fails, and CaseFailedError if the case raises there.
         """
         self.renew_processes(case)
         request, profiled = self.make_request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED
@@ -173,7 +173,8 @@ class RunBench:
         return self.store.find(device.arch, device.product, case.key.suite, case.key.entry)
 
     def estimate_noise(self, case: Case, stored: Measurement, bound: str) -> NoiseEstimate | None:
-        """Returns the noise between processes of unchanged code, pooled over similar stored cases of the suite."""
+        """Returns the noise between processes of unchanged code, pooled over similar stored cases of the suite; None if
+        none of them tells it."""
         device = self.device_at()
         model = self.store.noise_model(device.arch, device.product, case.key.suite)
         return model.estimate_noise(case.key.entry, median_us_of(stored.processes), stored.timer, bound)

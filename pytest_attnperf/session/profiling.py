@@ -83,7 +83,7 @@ def launches_of(profile: CaseProfile) -> tuple[Launch, ...] | None:
 
 
 def _find_ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | None) -> DeviceCeilings | None:
-    """Returns the ceilings from the first root that has some for this device.
+    """Returns the ceilings from the first root that has some for this device; None if none has.
 
     Raises BaselineError for an invalid file, and for a figure that `attnperf calibrate-device` would have refused.
     """

@@ -27,9 +27,11 @@ from pytest_attnperf.workers.shared_gpus import SharedGpuPool, in_turns
 
 
 def record_case(bench: RunBench, case: Case) -> CaseResult:
-    """Measures a case in `processes` fresh processes; RECORDED only if each was right and ran this tree's code.
+    """Measures a case in `processes` fresh processes. RECORDED only if each was right, and all ran this tree's code on
+    one path (else INCOMPARABLE) in a plausible time (else SUSPICIOUS).
 
-    The result holds them by process number, in whatever order they measured. Raises WorkerError and CaseFailedError.
+    The result holds them by process number, in whatever order they measured. Raises WorkerError if a worker fails, and
+    CaseFailedError if the case raises there.
     """
     settings = bench.settings
     places = range(RECORD_PLACES, RECORD_PLACES + settings.processes)

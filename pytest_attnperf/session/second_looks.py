@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.baselines.store import StoredEntry
-from pytest_attnperf.gate.canary import compare_canaries
+from pytest_attnperf.gate.canary_drift import compare_canaries
 from pytest_attnperf.gate.decide import Decision, second_look
 from pytest_attnperf.gate.not_the_code import can_be_explained
 from pytest_attnperf.records import Measurement, Verdict
@@ -197,7 +197,7 @@ def confirm_rotation(bench: RunBench, case: Case, look: Look, place: int, base: 
     """Returns `look`, unless its times on changing inputs suggest that the case keeps results of earlier calls: then a
     new look in process number `place`, because one process may suggest it by chance.
 
-    `base` is the result so far. Raises WorkerError and CaseFailedError.
+    `base` is the result so far. Raises WorkerError if a worker fails, and CaseFailedError if the case raises there.
     """
     if look.rotation is None or not plausibility.may_gain_by_memory(base, look.rotation):
         return look
@@ -241,7 +241,7 @@ def _take_pinned_looks(
     """Measures the case in `count` processes with its stored configuration; returns a look of each. Stops after one
     that could not be timed; [] if time runs out.
 
-    Raises WorkerError and CaseFailedError.
+    Raises WorkerError if a worker fails, and CaseFailedError if the case raises there.
     """
     looks: list[Look] = []
     for place in DOING.track_steps(Unit.SECOND_LOOK, range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + count), count):

@@ -34,7 +34,8 @@ def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry 
     """Returns RIGHT and `unchanged` if the case runs what its stored entry ran, under the same toolchain.
 
     Returns None if it has to be timed, and the result if it is wrong, unsupported or an error. Starts nothing if the
-    stored entry or this machine already requires timing. Raises WorkerError and CaseFailedError.
+    stored entry or this machine already requires timing. Raises WorkerError if a worker fails, and CaseFailedError if
+    the case raises there, except for lack of memory.
     """
     if found is None or compute_launch_identity(found.entry.launches) is None:
         return None

@@ -13,7 +13,7 @@ from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.case_judge import Session
 from pytest_attnperf.session.looking import GATE_PLACE, SECOND_LOOK_PLACES
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.session.time_left import format_duration

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.stats.cards import compute_card_shares
+from pytest_attnperf.stats.card_components import compute_card_shares
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.quantiles import upper_quantile
 

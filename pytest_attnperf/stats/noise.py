@@ -25,7 +25,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.stats.cards import CardNoise, CardSpread, Key, group_by_card, is_on_several_cards, prior_spread
+from pytest_attnperf.stats.card_components import (
+    CardNoise,
+    CardSpread,
+    Key,
+    group_by_card,
+    is_on_several_cards,
+    prior_spread,
+)
 from pytest_attnperf.stats.quantiles import chi_square_quantile
 
 PRIOR_DEGREES = 12

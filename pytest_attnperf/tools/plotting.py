@@ -59,7 +59,8 @@ def choose_plot_form(path: Path) -> str:
 
 
 def render_figure(draw: Callable[[], Figure], form: str) -> bytes:
-    """Returns the file of the figure that `draw` makes; form: 'svg' or 'png'. Raises UsageError without matplotlib."""
+    """Returns the file of the figure that `draw` makes; `form` is 'svg' or 'png'. Raises UsageError without
+    matplotlib."""
     with _lend_matplotlib():
         stream = io.BytesIO()
         # Without these keys matplotlib writes the time and its own version.
@@ -90,7 +91,8 @@ def _lend_matplotlib() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LabelPlace:
-    """Offset of a label's middle from its point in pixels. far: a line joins them; free: it covers nothing."""
+    """Offset of a label's middle from its point in pixels. `far` means that a line joins them, `free` that it covers
+    nothing."""
 
     dx: float
     dy: float
@@ -100,7 +102,7 @@ class LabelPlace:
 
 @dataclass(frozen=True)
 class Slant:
-    """A straight line from pixel (x, y), with text along it. angle: in radians; length: in pixels."""
+    """A straight line from pixel (x, y), with text along it. `angle` is in radians, `length` in pixels."""
 
     x: float
     y: float
@@ -121,7 +123,7 @@ class Slant:
     def list_boxes(self, start: float, width: float, above: bool) -> list[Box]:
         """Returns squares (left, bottom, right, top in pixels) that cover a text along the line.
 
-        start: the text's begin as a fraction of the line; width: its pixels; above: on which side of the line it is."""
+        `start` is the text's begin as a fraction of the line, `width` its pixels; `above` says on which side it is."""
         x, y = self.pixel_at(start)
         side = HEIGHT / 2 if above else -HEIGHT / 2
         x, y = x - side * math.sin(self.angle), y + side * math.cos(self.angle)

@@ -20,7 +20,7 @@ from pytest_attnperf.workers.sources import loaded_sources
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
     from pytest_attnperf.kernel_builds import KernelBuild
-    from pytest_attnperf.workers.device import CheckSeeds
+    from pytest_attnperf.workers.device_protocol import CheckSeeds
     from pytest_attnperf.workloads.base import Workload
 
 

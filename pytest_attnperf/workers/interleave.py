@@ -21,7 +21,7 @@ from pytest_attnperf.gate.comparable import list_truth_changes
 from pytest_attnperf.records import NotProvenRightError
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary, Turn, TurnPlan
-from pytest_attnperf.stats.pairs import Quad, summarise_pair
+from pytest_attnperf.stats.pair_ratios import Quad, summarise_pair
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
 from pytest_attnperf.workers.look import (

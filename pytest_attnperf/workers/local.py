@@ -15,7 +15,7 @@ from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Closed, Conversation, Opened, OpenRequest
-from pytest_attnperf.workers.device import Device, prepare_or_reasons
+from pytest_attnperf.workers.device_protocol import Device, prepare_or_reasons
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend

@@ -134,7 +134,8 @@ class Channel:
         process_fd      a pidfd of the other side: the end of that process is the end of the channel, even if a forked
                         grandchild still holds the channel open
 
-        Raises ChannelTimeoutError, ChannelClosedError, MalformedMessageError.
+        Raises ChannelTimeoutError at the limit, ChannelClosedError if the other side ended, and MalformedMessageError
+        for what is no message.
         """
         deadline = _compute_deadline(limit_seconds)
         end = self._buffer.find(b"\n")
@@ -147,7 +148,7 @@ class Channel:
             if searched > MESSAGE_BYTES_MOST:
                 raise MalformedMessageError(
                     f"a message between worker and controller is longer than {MESSAGE_BYTES_MOST} bytes; it begins "
-                    f"with {self._buffer[:120]!r}"
+                    f"with {self._buffer[:120]!r}; let nothing else write to this channel"
                 )
             self._buffer += chunk
             end = self._buffer.find(b"\n", searched)

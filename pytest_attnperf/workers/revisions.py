@@ -93,7 +93,7 @@ class Repository:
         return self.run("rev-parse", "--is-shallow-repository").stdout.strip() == "true"
 
     def common_dir(self) -> Path:
-        """Returns the folder that all worktrees of the repository share. Raises UsageError."""
+        """Returns the folder that all worktrees of the repository share. Raises UsageError if git fails."""
         return (self.top / self._run_checked("rev-parse", "--git-common-dir").strip()).resolve()
 
     def state_of(self, folder: Path) -> str:
@@ -114,7 +114,7 @@ class Repository:
     def check_out(self, commit: str, folder: Path, index: Path) -> None:
         """Writes every file of a commit into the new folder, and git's index of these files to `index`.
 
-        `git archive` is not used, because it leaves out files marked as export-ignore. Raises UsageError.
+        `git archive` is not used, because it leaves out files marked as export-ignore. Raises UsageError if git fails.
         """
         folder.mkdir(parents=True)
         self._run_checked("read-tree", commit, index=index, work_tree=folder)
@@ -271,7 +271,7 @@ def read_history(good: str, bad: str, folder: Path) -> History:
         )
     first, last = _resolve_commit(good, repository), _resolve_commit(bad, repository)
     if first == last:
-        raise UsageError(f"GOOD {good!r} and BAD {bad!r} are the same commit {first[:12]}: there is nothing to search")
+        raise UsageError(f"GOOD {good!r} and BAD {bad!r} are the same commit {first[:12]}; give an older GOOD")
     _check_ancestor(good, bad, first, last, repository)
     start = _list_commits(repository, "--max-count=1", first)
     line = _list_commits(repository, "--first-parent", "--reverse", f"{first}..{last}")
@@ -285,8 +285,8 @@ def read_history(good: str, bad: str, folder: Path) -> History:
 
 
 def _resolve_commit(revision: str, repository: Repository) -> str:
-    """Returns the full commit id of a revision. Raises UsageError; in a shallow clone it says to fetch all commits,
-    because a bisection needs them."""
+    """Returns the full commit id of a revision. Raises UsageError if there is none; in a shallow clone it says to fetch
+    all commits, because a bisection needs them."""
     if repository.is_shallow() and not repository.has_commit(revision):
         raise UsageError(f"no commit {revision!r} in {repository.top}{_advice_if_shallow(repository)}")
     return repository.commit_of(revision)

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import os
 import shutil
-import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,7 +21,8 @@ from pytest_attnperf.errors import CaseFailedError, CodeObjectError, Unsupported
 from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
-from pytest_attnperf.workers.device import Device, prepare_or_reasons
+from pytest_attnperf.records.raised import format_user_frames
+from pytest_attnperf.workers.device_protocol import Device, prepare_or_reasons
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, WorkerState, protocol_error, to_plain
 from pytest_attnperf.workers.source_tree import source_id
 from pytest_attnperf.workers.sources import OwnCode, loaded_sources
@@ -209,9 +209,7 @@ class Server:
             "kind": "case",
             "message": str(error) if unsupported else no_compiler or f"{type(error).__name__}: {error}",
             "unsupported": unsupported,
-            "traceback": ""
-            if no_compiler or out_of_memory or isinstance(error, TOLD)
-            else "".join(traceback.format_exception(error)[-12:]),
+            "traceback": "" if no_compiler or out_of_memory or isinstance(error, TOLD) else format_user_frames(error),
             "out_of_memory": out_of_memory,
             "report": to_plain(getattr(error, "report", None)),
             "poisoned": not self._device.healthy(),

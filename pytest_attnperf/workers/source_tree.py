@@ -67,8 +67,9 @@ class TooLargeError(Exception):
 
 
 def source_id(root: Path, loaded: Mapping[str, str]) -> str:
-    """Returns a hash of all code and data that a process may have read, e.g. '0123456789abcdef': the top folders under
-    `root` with loaded files, and loaded libraries. '' if it loaded no file, or the tree is too large or unreadable.
+    """Returns a hash of all code and data that a process may have read, e.g. '0123456789abcdef': Python files directly
+    in `root`, and its top folders with loaded files. BUILT_MARK and a hash of the libraries in `loaded` follow, if
+    there are any. '' if `loaded` is empty, or the tree is too large or unreadable.
 
     loaded   path of each loaded file relative to `root` -> hash of its content
     """
@@ -112,7 +113,7 @@ def digest_of(named: Iterable[tuple[str, str]]) -> str:
 @functools.lru_cache(maxsize=16)
 def _tree_id(root: Path, folders: frozenset[str]) -> str:
     """Returns the source id of these folders under `root`. Cached: the process's imports are from the time of the first
-    call. Raises TooLargeError and OSError."""
+    call. Raises TooLargeError for too large a tree, OSError if a file cannot be read."""
     return digest_of(_list_contents(root, folders))
 
 
@@ -135,7 +136,7 @@ def _revision_id(repository: Repository, root: Path, commit: str, folders: froze
 
 def _list_contents(root: Path, folders: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Yields (path relative to `root`, git's content hash) of every file that `is_counted` accepts. Raises
-    TooLargeError and OSError."""
+    TooLargeError beyond FILES_MOST or BYTES_MOST, OSError if a file cannot be read."""
     files, size = 0, 0
     for path in _list_paths(root, folders):
         file = root / path

@@ -81,7 +81,8 @@ def open_tree(repository: Repository, commit: str, cache: Path, *, variant: str 
     Also removes old trees.
 
     A `variant` (a build command and its toolchain) has a separate tree, which is made again unless `mark_whole` was
-    called, so that a failed build leaves nothing behind. Raises UsageError.
+    called, so that a failed build leaves nothing behind. Raises UsageError if the tree cannot be written, or another
+    run holds it for too long.
     """
     trees = _trees_folder(repository, cache)
     folder = trees / (f"{commit}-{variant}" if variant else commit)
@@ -109,7 +110,8 @@ def _trees_folder(repository: Repository, cache: Path) -> Path:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Holds `<folder>.lock` in the block, so that no other run makes or builds the same tree. Raises UsageError."""
+    """Holds `<folder>.lock` in the block, so that no other run makes or builds the same tree. Raises UsageError if the
+    folder cannot be written, or another run holds the lock for LOCK_LIMIT_SECONDS."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -71,7 +71,7 @@ class Bandwidth(FamilyWorkload):
         require_dtype("bandwidth", self.dtype, DTYPES)
         for name, value in (("mib", self.mib), ("kib", self.kib)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise WorkloadError(f"bandwidth workload: {name} must be a positive integer, got {value!r}")
+                raise WorkloadError(f"bandwidth workload: {name} must be a positive integer or 0, got {value!r}")
         if bool(self.mib) == bool(self.kib):
             raise WorkloadError(
                 "bandwidth workload: one of mib and kib must be a positive integer, the size of an array, got "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import io
 import json
 import os
@@ -13,12 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
+from pytest_attnperf.records.listing import find_class_place
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.bandwidth import Bandwidth
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.block import Block
 from pytest_attnperf.workloads.causal_mask import CausalMask
+from pytest_attnperf.workloads.class_checks import require_class, require_grammar
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import quote_short
@@ -61,14 +62,14 @@ class Family:
 
     @classmethod
     def of(cls, kind: type[FamilyWorkload], description: str) -> Family:
-        """Returns the family of a workload class. The class may lack abstract members: `Families.get` reports that on
-        first use."""
-        return cls(kind.grammar.family, kind.parse, kind.parse_line, description, kind)
+        """Returns the family of a workload class. The class may lack anything but its grammar: `Families.get` and
+        `Families.require_classes` report that. Raises UsageError without a grammar."""
+        return cls(require_grammar(kind).family, kind.parse, kind.parse_line, description, kind)
 
-
-def place_of(kind: type) -> str:
-    """Returns 'file:line' of a class, for messages."""
-    return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
+    @property
+    def place(self) -> str:
+        """'FILE:LINE: CLASS: ' of its class, for messages; '' if it has none."""
+        return f"{find_class_place(self.kind)}: {self.kind.__name__}: " if self.kind else ""
 
 
 BUILT_IN = (
@@ -102,24 +103,36 @@ class Families:
             self.add(family)
 
     def add(self, family: Family) -> None:
-        """Registers a family. Raises UsageError for a name with a hyphen (ids are split there) or a known name."""
+        """Registers a family. Raises UsageError for what is no Family, for a name with a hyphen (ids are split there)
+        and for a known name."""
+        _require_family(family)
         if not family.name or "-" in family.name:
-            raise UsageError(f"family name {family.name!r} must be one word without hyphens: ids start with it")
-        if family.name in self._families:
-            raise UsageError(f"family {family.name!r} is registered twice; give one of them another name")
+            raise UsageError(
+                f"{family.place}family name {family.name!r} must be one word without hyphens: ids start with it"
+            )
+        if (other := self._families.get(family.name)) is not None:
+            if family.kind and family.kind is other.kind:
+                raise UsageError(f"{family.place}family {family.name!r} is listed twice; remove one of the lines")
+            raise UsageError(
+                f"{family.place}family {family.name!r} is registered twice, before by "
+                f"{other.place or 'a family without a class: '}give one of them another name"
+            )
         self._families[family.name] = family
+
+    def require_classes(self) -> None:
+        """Raises UsageError, with file and line, for the first class of a family that lacks something."""
+        for family in self:
+            if family.kind:
+                require_class(family.kind)
 
     def get(self, name: str) -> Family:
         """Returns the family of that name. Raises UnknownNameError listing the existing names, and UsageError, with
-        file and line, if its class lacks abstract members."""
+        file and line, if its class lacks something."""
         if name not in self._families:
             raise UnknownNameError("family", name, self._families)
         family = self._families[name]
-        if family.kind and (missing := sorted(family.kind.__abstractmethods__)):
-            raise UsageError(
-                f"{place_of(family.kind)}: {family.kind.__name__} does not define {', '.join(missing)}; "
-                "pytest_attnperf/workloads/base.py describes each of them"
-            )
+        if family.kind:
+            require_class(family.kind)
         return family
 
     def reason_no_triton(self, name: str) -> str:
@@ -138,6 +151,14 @@ class Families:
 
     def __iter__(self) -> Iterator[Family]:
         return iter(self._families.values())
+
+
+def _require_family(family: object) -> None:
+    """Raises UsageError, for a class with its file and line, if what was registered is no Family."""
+    if not isinstance(family, Family):
+        name = family.__name__ if isinstance(family, type) else "MyWorkload"
+        place = f"{find_class_place(family)}: {name}" if isinstance(family, type) else repr(family)
+        raise UsageError(f'{place} is registered without Family.of: write Family.of({name}, "what it is")')
 
 
 FAMILIES = Families()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES, Workload
+from pytest_attnperf.workloads.class_checks import require_class
 from pytest_attnperf.workloads.fields import Grammar, require_dtype, require_positive
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class FamilyWorkload(Workload):
     grammar: ClassVar[Grammar]
     is_cold: ClassVar[bool] = False
     NO_TRITON_YET: ClassVar[str] = ""
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Makes the workload. Raises UsageError, with file and line, if its class lacks something."""
+        require_class(cls)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self._fill_in()
@@ -66,7 +72,7 @@ class FamilyWorkload(Workload):
     @classmethod
     def parse_line(cls, text: str) -> Self:
         """Returns the workload of a line such as `b=1,s=512,h=8,d=64,causal,f16`, fields in any order; a missing b is
-        1, other fields have their own defaults. Raises WorkloadError."""
+        1, other fields have their own defaults. Raises WorkloadError for an invalid line."""
         ones = {cls.grammar.numbers[short]: 1 for short in cls.grammar.id_required}
         return cls(**{**ones, **cls.grammar.parse_line(text)})
 

@@ -101,7 +101,8 @@ class Grammar:
             attribute, converted = self._convert_value(name, value, text)
             if attribute in found:
                 raise WorkloadError(
-                    f"{self.family} workload {quote_short(text)} gives {_format_attribute(attribute, name)} twice"
+                    f"{self.family} workload {quote_short(text)} gives {_format_attribute(attribute, name)} twice; "
+                    "give it once"
                 )
             found[attribute] = converted
         missing = [short for short in required if self._find_attribute(short) not in found]

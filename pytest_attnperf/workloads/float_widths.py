@@ -260,7 +260,7 @@ def _noise_mode(noise: Noise) -> Any:
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            """Returns False if torch's compiler is not loaded: torch would load it, which takes seconds, only to
+            """Returns whether torch's compiler is loaded. If not, torch would load it, which takes seconds, only to
             exclude this code from compilation."""
             return "torch._dynamo" in sys.modules
 

@@ -240,8 +240,10 @@ class Apart:
         return tuple(self._said)
 
     def __call__(self, *tensors: Any) -> Outputs:
-        """Returns outputs and gradients by name, each computed separately. A result that cannot be is listed in
-        `notes`, and taken from an ordinary call, whose errors are raised."""
+        """Returns the outputs, from one call under no_grad, and each gradient from a call of its own, all by name. A
+        result that fails so is listed in `notes`, and taken from an ordinary call, whose errors are raised.
+
+        tensors   the inputs, then the gradients of the outputs"""
         self._said.clear()
         inputs, incoming = tensors[: self._known.count], tensors[self._known.count :]
         with _prevent_recompiling():

@@ -105,7 +105,7 @@ class Mixed(FamilyWorkload):
     @classmethod
     def parse_line(cls, text: str) -> Self:
         """Returns the workload of a line such as `2q2k,8q1s1k,h=32,hk=8,d=128,bf16`; parts of the batch are joined in
-        order. Defaults: page=16, dtype=f16. Raises WorkloadError."""
+        order. Defaults: page=16, dtype=f16. Raises WorkloadError for an invalid line."""
         return super().parse_line(_join_batch_words(text))
 
     def _first_words(self) -> list[str]:

@@ -256,7 +256,8 @@ def _read_windows(fields: Fields, model_type: str) -> tuple[int, ...]:
 
 
 def _unlisted_kinds(fields: Fields, model_type: str) -> tuple[bool, bool]:
-    """Returns (whether layers of full attention exist, whether layers with a window do), if layer_types is missing."""
+    """Returns (whether layers of full attention exist, whether layers with a window do) of a model with a window but
+    without layer_types."""
     layers = fields.read_integer("num_hidden_layers", UNBOUNDED, most=POSITIONS_MAX)
     if model_type in ("qwen2", "qwen3") and fields.has("max_window_layers"):
         full = fields.read_integer("max_window_layers", least=0, most=POSITIONS_MAX)

@@ -140,7 +140,8 @@ class Fields:
         return value
 
     def read_flag(self, name: str, *, default: bool) -> bool:
-        """Returns the field as a bool, `default` if missing. Raises WorkloadError for anything but true and false."""
+        """Returns whether the field is true, `default` if missing. Raises WorkloadError for anything but true and
+        false."""
         value = self.values.get(name)
         if value is None:
             return default

@@ -200,7 +200,10 @@ def test_reasons_are_known_before_building(ran: dict[str, Any]) -> None:
     assert reasons["gfx942"] == []
     assert "does not know gfx9999" in reasons["gfx9999"][0]
     for arch in ("riscv64", "gfx942:xnack+"):
-        assert reasons[arch] == [f"triton compiles for AMD ('gfx942') and NVIDIA ('sm_90') architectures, not {arch!r}"]
+        (reason,) = reasons[arch]
+        assert reason.startswith(
+            f"triton compiles for AMD ('gfx942') and NVIDIA ('sm_90') architectures, not {arch!r};"
+        )
 
 
 def test_the_users_own_cache_is_left_alone(ran: dict[str, Any], folder: Path) -> None:

@@ -163,7 +163,7 @@ def test_ziglang_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_only_amd_architectures(tmp_path: Path) -> None:
     """HIP for an NVIDIA architecture is refused, naming what is taken."""
-    with pytest.raises(ToolMissingError, match="compiled for AMD architectures such as 'gfx942', not 'sm_90'"):
+    with pytest.raises(ToolMissingError, match=r"compiled for AMD architectures, not 'sm_90'; name one, e\.g\. gfx942"):
         find_toolchain("sm_90", on_path(tmp_path))
 
 

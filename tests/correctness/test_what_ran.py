@@ -37,7 +37,7 @@ def test_a_declared_kernel_that_did_not_run_is_a_silent_fallback() -> None:
     (found,) = list_problems(trace, Declares(kernels=("flash",)), "lib.flash")
     assert found == (
         "lib.flash declares the kernel 'flash', but it did not run; what ran is sm80_xmma_gemm_f16, "
-        "softmax_warp_forward: a silent fallback to another implementation"
+        "softmax_warp_forward: a silent fallback to another implementation, or correct `declares`"
     )
 
 

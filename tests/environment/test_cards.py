@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment import gpus
+from pytest_attnperf.environment import gpu_tokens
 from pytest_attnperf.environment.cards import (
     Card,
     GpuBusyError,
@@ -186,7 +186,7 @@ def test_more_workers_than_gpus(tmp_path: Path) -> None:
 
 def test_hip_indices_are_leased_as_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Index 0 of two runs with different ROCR_VISIBLE_DEVICES is two cards; of the same card it is one."""
-    monkeypatch.setattr(gpus, "nvidia_minors", lambda root: ())
+    monkeypatch.setattr(gpu_tokens, "nvidia_minors", lambda root: ())
     leases = [lease_gpu(("0",), tmp_path, {"ROCR_VISIBLE_DEVICES": card}) for card in ("2", "3")]
     with pytest.raises(GpuBusyError):
         lease_gpu(("1",), tmp_path, {"ROCR_VISIBLE_DEVICES": "0,3"})

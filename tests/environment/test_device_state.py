@@ -239,7 +239,7 @@ def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_this_gpu_is_read() -> None:
     """On a real GPU clock, temperature and power are known before and after."""
-    from pytest_attnperf.environment.gpus import visible_gpus_here
+    from pytest_attnperf.environment.gpu_tokens import visible_gpus_here
 
     state = start_watch(visible_gpus_here()[0], "gpu").end()
     for reading in (state.before, state.after):

@@ -11,8 +11,8 @@ import pytest
 from pytest_attnperf.baselines.code_schema import StoredKernel, as_stored
 from pytest_attnperf.codeobject.amdgcn import classify
 from pytest_attnperf.codeobject.occupancy import occupancy_of
-from pytest_attnperf.gate.code.decide import CodeDecision, CurrentKernel, judge_code, judge_record
-from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.gate.code.code_policy import CodePolicy
+from pytest_attnperf.gate.code.decide_code import CodeDecision, CurrentKernel, judge_code, judge_record
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import KernelCode, SourceLine
 

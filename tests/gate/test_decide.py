@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from pytest_attnperf.gate.canary import CanaryReading, CanaryShift
+from pytest_attnperf.gate.canary_drift import CanaryReading, CanaryShift
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, ProcessSummary, Verdict

@@ -13,7 +13,7 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.noise import NoiseEstimate
-from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.stats.pair_ratios import pair_noise
 
 QUIET = NoiseEstimate(0.002, 600, "pooled over 20 cases", "pair")
 LOUD = NoiseEstimate(0.03, 600, "pooled over 20 cases", "pair")

@@ -19,7 +19,7 @@ from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, Proc
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.session.plausibility import is_slower_rotated
 from pytest_attnperf.stats.noise import NoiseModel
-from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.stats.pair_ratios import pair_noise
 
 RIGHT = CheckReport(figures=(ErrorFigures("fresh", "out", 0.1, 1.0, 0.1, 1.0),))
 TIMES = draw.floats(0.5, 1e6)

@@ -17,8 +17,9 @@ from kernels.aiter import package
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.records.listing import find_class_place
 from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED
-from pytest_attnperf.workloads.families import FAMILIES, Family, place_of
+from pytest_attnperf.workloads.families import FAMILIES, Family
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.rope import Rope
 
@@ -125,7 +126,7 @@ def lacking_backends(registry: Registry, families: Iterable[Family]) -> list[str
         assert family.kind
         names = {backend.name.removeprefix("layer.") for backend in registry.for_family(family.name)}
         groups = {name.partition(".")[0] for name in names}
-        where = f"{place_of(family.kind)}: family {family.name}"
+        where = f"{find_class_place(family.kind)}: family {family.name}"
         if "native" not in groups:
             problems.append(
                 f"{where} has no backend native.*: add kernels/native/{family.name}.py, and its line in MODULES"

@@ -12,9 +12,9 @@ from pytest_attnperf.correctness import references
 from pytest_attnperf.measure import placements, timing
 from pytest_attnperf.measure.copies import Copies
 from pytest_attnperf.measure.graph_nodes import GraphContent, UnreadableGraphError
-from pytest_attnperf.measure.timers.base import CallParts
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
+from pytest_attnperf.measure.timers.timer import CallParts
 
 Spoil = Callable[[int, Any], Any]
 """(which timer, counted from 0; a right result) -> what its replay leaves."""

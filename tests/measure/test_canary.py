@@ -9,7 +9,7 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import canary as module
 from pytest_attnperf.measure.canary import SIZES, take_canary
 from pytest_attnperf.measure.timers import choose_timer
-from pytest_attnperf.measure.timers.base import Call, Timer
+from pytest_attnperf.measure.timers.timer import Call, Timer
 
 
 def test_the_canary_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

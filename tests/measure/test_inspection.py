@@ -91,7 +91,7 @@ def test_a_spent_process_times_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = subject_of(Declaring(torch.matmul))
     assert subject.check().right
     monkeypatch.setattr(trace, "_used", [True])
-    with pytest.raises(NotProvenRightError, match="a profiler has been used in this process"):
+    with pytest.raises(NotProvenRightError, match="a profiler has been used in this process; time"):
         subject.measure_blocks(3, 200.0, 1e6)
     assert subject.finish().spent
 

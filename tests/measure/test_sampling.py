@@ -10,8 +10,8 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import StoppingRule
-from pytest_attnperf.measure.timers.base import Call
 from pytest_attnperf.measure.timers.host import HostTimer
+from pytest_attnperf.measure.timers.timer import Call
 
 
 class ScriptedTimer:

@@ -7,7 +7,7 @@ import torch
 
 from pytest_attnperf.backends import Pipeline, Stage, Values
 from pytest_attnperf.measure.cold_cache import ColdSize
-from pytest_attnperf.measure.stages import KeptStage, cold_copies, run_stages
+from pytest_attnperf.measure.stage_timing import KeptStage, cold_copies, run_stages
 
 Run = Callable[[Values], Values]
 

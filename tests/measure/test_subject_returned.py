@@ -35,5 +35,5 @@ def test_inputs_that_are_no_tuple_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_no_prepared_is_refused() -> None:
     """With the place of the backend's class."""
-    with pytest.raises(UsageError, match=r"returned\.py:\d+: mine: prepare\(\) returned builtin_function.*; return"):
+    with pytest.raises(UsageError, match=r"returned\.py:\d+: mine\.prepare\(\) returned builtin_function.*; return"):
         TorchSubject(Unready("mine"), Softmax(4, 8, "f32"), CPU, Seeds(0, check=1, final=2)).prepare()

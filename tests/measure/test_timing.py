@@ -83,7 +83,7 @@ def test_a_profiled_process_is_timed_by_the_profiler_only(monkeypatch: pytest.Mo
     """What a profiler leaves behind slows everything alike: other timers are refused, its own goes on."""
     subject = subject_of()
     monkeypatch.setattr(trace, "_used", [True])
-    with pytest.raises(NotProvenRightError, match="a profiler has been used in this process"):
+    with pytest.raises(NotProvenRightError, match="a profiler has been used in this process; time"):
         subject.measure_blocks(1, 200.0, 1e9, "host")
     with pytest.raises(CaseFailedError, match="'profiler' was requested on 'cpu'"):
         subject.measure_blocks(1, 200.0, 1e9, "profiler")
@@ -342,7 +342,7 @@ def test_the_judged_block_is_made_as_all_others_are(how: str) -> None:
                 frames.append((frame.f_code.co_name, frame.f_lineno))
                 frame = frame.f_back  # type: ignore[assignment]
             names = [name for name, _ in frames]
-            if "sample" in names:
+            if "sample_blocks" in names:
                 place = (gc.isenabled(), *frames[: names.index("sample_blocks") + 3])
                 seen[place] = seen.get(place, 0) + 1
                 inputs.add(float(qkv[0].float().sum()))

@@ -19,5 +19,5 @@ def test_the_device_gives_its_canary() -> None:
 def test_no_canary_is_timed_behind_a_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be slower for that alone."""
     monkeypatch.setattr(trace, "_used", [True])
-    with pytest.raises(NotProvenRightError, match="a profiler has been used in this process"):
+    with pytest.raises(NotProvenRightError, match="a profiler has been used in this process; time"):
         TorchDevice.open("cpu", interpreted=False).canary()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS
+from pytest_attnperf.measure.timers.timer import WARM_UP_CALLS
 from pytest_attnperf.measure.warm_up import MAX_UNSETTLED_CALLS, warm_device, warm_up
 
 pytest_plugins = ["tests.measure.fake_autotuners"]

@@ -10,7 +10,7 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.cli.commands.gate import list_failures, read_results
 from pytest_attnperf.reports.run.joined import join_runs
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_all, rejudge_run
+from pytest_attnperf.session.rejudge.timed_cases import RejudgeSettings, rejudge_all, rejudge_run
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject, full_results
 
 BACKENDS: dict[str, dict[str, Any]] = {

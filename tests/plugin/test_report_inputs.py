@@ -21,9 +21,9 @@ from pytest_attnperf.plugin.report_inputs import (
     report_folder,
 )
 from pytest_attnperf.records import DeviceInfo, Verdict
-from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.files import forms, json_results
 from pytest_attnperf.reports.files.json_results import ResultsFileError
-from pytest_attnperf.reports.run.joined import join_single
+from pytest_attnperf.reports.run.joined import Joined, join_single
 from pytest_attnperf.reports.run.overview import STORED
 from pytest_attnperf.testing.project import FakeProject, full_results
 from pytest_attnperf.testing.sample_runs import sample_run
@@ -135,7 +135,7 @@ def test_a_calibration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_histories_are_of_the_very_cases(tmp_path: Path) -> None:
     """A case that the store does not hold has no past, also where its name is a part of those of others."""
-    store = pytest.importorskip("pytest_attnperf.tools.history.store", reason="the history needs sqlalchemy")
+    store = pytest.importorskip("pytest_attnperf.tools.history.history_store", reason="the history needs sqlalchemy")
     pytest.importorskip("ruptures", reason="change points need ruptures")
     url = str(tmp_path / "h.sqlite")
     with store.open_store(url) as opened:
@@ -190,7 +190,7 @@ def test_runs_are_appended_to_the_history(project: FakeProject) -> None:
     for _ in range(2):
         result = project.run("--attnperf", "--attnperf-history=history.sqlite", "--attnperf-report=out")
         result.stdout.fnmatch_lines(["history: 1 case appended to *history.sqlite*"])
-    from pytest_attnperf.tools.history.store import open_store
+    from pytest_attnperf.tools.history.history_store import open_store
 
     store = open_store(str(project.path / "history.sqlite"), read_only=True)
     (history,) = store.load_history("prefill/fake.a/prefill-b1-s64-h1-d16-f16")
@@ -279,3 +279,29 @@ def test_a_report_of_a_run_that_fails_without_a_failing_case(attnperf_project: F
     page = (attnperf_project.path / "out/report.html").read_text()
     assert ">Failed</span>" in page
     assert "No case failed, but the run did: strict: 1 cases are NO_BASELINE" in page
+
+
+def render_keys(joined: Joined) -> str:
+    """Has a typing error."""
+    return str(joined.kee)  # type: ignore[attr-defined]
+
+
+def test_a_form_that_fails_costs_its_own_file_only(project: FakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named with the file and line of its error; the other reports are written."""
+    monkeypatch.setattr(forms, "FORMS", (*forms.FORMS, forms.Form("rst", "report.rst", "a text", render_keys)))
+    result = project.run("--attnperf", "--attnperf-report=out")
+    place = f"*report.rst was not written: form 'rst': {__file__}:*: AttributeError: 'Joined' object has no *'kee'*"
+    result.stdout.fnmatch_lines(["report: *out: *report.md, junit.xml", place])
+    assert (project.path / "out" / "junit.xml").exists()
+
+
+def test_a_mistake_in_the_list_of_forms_ends_a_run_that_wants_reports(
+    project: FakeProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is measured; a run without reports goes on."""
+    monkeypatch.setattr(forms, "FORMS", (*forms.FORMS, forms.Form("rst", "../report.rst", "a text", render_keys)))
+    result = project.run("--attnperf", "--attnperf-report=out")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*forms.py:*: form 'rst': the filename is '../report.rst'; write a name without*"])
+    assert not (project.path / "out").exists()
+    project.run("--attnperf").assert_outcomes(failed=1)

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.cli.commands.gate import read_results
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_run
+from pytest_attnperf.session.rejudge.timed_cases import RejudgeSettings, rejudge_run
 from pytest_attnperf.testing.project import FakeProject
 from pytest_attnperf.workers.revisions import Repository
 from pytest_attnperf.workers.source_tree import Revisions

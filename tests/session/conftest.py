@@ -16,8 +16,8 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, DeviceInfo, FinalReport, Fingerprint, ProcessSummary, Role
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import looking
+from pytest_attnperf.session.case_judge import Session
 from pytest_attnperf.session.interleaved import Against
-from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.settings import Case, RunMode, RunSettings
 from pytest_attnperf.testing.fake.device import FakeSubject
 from pytest_attnperf.workers.controller import Ready

@@ -14,7 +14,7 @@ from pytest_attnperf.baselines.code_store import CodeStore, code_path
 from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.codeobject.built import Built, pack_bytes
 from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError
-from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.gate.code.code_policy import CodePolicy
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode

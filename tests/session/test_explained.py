@@ -13,8 +13,8 @@ from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.explain.by_proof import find_comparison_cause
+from pytest_attnperf.reports.explain.explain_page import explain_case
 from pytest_attnperf.reports.explain.facts import Told
-from pytest_attnperf.reports.explain.page import explain_case
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session import case_records
 from pytest_attnperf.session.settings import RunMode

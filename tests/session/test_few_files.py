@@ -21,7 +21,7 @@ PACKAGE = Path(pytest_attnperf.__file__).parent
 FEW = 19
 """Files that a case goes through in the controller; five more talk to a worker, which is in memory here."""
 
-SERVING = {"workers/device.py", "workers/local.py", "workloads/family_workload.py", "workloads/prefill.py"}
+SERVING = {"workers/device_protocol.py", "workers/local.py", "workloads/family_workload.py", "workloads/prefill.py"}
 """Files that serve the case, in a run in its worker."""
 
 OFF = ("accept", "budget", "faults", "profiling", "recording", "together", "unchanged", "warm")

@@ -174,16 +174,6 @@ def test_a_look_takes_fresh_places_of_both_sides(bench: Bench, against: Against)
     assert [look.pair.base_process for look in taken if look.pair] == ["pid 2000", "pid 2001", "pid 2002"]
 
 
-@pytest.mark.parametrize(("threshold_percent", "taken"), [(50.0, 4), (1e-6, 8)])
-def test_half_of_the_pairs_suffice_for_what_is_surely_same(
-    bench: Bench, against: Against, threshold_percent: float, taken: int
-) -> None:
-    """Four of eight pairs are measured where they show it, all eight where they do not."""
-    policy = Policy(threshold_percent=threshold_percent, floor_us=0)
-    looks = against.measure_pairs(bench.pool, OpenRequest(bench.case.key, None, 1, 2), pairs=8, policy=policy)
-    assert len(looks) == taken
-
-
 def test_no_more_start_ahead_than_memory_has_room_for(
     bench: Bench, against: Against, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from pytest_attnperf.records import CaseKey, CheckReport, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.case_records import apply_quarantine
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_run
+from pytest_attnperf.session.rejudge.timed_cases import RejudgeSettings, rejudge_run
 
 LOOSENED = "policy loosened since the baseline:"
 

@@ -12,7 +12,7 @@ from pytest_attnperf.gate.decide import first_look, second_look
 from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, ProcessSummary, Verdict
-from pytest_attnperf.session.budget import PAIRS_MAX, PROCESSES_MAX, OpenCase, plan_shares
+from pytest_attnperf.session.time_budget import PAIRS_MAX, PROCESSES_MAX, OpenCase, plan_shares
 from pytest_attnperf.stats.comparison import z_for
 from pytest_attnperf.stats.noise import NoiseModel
 

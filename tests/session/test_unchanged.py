@@ -12,7 +12,7 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Launch, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_run
+from pytest_attnperf.session.rejudge.timed_cases import RejudgeSettings, rejudge_run
 
 LOOSENED = "policy loosened since the baseline:"
 

@@ -13,7 +13,7 @@ from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.session import looking
-from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.case_judge import Session
 from pytest_attnperf.session.settings import Case, RunMode, RunSettings
 from pytest_attnperf.session.warm import CaseWarmer, Reopened
 from pytest_attnperf.workers.controller import Ready

@@ -125,7 +125,7 @@ def test_package_keeps_its_layers() -> None:
         ("gate/decide.py", "import pytest_attnperf.workers.pool", "gate may not import workers"),
         ("gate/decide.py", "from pytest_attnperf import session", "gate may not import session"),
         ("reports/html.py", "from pytest_attnperf.gate import policy", "reports may not import gate"),
-        ("session/judge.py", "from pytest_attnperf.reports import html", "session may not import reports"),
+        ("session/case_judge.py", "from pytest_attnperf.reports import html", "session may not import reports"),
         ("plugin/main.py", "from pytest_attnperf.testing import fake_device", "plugin may not import testing"),
         ("testing/lying.py", "import kernels.triton", "testing may not import kernels"),
         ("records.py", "def f():\n    from pytest_attnperf.stats import noise", "records may not import stats"),

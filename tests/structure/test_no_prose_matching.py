@@ -24,12 +24,12 @@ ALLOWED = {
     ("reports/run/terminal.py", "_is_said"): "tells nothing: a line that a problem has said already is left out",
     ("session/faults.py", "prefix_cause"): "tells nothing: a word that a foreign text has is not said twice",
     ("tools/doctor/power.py", "_judge_clocks"): "the driver's words for why a clock is low",
-    ("tools/history/failures.py", "is_passing"): "SQLite's text",
-    ("tools/history/failures.py", "is_unopenable"): "texts of SQLite and of database drivers",
-    ("tools/profilers/claims/page.py", "_describe_error"): "msgspec's text",
-    ("tools/profilers/rocpd/schema.py", "make_read_error"): "SQLite's text",
-    ("tools/tuner/bench.py", "is_death"): "the form of a stored trial: 'died: why'",
-    ("tools/tuner/bench.py", "is_wrong"): "the form of a stored trial: 'wrong: why'",
+    ("tools/history/history_failures.py", "is_passing"): "SQLite's text",
+    ("tools/history/history_failures.py", "is_unopenable"): "texts of SQLite and of database drivers",
+    ("tools/profilers/claims/claims_page.py", "_describe_error"): "msgspec's text",
+    ("tools/profilers/rocpd/rocpd_schema.py", "make_read_error"): "SQLite's text",
+    ("tools/tuner/trial_bench.py", "is_death"): "the form of a stored trial: 'died: why'",
+    ("tools/tuner/trial_bench.py", "is_wrong"): "the form of a stored trial: 'wrong: why'",
     ("tools/tuner/pruning.py", "_kind_of_reason"): "tells nothing: reasons that begin alike are counted in one line",
 }
 """(file, function): whose text it is, and why nobody gives it a kind."""

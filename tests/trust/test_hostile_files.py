@@ -28,7 +28,7 @@ from pytest_attnperf.tools.ci.comments import fetch_login, parse_stamp
 from pytest_attnperf.tools.ci.pulls import fetch_pull
 from pytest_attnperf.tools.profilers.contradictions import _half_digit
 from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
-from pytest_attnperf.tools.tuner.journal import TrialJournal
+from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
 from pytest_attnperf.workers import protocol
 from pytest_attnperf.workers.command_plan import StartLine
 from pytest_attnperf.workers.protocol import Channel, MalformedMessageError

@@ -60,7 +60,7 @@ def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None
 @pytest.mark.parametrize("value", [0.5, True, -1, "8"])
 def test_sizes_are_integers(value: Any) -> None:
     """A size that is no positive integer is refused also when it is not read from text, and so is an unknown kind."""
-    with pytest.raises(WorkloadError, match="kib must be a positive integer, got"):
+    with pytest.raises(WorkloadError, match="kib must be a positive integer or 0, got"):
         Bandwidth("copy", kib=value)
     with pytest.raises(WorkloadError, match="kind 'move' is not one of copy, read, write, triad"):
         Bandwidth("move", mib=1)

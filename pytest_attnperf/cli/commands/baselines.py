@@ -70,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compares baseline entries with the working tree's cases, prints the outdated, orphaned and missing ones, and
-    removes entries by option. Returns 1 if any is left to fix, else 0. Raises UsageError and BaselineError."""
+    removes entries by option. Returns 1 if any is left to fix, else 0. Raises UsageError for invalid options, and
+    BaselineError for an invalid baseline file."""
     from pytest_attnperf.plugin.own_pytest import collect_cases
 
     removed = [state for state in REMOVABLE if getattr(options, f"remove_{state}")]

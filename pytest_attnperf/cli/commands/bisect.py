@@ -21,15 +21,15 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.text.figures import one_line, safe_lines
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.bisect.evidence import CannotMeasureError
-from pytest_attnperf.session.bisect.result import (
+from pytest_attnperf.session.bisect.bisect_result import (
     BisectOutcome,
     BisectResult,
     BisectSettings,
     format_step,
     render_result,
 )
-from pytest_attnperf.session.bisect.search import BATCH, Search
+from pytest_attnperf.session.bisect.commit_search import BATCH, Search
+from pytest_attnperf.session.bisect.evidence import CannotMeasureError
 from pytest_attnperf.workers.revisions import Commit, History, read_history
 
 GROUP = "every day"
@@ -174,7 +174,8 @@ class PytestPairs:
 
 def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> int:
     """Searches for the commit that slowed the case; prints steps and result. Returns 0 if one commit is the culprit, 1
-    if not, INTERRUPTED after Ctrl-C. Raises UsageError and BisectError. Tests replace `execute_pytest`."""
+    if not, INTERRUPTED after Ctrl-C. Raises UsageError for invalid options, and BisectError if the search cannot begin.
+    Tests replace `execute_pytest`."""
     settings = _parse_settings(options)
     found = read_history(options.good, options.bad, Path.cwd())
     commits = {commit.sha: commit for commit in found.commits}

@@ -83,10 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measures a device's ceilings (highest FLOP/s and B/s) in fresh processes, prints and stores them. Returns 1 if
-    one exceeds the data sheet, else 0. Raises UsageError, GpuBusyError, WorkerError and BaselineError."""
+    one exceeds the data sheet, else 0. Raises UsageError for invalid options and a busy GPU, WorkerError if a process
+    fails, BaselineError if storing does."""
     from pytest_attnperf.environment import device_state
     from pytest_attnperf.environment.cards import lease_gpu
-    from pytest_attnperf.environment.gpus import visible_gpus_here
+    from pytest_attnperf.environment.gpu_tokens import visible_gpus_here
 
     kind = choose_kind(options)
     lease = lease_gpu(visible_gpus_here()) if kind == "gpu" else None
@@ -105,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
 
 def choose_kind(options: argparse.Namespace) -> str:
     """Returns 'gpu' or 'cpu'. Raises UsageError or BaselineError for options that cannot work, before measuring."""
-    from pytest_attnperf.environment.gpus import has_gpu, torch_build
+    from pytest_attnperf.environment.gpu_tokens import has_gpu, torch_build
 
     if options.processes < 1:
         raise UsageError(f"--processes {options.processes} must be at least 1; {PROCESSES} is the default")
@@ -146,7 +147,7 @@ class CeilingProcesses:
         )
         name = f"process {number} of {self.count}"
         if code is None:
-            raise WorkerError(f"{name} was killed after {self.limit_s:g} s; nothing was stored; run again", tail)
+            raise WorkerError(f"{name} hung for {self.limit_s:g} s; nothing was stored; run on an idle device", tail)
         if code != 0:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
             raise WorkerError(f"{name} {how}; nothing was stored", tail)
@@ -384,7 +385,7 @@ def as_json(
     refused: Mapping[str, str],
     against: StoredCeilings | None = None,
 ) -> dict[str, Any]:
-    """Returns the --json object: stored figures, device, peaks compared with, refused figures, and --against."""
+    """Returns the --json object: stored figures, device, known peaks, --against, and `refused` (figure -> why)."""
     from pytest_attnperf.baselines.ceilings_store import figures_of
     from pytest_attnperf.baselines.schema import to_plain
 

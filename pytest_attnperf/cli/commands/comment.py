@@ -51,7 +51,7 @@ OTHER_CONTEXT = "{name}/gate into {branch}"
 
 @dataclass(frozen=True)
 class CommentReport:
-    """What the comment says. counted: the cases counted by verdict, text that comes from results files."""
+    """What the comment says. `counted` is the cases counted by verdict, text that comes from results files."""
 
     markdown: str
     counted: str
@@ -131,8 +131,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _publish(github: GitHub, options: argparse.Namespace, report: CommentReport, conclusion: Conclusion) -> None:
     """Sets the status with --status, then writes or updates the comment, and prints what was done. Writes nothing if
-    the base branch changed, and no comment in mode shadow or on an outdated or closed pull request. Raises
-    GitHubError."""
+    the base branch changed, and no comment in mode shadow or on an outdated or closed pull request. Raises GitHubError
+    if GitHub refuses or does not answer."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.tools.ci import comments, pulls
     from pytest_attnperf.tools.ci.outcome import GateMode
@@ -210,7 +210,8 @@ def _make_stamp(options: argparse.Namespace, report: CommentReport, pull: Pull |
 
 def _read_report(options: argparse.Namespace) -> CommentReport:
     """Reads --results and --markdown; returns the comment's text, counts and outcome. The outcome is --verdict, else
-    PASSED, but FAILED in place of PASSED if the results fail. Raises UsageError and ResultsFileError."""
+    PASSED, but FAILED in place of PASSED if the results fail. Raises UsageError if neither says whether the gate
+    passed, and ResultsFileError for invalid results."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.reports.run import overview
     from pytest_attnperf.tools.ci.outcome import EXPLAINED, GateOutcome

@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the comparison as text or JSON. Returns 1 if a case exceeds --fail-above, else 0. Raises UsageError,
-    ResultsFileError and BaselineError."""
+    """Prints the comparison as text or JSON. Returns 1 if a case exceeds --fail-above, else 0. Raises UsageError for
+    invalid options, ResultsFileError and BaselineError for an invalid file."""
     _refuse_contradictions(options)
     if options.by == "gpu":
         return _compare_cards(options)

@@ -14,7 +14,7 @@ from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.baselines.published import PublishedReport
-    from pytest_attnperf.tools.dispatch.points import BackendTime, LeftOut
+    from pytest_attnperf.tools.dispatch.measured_points import BackendTime, LeftOut
     from pytest_attnperf.tools.dispatch.regions import DispatchTable
 
 GROUP = "deeper"
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _build_table(sources: Sequence[TimesSource], options: argparse.Namespace) -> DispatchTable:
-    from pytest_attnperf.tools.dispatch.points import make_points
+    from pytest_attnperf.tools.dispatch.measured_points import make_points
     from pytest_attnperf.tools.dispatch.regions import make_dispatch_table
 
     points, dropped = make_points(timed for source in sources for timed in source.timed)
@@ -106,7 +106,7 @@ def _render_table(table: DispatchTable, told: Sequence[str], options: argparse.N
     import json
 
     from pytest_attnperf.reports.text.figures import printable_json
-    from pytest_attnperf.tools.dispatch import text as dispatch
+    from pytest_attnperf.tools.dispatch import dispatch_text as dispatch
     from pytest_attnperf.tools.dispatch.regions import list_never_combined
 
     missing = list_never_combined(table.groups)
@@ -201,7 +201,7 @@ def _read_source(path: Path, table: str) -> TimesSource:
     if kind == "published":
         return _read_published_source(path, table)
     if table:
-        raise UsageError(f"--table is for published reports, and {path} is not one")
+        raise UsageError(f"--table is for published reports, and {path} is not one; drop it")
     if kind == "results":
         return _read_results_source(path)
     if kind == "baselines":
@@ -215,7 +215,7 @@ def _read_source(path: Path, table: str) -> TimesSource:
 def _read_results_source(path: Path) -> TimesSource:
     """Reads the times of a results file. Raises UsageError if it names no device, or ran on a CPU or an interpreter."""
     from pytest_attnperf.reports.files import json_results
-    from pytest_attnperf.tools.dispatch.points import split_timed_cases
+    from pytest_attnperf.tools.dispatch.measured_points import split_timed_cases
 
     run = json_results.read(path)
     device = run.device
@@ -231,7 +231,7 @@ def _read_results_source(path: Path) -> TimesSource:
 
 def _read_baselines_source(path: Path) -> TimesSource:
     from pytest_attnperf.baselines import schema
-    from pytest_attnperf.tools.dispatch.points import BackendTime, compute_median
+    from pytest_attnperf.tools.dispatch.measured_points import BackendTime, compute_median
 
     file = schema.decode_baseline(_read_content(path), str(path))
     _require_gpu(path, file.arch)
@@ -259,7 +259,7 @@ def _read_baselines_source(path: Path) -> TimesSource:
 def _read_published_source(path: Path, table: str) -> TimesSource:
     """Reads the times of a published report: of `table`, or for each workload of the last table that has it. Raises
     UsageError if there is no such table."""
-    from pytest_attnperf.tools.dispatch.points import BackendTime
+    from pytest_attnperf.tools.dispatch.measured_points import BackendTime
 
     report = _decode_report(path)
     tables = list(dict.fromkeys(row.table for row in report.rows))

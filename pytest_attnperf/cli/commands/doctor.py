@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pytest_attnperf.cli.output import choose_ink, count_columns
 from pytest_attnperf.environment import kfd
-from pytest_attnperf.environment.gpus import visible_gpus
+from pytest_attnperf.environment.gpu_tokens import visible_gpus
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Verdict

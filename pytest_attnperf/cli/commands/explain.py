@@ -287,7 +287,7 @@ def _compare_stored(case: CaseResult, found: RunResult, again: Recount, entry: o
     canary (a fixed GEMM and copy, which show a slower machine)."""
     from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
     from pytest_attnperf.correctness.what_ran import list_differences
-    from pytest_attnperf.gate.canary import compare_canaries
+    from pytest_attnperf.gate.canary_drift import compare_canaries
     from pytest_attnperf.gate.comparable import list_config_changes
     from pytest_attnperf.reports.explain.facts import Stored
 
@@ -311,7 +311,7 @@ def _compare_stored(case: CaseResult, found: RunResult, again: Recount, entry: o
 
 
 def _explain_case(told: Told, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
-    from pytest_attnperf.reports.explain.page import build_case_values, render_explanation
+    from pytest_attnperf.reports.explain.explain_page import build_case_values, render_explanation
 
     if options.json:
         return "", build_case_values(told)
@@ -320,7 +320,7 @@ def _explain_case(told: Told, options: argparse.Namespace) -> tuple[str, dict[st
 
 def _explain_code(held: object, found: RunResult, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     from pytest_attnperf.records.code import CodeResult
-    from pytest_attnperf.reports.explain.page import build_code_values, render_code_explanation
+    from pytest_attnperf.reports.explain.explain_page import build_code_values, render_code_explanation
 
     assert isinstance(held, CodeResult)
     source = str(options.results)

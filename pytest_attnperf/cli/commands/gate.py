@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pytest_attnperf.records.code import CodeResult
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.results import CaseResult, RunResult
-    from pytest_attnperf.session.rejudge.cases import RejudgeSettings
     from pytest_attnperf.session.rejudge.findings import Base
+    from pytest_attnperf.session.rejudge.timed_cases import RejudgeSettings
 
 GROUP = "in CI"
 ORDER = 90
@@ -99,11 +99,12 @@ def _add_demands(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Judges results against stored baselines, prints the outcome and writes files by option. Returns 1 if the gate
-    fails in mode block, else 0. Raises UsageError, ResultsFileError and BaselineError."""
+    fails in mode block, else 0. Raises UsageError for invalid options, ResultsFileError and BaselineError for an
+    invalid file."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.reports.run.joined import join_runs
-    from pytest_attnperf.session.rejudge.cases import rejudge_all
     from pytest_attnperf.session.rejudge.findings import open_base
+    from pytest_attnperf.session.rejudge.timed_cases import rejudge_all
 
     mode = _choose_mode(options.mode, os.environ.get(MODE_VARIABLE, ""))
     read = read_results(options.results, options.max_bytes)
@@ -173,7 +174,7 @@ def _choose_mode(option: str | None, variable: str) -> str:
 def _parse_settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
     """Returns the options as settings: what the results must contain, which settings replace stored ones. Raises
     UsageError if they contradict each other."""
-    from pytest_attnperf.session.rejudge.cases import RejudgeSettings
+    from pytest_attnperf.session.rejudge.timed_cases import RejudgeSettings
 
     words = None if options.fail_on is None else options.fail_on.split(",")
     return RejudgeSettings(
@@ -205,7 +206,7 @@ def _render_text(joined: Joined, options: argparse.Namespace, mode: str, label: 
     from pytest_attnperf.reports.run.run_text import run_text
     from pytest_attnperf.reports.text.figures import one_line
     from pytest_attnperf.reports.text.text_width import wrap_text
-    from pytest_attnperf.session.rejudge.cases import ON_ITS_WORD
+    from pytest_attnperf.session.rejudge.timed_cases import ON_ITS_WORD
 
     why = one_line("; ".join(reasons))
     verdict = "passed" if not reasons else f"{'failed' if mode == 'block' else 'would fail'}: {why}"

@@ -16,9 +16,9 @@ from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.records.histories import CaseHistory
+    from pytest_attnperf.tools.history.history_store import HistoryStore
+    from pytest_attnperf.tools.history.history_text import ListedCase
     from pytest_attnperf.tools.history.queries import KnownCase
-    from pytest_attnperf.tools.history.store import HistoryStore
-    from pytest_attnperf.tools.history.text import ListedCase
 
 GROUP = "every day"
 ORDER = 70
@@ -77,14 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Shows a case or all cases of a history store, or imports, prunes or migrates it. Returns 1 only by
-    --fail-on-change. Raises UsageError and HistoryError."""
-    from pytest_attnperf.tools.history.store import open_store
+    --fail-on-change. Raises UsageError for invalid options, and HistoryError for a store or file that cannot be
+    used."""
+    from pytest_attnperf.tools.history.history_store import open_store
 
     _check_options(options)
     url = options.history or os.environ.get(VARIABLE, "") or DEFAULT
     writes = bool(options.imports or options.prune or options.migrate)
     if (options.prune or options.migrate) and "://" not in url and not Path(url).exists():
-        raise UsageError(f"history {url} does not exist, so there is nothing to prune or migrate")
+        raise UsageError(f"history {url} does not exist, so there is nothing to prune or migrate; give --history URL")
     with open_store(url, read_only=not writes) as store:
         if options.imports:
             return _import_runs(store, options.imports)
@@ -129,7 +130,7 @@ def _parse_since(text: str) -> str:
 
 
 def _show_case(store: HistoryStore, options: argparse.Namespace) -> int:
-    from pytest_attnperf.tools.history import text as report
+    from pytest_attnperf.tools.history import history_text as report
     from pytest_attnperf.tools.history.change_points import with_changes
 
     histories = _read_histories(store, options)
@@ -171,7 +172,7 @@ def _write_plot(options: argparse.Namespace, found: Sequence[CaseHistory]) -> No
 def _choose_status(found: Sequence[CaseHistory], newest_runs: int) -> int:
     """Returns 1, and prints the change to standard error, if the newest change of a series is a slowdown within its
     last `newest_runs` runs; else, and for 0, returns 0."""
-    from pytest_attnperf.tools.history.text import describe_change, describe_suspect
+    from pytest_attnperf.tools.history.history_text import describe_change, describe_suspect
 
     status = 0
     for history in found if newest_runs else ():
@@ -185,7 +186,7 @@ def _choose_status(found: Sequence[CaseHistory], newest_runs: int) -> int:
 def _show_cases(store: HistoryStore, options: argparse.Namespace) -> int:
     """Prints a list of the cases, as text or JSON; only those with the newest runs if there are too many, because
     searching each for changes takes time. Returns 0."""
-    from pytest_attnperf.tools.history import text as report
+    from pytest_attnperf.tools.history import history_text as report
 
     arch, _, product = options.arch.partition("/")
     known = store.list_cases(arch=arch, product=product)
@@ -207,8 +208,8 @@ def _show_cases(store: HistoryStore, options: argparse.Namespace) -> int:
 
 def _make_listed_case(store: HistoryStore, one: KnownCase, since: str) -> ListedCase:
     from pytest_attnperf.tools.history.change_points import with_changes
-    from pytest_attnperf.tools.history.rows import parse_seconds
-    from pytest_attnperf.tools.history.text import ListedCase
+    from pytest_attnperf.tools.history.history_rows import parse_seconds
+    from pytest_attnperf.tools.history.history_text import ListedCase
 
     changes = [
         (parse_seconds(history.points[change.index].started), history.points[change.index].started, change)

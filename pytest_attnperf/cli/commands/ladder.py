@@ -20,7 +20,7 @@ from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops
 from pytest_attnperf.reports.text.figures import ABSENT, format_rate, format_speedup, format_us, one_line
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.tools.profilers.counters import read_counters
+from pytest_attnperf.tools.profilers.hardware_counters import read_counters
 
 GROUP = "deeper"
 ORDER = 150

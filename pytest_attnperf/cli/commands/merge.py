@@ -36,7 +36,7 @@ examples:
 
 exit status: 0 passed; 1 a case failed, a run is incomplete, a file is missing (--expect), shards are of different
 commits or versions of pytest-attnperf (--allow-commits), or, with --strict, a case is unresolved, there are findings
-or nothing was gated; 2 the command or a file is invalid, or there is no page because an extra is missing
+or nothing was gated; 2 the command or a file is invalid, or a report could not be made
 """
 
 
@@ -52,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Merges results, writes --out and reports, and prints a line per run. Returns 1 if they fail, 2 if the page could
-    not be made, else 0. Raises UsageError and ResultsFileError."""
+    """Merges results, writes --out and reports, and prints a line per run. Returns 1 if they fail, 2 if a report could
+    not be made, else 0. Raises UsageError for invalid options, and ResultsFileError for an invalid file."""
     from pytest_attnperf.environment.provenance import is_ci
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.reports.files.merged import encode_merged, merge_runs
@@ -66,13 +66,13 @@ def run(options: argparse.Namespace) -> int:
     runs = [_add_findings(one, merged, options) for _, one in merged.runs]
     write_atomically(options.out, encode_merged(runs))
     names = [name for name, _ in merged.runs]
-    missing_page = _write_reports(join_runs(list(zip(names, runs, strict=True))), reasons, options)
+    has_gaps = _write_reports(join_runs(list(zip(names, runs, strict=True))), reasons, options)
     lines = [*merged.notes, *_list_lines(merged, options, strict=strict), f"written: {options.out}"]
     stream = sys.stderr if "-" in asked_forms(options).values() else sys.stdout
     stream.write(
         "".join(f"{line}\n" for line in map(_make_safe, [*lines, *(f"exit status 1: {why}" for why in reasons)]))
     )
-    return 2 if missing_page else 1 if reasons else 0
+    return 2 if has_gaps else 1 if reasons else 0
 
 
 def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
@@ -150,15 +150,15 @@ def _list_lines(merged: MergedRuns, options: argparse.Namespace, *, strict: bool
 
 
 def _write_reports(joined: Joined, reasons: Sequence[str], options: argparse.Namespace) -> bool:
-    """Writes the reports that options ask for. Returns True if an HTML page was asked for and could not be made."""
+    """Writes the reports that options ask for. Returns True if a folder was asked for and lacks one."""
     from dataclasses import replace
 
-    from pytest_attnperf.reports.files.folder import HTML
+    from pytest_attnperf.reports.files.folder import has_gaps
 
     joined = replace(joined, failed_by=tuple(reasons))
     for line in write_forms(joined, options.html, asked_forms(options)):
         sys.stderr.write(f"{_make_safe(line)}\n")
-    return options.html is not None and not (options.html / HTML).exists()
+    return options.html is not None and has_gaps(options.html)
 
 
 def _make_safe(line: str) -> str:

@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Merges, resolves or rewrites baseline files, or installs the merge driver. Returns 1 if conflicts are left, else
-    0. Raises UsageError and BaselineError."""
+    0. Raises UsageError for invalid options or if git fails, and BaselineError for an invalid file."""
     if options.install:
         return _install(options.files)
     if options.rewrite:

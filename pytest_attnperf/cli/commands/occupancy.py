@@ -31,7 +31,7 @@ from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.reports.text.figures import one_line, printable_json
-from pytest_attnperf.tools.occupancy.text import (
+from pytest_attnperf.tools.occupancy.occupancy_text import (
     LimitRow,
     OverviewRow,
     PlotInk,

@@ -141,7 +141,7 @@ def _print_profile(
     options: argparse.Namespace, summary: ProfileSummary, bounds: Sequence[KernelBound], claims: Sequence[str]
 ) -> None:
     from pytest_attnperf.reports.run.profile_cases import kernel_bound_lines, kernel_bound_table
-    from pytest_attnperf.tools.profilers.text import LEGEND, conclusion_lines, profile_lines, profile_tables
+    from pytest_attnperf.tools.profilers.profile_text import LEGEND, conclusion_lines, profile_lines, profile_tables
 
     lines = [*profile_lines(summary), *LEGEND]
     tables = profile_tables(summary, shown=len(summary.kernels) if options.all else SHOWN)
@@ -218,7 +218,7 @@ def _refuse_unused(options: argparse.Namespace) -> None:
             alone = options.path is None and name != "case"
             of = "a profiler's files" if results or alone else "a results.json of pytest --attnperf --attnperf-profile"
             is_not = "no PATH is given" if options.path is None else f"{options.path} is not that"
-            raise UsageError(f"--{name.replace('_', '-')} is for {of}, but {is_not}")
+            raise UsageError(f"--{name.replace('_', '-')} is for {of}, but {is_not}; drop it")
 
 
 def _is_results(path: Path) -> bool:
@@ -233,8 +233,8 @@ def _is_results(path: Path) -> bool:
 def _read_summary(path: Path, options: argparse.Namespace, device: str) -> ProfileSummary:
     from pytest_attnperf.tools.profilers.devices import apply_spec, choose_spec, find_named_spec
     from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
+    from pytest_attnperf.tools.profilers.profile_summary import summarise_profile
     from pytest_attnperf.tools.profilers.reading import read_profile
-    from pytest_attnperf.tools.profilers.summary import summarise_profile
 
     profile = read_profile(path, run=options.run)
     if device:
@@ -273,13 +273,13 @@ def _claims_alone(options: argparse.Namespace) -> int:
 def _judge_claims(options: argparse.Namespace, summary: ProfileSummary | None) -> tuple[ProfileFinding, ...]:
     if options.claims is None:
         return ()
-    from pytest_attnperf.tools.profilers.claims.page import assess_report, read_claims
+    from pytest_attnperf.tools.profilers.claims.claims_page import assess_report, read_claims
 
     return assess_report(read_claims(options.claims), summary)
 
 
 def _claim_lines(options: argparse.Namespace, findings: Sequence[ProfileFinding]) -> list[str]:
-    from pytest_attnperf.tools.profilers.claims.page import finding_lines
+    from pytest_attnperf.tools.profilers.claims.claims_page import finding_lines
 
     return finding_lines(findings) if options.claims is not None else []
 
@@ -290,7 +290,7 @@ def _choose_status(findings: Sequence[ProfileFinding]) -> int:
 
 def _print_comparison(options: argparse.Namespace, before: ProfileSummary) -> int:
     from pytest_attnperf.reports.text.figures import one_line
-    from pytest_attnperf.tools.profilers.comparison import (
+    from pytest_attnperf.tools.profilers.profile_comparison import (
         TEXT_LIMIT,
         compare_profiles,
         comparison_lines,

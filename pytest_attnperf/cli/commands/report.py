@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, write_forms
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.reports.files.form_list import list_files
 
 if TYPE_CHECKING:
     from pytest_attnperf.reports.run.joined import Joined
@@ -24,18 +25,20 @@ WIDTH = 110
 BASELINES = Path("baselines")
 SHOWN_POINTS = 200
 
-EPILOG = """RESULTS are files that pytest --attnperf wrote, from one or more machines and architectures; or
+EPILOG = f"""RESULTS are files that pytest --attnperf wrote, from one or more machines and architectures; or
 stored baselines (baselines/sm_90/h200/prefill.json, or the folder). The report of a baseline says that nothing was
 measured for it.
 
+reports in DIR: {", ".join(list_files())}
+
 examples:
   attnperf report .attnperf/results.json                      the tables again
-  attnperf report results.json --html DIR                     report.html, report.md, junit.xml into DIR
+  attnperf report results.json --html DIR                     all of them into DIR
   attnperf report mi300x.json h200.json --markdown - >> "$GITHUB_STEP_SUMMARY"
   attnperf report baselines/sm_90/h200/prefill.json --html DIR
 
-exit status: 0 done, 1 a run has failures, 2 the command or a file is invalid, or an extra
-for the page is missing
+exit status: 0 done, 1 a run has failures, 2 the command or a file is invalid, a report could
+not be made, or an extra for the page is missing
 """
 
 
@@ -55,17 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the reports, or writes them by option. Returns 1 if a test failed, 2 if the page could not be made, else
-    0. Raises UsageError, ResultsFileError, BaselineError and HistoryError."""
+    """Prints the reports, or writes them by option. Returns 1 if a test failed, 2 if a report could not be made, else
+    0. Raises UsageError for invalid options; ResultsFileError, BaselineError and HistoryError for an invalid file."""
     from pytest_attnperf.plugin.report_inputs import read_runs
-    from pytest_attnperf.reports.files.folder import HTML
+    from pytest_attnperf.reports.files.folder import has_gaps
 
     if options.history and options.html is None:
         raise UsageError("--history is shown only in the page: add --html DIR")
     joined = read_runs(options.results)
     if not _write_asked_forms(joined, options):
         sys.stdout.write(f"{_render_text(joined, options)}\n")
-    if options.html is not None and not (options.html / HTML).exists():
+    if options.html is not None and has_gaps(options.html):
         return 2
     return 1 if joined.has_failed else 0
 

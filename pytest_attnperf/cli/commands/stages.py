@@ -12,7 +12,7 @@ from pathlib import Path
 from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.reports.run.ladder_cases import is_timed
-from pytest_attnperf.reports.run.stages import (
+from pytest_attnperf.reports.run.stage_tables import (
     LEGEND,
     WIDTH,
     Groups,

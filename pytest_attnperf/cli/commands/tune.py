@@ -196,9 +196,9 @@ def _make_job(
     project: TuningProject, backend: Tunable, options: argparse.Namespace, out: Path, stack: contextlib.ExitStack
 ) -> TuneJob:
     from pytest_attnperf.plugin.launching import commit_of
-    from pytest_attnperf.tools.tuner.decide import DecisionRule
     from pytest_attnperf.tools.tuner.job import Served, TuneJob
-    from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
+    from pytest_attnperf.tools.tuner.tuner_decision import DecisionRule
+    from pytest_attnperf.tools.tuner.tuner_settings import TuneSearchSettings
     from pytest_attnperf.workers.interleave import InterleavePlan
 
     tuned = project.list_workloads(options.workloads)
@@ -256,7 +256,7 @@ def lease_machine(
 
     gpus   how many, or 'all' that are free
     """
-    from pytest_attnperf.environment.gpus import visible_gpus_here
+    from pytest_attnperf.environment.gpu_tokens import visible_gpus_here
     from pytest_attnperf.workers.pool import WorkerPool
 
     leases: Sequence[Lease] = ()

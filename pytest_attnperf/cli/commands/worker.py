@@ -99,7 +99,10 @@ def _first_line(fd: int) -> bytes:
     while not line.endswith(b"\n"):
         byte = os.read(fd, 1)
         if not byte:
-            raise UsageError(f"standard input ended before the start line was whole; it held {bytes(line[:120])!r}")
+            raise UsageError(
+                f"standard input ended before the start line was whole; it held {bytes(line[:120])!r}. Let COMMAND of "
+                "--attnperf-against pass its standard input on, e.g. docker run -i"
+            )
         line += byte
         if len(line) > START_LINE_BYTES:
             raise UsageError(

@@ -12,7 +12,7 @@ from pytest_attnperf.codeobject.arch import ARCHS
 from pytest_attnperf.codeobject.instructions import width_bytes
 from pytest_attnperf.codeobject.occupancy import block_of, compute_allocation, resources_of
 from pytest_attnperf.gate.code.causes import instruction_kind, list_count_changes
-from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.gate.code.code_policy import CodePolicy
 from pytest_attnperf.gate.code.rules import (
     MATRIX,
     Compared,

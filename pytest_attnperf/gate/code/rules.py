@@ -24,7 +24,7 @@ from pytest_attnperf.gate.code.causes import (
     join_parts,
     list_count_changes,
 )
-from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.gate.code.code_policy import CodePolicy
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeFinding, KernelCode, Occupancy
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.timers.base import Call, CallParts, CopiesMaker, Timer, TimerKind, TimerMaterial
 from pytest_attnperf.measure.timers.capture import CaptureFailedError
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.event_fresh import EventFreshTimer
@@ -17,6 +16,8 @@ from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.measure.timers.host_cold import HostColdTimer
 from pytest_attnperf.measure.timers.host_fresh import HostFreshTimer, HostSyncTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer
+from pytest_attnperf.measure.timers.table import LISTED_IN, check_table
+from pytest_attnperf.measure.timers.timer import Call, CallParts, CopiesMaker, Timer, TimerKind, TimerMaterial
 
 if TYPE_CHECKING:
     from pytest_attnperf.measure.timers.pair_clocks import Stamps
@@ -32,7 +33,9 @@ AUTO = "auto"
 
 
 def timer_names() -> tuple[str, ...]:
-    """Returns 'auto' and the names of all timers, which --attnperf-timer accepts."""
+    """Returns 'auto' and the names of all timers, which --attnperf-timer accepts. Raises UsageError for a class of
+    TIMERS that is no whole timer."""
+    check_table(TIMERS, AUTO)
     return (AUTO, *(timer.name for timer in TIMERS))
 
 
@@ -91,7 +94,7 @@ def _find_timer(name: str) -> type[TimerKind]:
     for timer in TIMERS:
         if timer.name == name:
             return timer
-    raise CaseFailedError(f"unknown timer {name!r}; there are: {', '.join(timer_names())}")
+    raise CaseFailedError(f"unknown timer {name!r}; there are: {', '.join(timer_names())} (TIMERS of {LISTED_IN})")
 
 
 def _reason_unusable(
@@ -105,7 +108,8 @@ def _reason_unusable(
     if kind.on_cpu != on_cpu:
         here = ", ".join((AUTO, *(timer.name for timer in TIMERS if timer.on_cpu == on_cpu)))
         why = "a GPU's work goes on after a call has returned" if kind.on_cpu else "it needs a GPU"
-        return f"the timer {asked!r} was requested on {torch_device!r}, but {why}; use one of: {here}"
+        hint = "" if kind.on_cpu else "; a timer whose calls run on a CPU has on_cpu = True"
+        return f"the timer {asked!r} was requested on {torch_device!r}, but {why}; use one of: {here}{hint}"
     if kind.cache_state != cache_state:
         return (
             f"the timer {asked!r} measures with a {kind.cache_state} cache, and this workload is {cache_state}; use "

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import AttnperfError
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call
+from pytest_attnperf.measure.timers.timer import WARM_UP_CALLS, Call
 
 if TYPE_CHECKING:
     import torch

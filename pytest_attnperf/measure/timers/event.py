@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import (
+from pytest_attnperf.measure.timers.pair_clocks import PairClocks, Stamps
+from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
+from pytest_attnperf.measure.timers.timer import (
     WARM_UP_CALLS,
     Call,
     Timer,
@@ -13,8 +15,6 @@ from pytest_attnperf.measure.timers.base import (
     TimerMaterial,
     count_calls_per_block,
 )
-from pytest_attnperf.measure.timers.pair_clocks import PairClocks, Stamps
-from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
 
 MAX_QUEUED_CALLS = 100
 """Calls per block. A GPU's launch queue holds about 1,000 kernels. If it is full, the host waits, and the gaps between

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import Call, Setup, Timer, TimerMaterial
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST
 from pytest_attnperf.measure.timers.pair_clocks import Stamps
 from pytest_attnperf.measure.timers.stream import event_pair, hold_stream
+from pytest_attnperf.measure.timers.timer import Call, Setup, Timer, TimerMaterial
 
 
 class EventFreshTimer(EventTimer):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pytest_attnperf.measure.timers.base import Call, Timer, TimerMaterial, count_calls_per_block
 from pytest_attnperf.measure.timers.capture import capture_graph, warm_up_for_capture
 from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, is_long_enough
 from pytest_attnperf.measure.timers.stream import side_stream
+from pytest_attnperf.measure.timers.timer import Call, Timer, TimerMaterial, count_calls_per_block
 
 
 class GraphTimer(ReplayTimer):

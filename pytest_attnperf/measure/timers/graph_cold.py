@@ -15,11 +15,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Call, Timer, TimerMaterial, count_calls_per_block
 from pytest_attnperf.measure.timers.capture import capture_graph, warm_up_for_capture
 from pytest_attnperf.measure.timers.pair_clocks import Stamps
 from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, is_long_enough
 from pytest_attnperf.measure.timers.stream import side_stream
+from pytest_attnperf.measure.timers.timer import MAX_CALLS_PER_BLOCK, Call, Timer, TimerMaterial, count_calls_per_block
 
 
 class GraphColdTimer(ReplayTimer):

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import Call, Setup, Timer, TimerMaterial, count_calls_per_block
 from pytest_attnperf.measure.timers.capture import capture_graph, warm_up_for_capture
 from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST
 from pytest_attnperf.measure.timers.pair_clocks import Stamps
 from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, is_long_enough
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream, side_stream
+from pytest_attnperf.measure.timers.timer import Call, Setup, Timer, TimerMaterial, count_calls_per_block
 
 MEMORY_SHARE = 4
 """The inputs of a block may use this part of free memory."""

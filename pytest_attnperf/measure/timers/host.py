@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from pytest_attnperf.measure import clocks
-from pytest_attnperf.measure.timers.base import (
+from pytest_attnperf.measure.timers.timer import (
     MAX_CALLS_PER_BLOCK,
     WARM_UP_CALLS,
     Call,

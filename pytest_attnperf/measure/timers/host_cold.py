@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_attnperf.measure import clocks
-from pytest_attnperf.measure.timers.base import Call, Timer, TimerMaterial
 from pytest_attnperf.measure.timers.host import HostTimer
+from pytest_attnperf.measure.timers.timer import Call, Timer, TimerMaterial
 
 
 class HostColdTimer(HostTimer):

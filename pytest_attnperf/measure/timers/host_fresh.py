@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_attnperf.measure import clocks
-from pytest_attnperf.measure.timers.base import Call, Setup, Timer, TimerMaterial
 from pytest_attnperf.measure.timers.host import HostTimer
+from pytest_attnperf.measure.timers.timer import Call, Setup, Timer, TimerMaterial
 
 FRESH_MOST = 64
 """Inputs prepared at once: all of them are in memory together."""

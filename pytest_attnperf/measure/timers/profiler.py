@@ -13,8 +13,8 @@ from typing import Any
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import trace
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call, TimerKind, count_calls_per_block
 from pytest_attnperf.measure.timers.stream import hold_stream
+from pytest_attnperf.measure.timers.timer import WARM_UP_CALLS, Call, TimerKind, count_calls_per_block
 
 MAX_PROFILED_CALLS = 100
 """Calls per block: every kernel of both blocks becomes an event that is written, read and sorted."""

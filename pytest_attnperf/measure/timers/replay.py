@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.measure import graph_nodes
-from pytest_attnperf.measure.timers.base import TimerKind
 from pytest_attnperf.measure.timers.pair_clocks import PairClocks, Stamps
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
+from pytest_attnperf.measure.timers.timer import TimerKind
 
 if TYPE_CHECKING:
     import torch

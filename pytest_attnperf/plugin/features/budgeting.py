@@ -11,14 +11,14 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import RunConfig
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.gathered import Gathered
 from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.budget import Budget
-from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.case_judge import Session
 from pytest_attnperf.session.settings import Case, RunMode
+from pytest_attnperf.session.time_budget import Budget
 from pytest_attnperf.session.time_left import parse_seconds
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.calibration import CaseCalibration, Shares, calibrate
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.reports.text.figures import ABSENT, one_line
 from pytest_attnperf.reports.text.wide_tables import plain_table

@@ -20,7 +20,7 @@ import pytest
 
 from pytest_attnperf.plugin.config import RunConfig, count_xdist_workers, is_xdist_controller, run_config
 from pytest_attnperf.plugin.ending import results_path, shown_path
-from pytest_attnperf.plugin.features.base import ENDING, Feature
+from pytest_attnperf.plugin.features.feature import ENDING, Feature
 from pytest_attnperf.plugin.features.live.live_line import LINE, format_ending
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.settings import RunMode

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_attnperf.plugin.cases import pair_of
 from pytest_attnperf.plugin.config import RunConfig, is_xdist_worker, run_config
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.plugin.session_setup import device_kind
 from pytest_attnperf.records.listing import import_listed_function
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.live.progress import Progress
     from pytest_attnperf.plugin.gathered import Gathered
     from pytest_attnperf.records import CaseKey
-    from pytest_attnperf.session.judge import Session
+    from pytest_attnperf.session.case_judge import Session
     from pytest_attnperf.workers.launch import LaunchPlan
 
 Items = Sequence[pytest.Item]

@@ -18,13 +18,13 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin.config import RunConfig
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.keys import PLANNED, find_next_case
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.case_judge import Session
 from pytest_attnperf.session.time_left import format_duration
 from pytest_attnperf.session.warm import CaseWarmer, Reopened
 

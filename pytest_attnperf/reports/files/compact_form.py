@@ -185,7 +185,8 @@ class CompactFormError(ValueError):
 def expand_values(values: Json) -> Json:
     """Returns the run's builtins with the shared values back in place of numbers; defaults stay left out.
 
-    Raises CompactFormError. Other invalid parts are left to the reader of the whole run, which names them.
+    Raises CompactFormError for an invalid `shared`, and for a number that refers to no entry of it. Other invalid parts
+    are left to the reader of the whole run, which names them.
     """
     tables = _Tables(values.pop("shared", {}))
     for kind in ONE:

@@ -1,4 +1,4 @@
-"""The forms in which reports are written. A new form is one file and one line of `FORMS`: option, file name, help."""
+"""The forms in which reports are written. A new form is one file, its import here and one line of `FORMS`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.listing import find_raise_place
 from pytest_attnperf.reports.files.junit_xml import render_junit
 from pytest_attnperf.reports.files.markdown import render_summary
 from pytest_attnperf.reports.run.joined import Joined
@@ -27,8 +28,13 @@ class Form:
     render: Callable[[Joined], str | bytes]
 
     def encode_runs(self, joined: Joined) -> bytes:
-        """Returns the report of these runs in this form, as bytes of a file; '?' replaces what UTF-8 lacks."""
-        made = self.render(joined)
+        """Returns the report of these runs in this form, as bytes of a file; '?' replaces what UTF-8 lacks. Raises
+        UsageError with the form's name, and file and line of its error, if `render` fails or returns no file."""
+        try:
+            made = self.render(joined)
+        except Exception as error:  # a mistake in the form: the other reports must not be lost by it
+            place = find_raise_place(error) or "in render"
+            raise UsageError(f"form {self.name!r}: {place}: {type(error).__name__}: {error}") from error
         if not isinstance(made, (str, bytes)):
             raise UsageError(f"form {self.name!r}: render gave {type(made).__name__}; return the file as text or bytes")
         return made if isinstance(made, bytes) else made.encode("utf-8", "replace")

@@ -126,7 +126,8 @@ def read_content(path: Path) -> JournalContent:
 
 
 def read_journal(path: Path) -> RunResult:
-    """Returns a journal's own results as a run with `complete` False. Raises JournalError and OSError."""
+    """Returns a journal's own results as a run with `complete` False. Raises JournalError for an invalid line, OSError
+    if it cannot be read."""
     content = read_content(path)
     header, cases = content.header, tuple(kept.result for kept in content.cases.values())
     code = tuple(content.code.values())

@@ -84,7 +84,10 @@ def encode(run: RunResult) -> bytes:
         except UnicodeEncodeError:
             return _encode_values(_escape_surrogates(_to_json_values(run)))
     except RecursionError as error:
-        raise ResultsFileError("results: some value is nested too deep to be written as JSON") from error
+        raise ResultsFileError(
+            "results: some value is nested too deep to be written as JSON; make the values that definition() of a "
+            "workload returns flatter"
+        ) from error
 
 
 def _to_json_values(run: RunResult) -> Json:

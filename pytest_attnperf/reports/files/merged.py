@@ -245,7 +245,8 @@ class _MergedFile(msgspec.Struct):
 
 
 def encode_merged(runs: Sequence[RunResult]) -> bytes:
-    """Returns the bytes of one run's results file, or a merged file of several. Raises ResultsFileError, ValueError."""
+    """Returns the bytes of one run's results file, or a merged file of several. Raises ResultsFileError for a value
+    that cannot be stored, ValueError without runs."""
     if not runs:
         raise ValueError("a results file needs at least one run, got none")
     parts = [json_results.encode(run).rstrip(b"\n") for run in runs]

@@ -41,7 +41,7 @@ _FAILING_RANKS = 100
 
 @dataclass(frozen=True)
 class CaseRow:
-    """A case of the table. speedup: over the reference backend, None if that was not timed."""
+    """A case of the table. `speedup` is over the reference backend, None if that was not timed."""
 
     shown: Shown
     speedup: float | None = None

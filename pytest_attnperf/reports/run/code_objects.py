@@ -165,7 +165,7 @@ def code_warning_lines(results: Iterable[CodeResult]) -> list[str]:
 def code_failure_text(result: CodeResult, *, own: bool = False) -> str:
     """Returns the text of a kernel's failing test: verdict, findings, notes, compiler, log, and a command to repeat it.
 
-    own: the kernel was compiled in this run, so the command may hold everything that the user typed.
+    `own` says that the kernel was compiled in this run, so the command may hold everything that the user typed.
     """
     lines = [f"{result.verdict.value}: {one_line(str(result.key))}", one_line(result.summary, TEXT_LIMIT)]
     lines += _finding_lines(sorted(result.findings, key=lambda finding: not finding.fails))

@@ -14,7 +14,7 @@ from pytest_attnperf.results import CaseResult, RunResult
 
 @dataclass(frozen=True)
 class Shown:
-    """A case, and the run that it is shown from. device: 'sm_90/h200', '' if nothing was measured."""
+    """A case, and the run that it is shown from. `device` is e.g. 'sm_90/h200', '' if nothing was measured."""
 
     run: RunResult
     case: CaseResult

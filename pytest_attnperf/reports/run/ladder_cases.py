@@ -71,7 +71,7 @@ def build_ladders(run: RunResult, chosen: Selection, where: str) -> list[Ladder]
     if not found:
         raise UsageError(
             f"{where}: no workload among those chosen has the base backend {chosen.base!r} and a backend to show; "
-            f"it has: {', '.join(_workloads_with(run.cases, chosen.base))}"
+            f"workloads with {chosen.base!r}: {', '.join(_workloads_with(run.cases, chosen.base))}"
         )
     if not any(is_timed(case) for ladder in found for case in ladder.cases):
         raise UsageError(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
 from pytest_attnperf.reports.run.code_objects import code_line
+from pytest_attnperf.reports.run.outliers import find_outlier
 from pytest_attnperf.reports.run.overview import (
     is_new,
     list_compared,
@@ -54,8 +55,11 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
         lines.append(ink.paint_verdict(code_line(run.code), _find_worst_verdict(result.verdict for result in run.code)))
     lines += limit_lines(run.cases)
     lines += [*_not_timed_lines(run), *_quarantine_lines(run.cases), *_new_lines(run), *_skipped_lines(run.cases)]
+    lines += _outlier_lines(run.cases)
     if run.mode == "gate" and run.gated == 0 and not only_new(run):
-        lines.append(f"gated 0 of {run.selected}: nothing was compared with a baseline")
+        undecided = sum(case.verdict is Verdict.UNDECIDED and case.ratio is not None for case in run.cases)
+        why = f"{undecided} compared, but undecided" if undecided else "nothing was compared with a baseline"
+        lines.append(f"gated 0 of {run.selected}: {why}")
     if not run.complete:
         lines.append(f"incomplete: {len(run.cases) + len(run.code)} of {run.selected} selected cases have a result")
     lines += [f"finding: {one_line(finding, TEXT_LIMIT)}" for finding in run.findings]
@@ -99,6 +103,16 @@ def _skipped_lines(cases: Sequence[CaseResult]) -> list[str]:
     ]
 
 
+def _outlier_lines(cases: Sequence[CaseResult]) -> list[str]:
+    """Returns a line with the cases that were recorded with one process far from the others; [] for none."""
+    found = {str(case.key): find_outlier(case.first) for case in cases if case.verdict is Verdict.RECORDED}
+    said = [f"{key} ({format_us(outlier.median_us)} us)" for key, outlier in found.items() if outlier is not None]
+    if not said:
+        return []
+    text = "recorded with one process far from the others, which hides slowdowns; record again: "
+    return [one_line(text + _join_first_names(said), TEXT_LIMIT)]
+
+
 def _join_first_names(names: Sequence[str]) -> str:
     more = len(names) - SKIPPED_SHOWN
     return ", ".join([*names[:SKIPPED_SHOWN], *([f"and {more} more"] if more > 0 else [])])
@@ -135,7 +149,7 @@ def _find_worst_verdict(verdicts: Iterable[Verdict]) -> Verdict | None:
 def failure_text(case: CaseResult, *, own: bool = False) -> str:
     """Returns the text of a case's failing test: verdict, changes, reasons, notes, log, and a command to repeat it.
 
-    own: the case was judged in this process, so its command may hold everything that the user typed.
+    `own` says that the case was judged in this process, so its command may hold everything that the user typed.
     """
     lines = [f"{case.verdict.value}: {one_line(str(case.key))}", one_line(case.summary, TEXT_LIMIT)]
     lines += _fault_lines(case)

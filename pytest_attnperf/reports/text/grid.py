@@ -26,7 +26,7 @@ NAME_SHARE = 0.4
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A column. rank: 0 is always shown; the others are added in this order while they fit."""
+    """A column. `rank` 0 is always shown; the others are added in this order while they fit."""
 
     header: str
     align: str = "right"

@@ -14,7 +14,7 @@ from pytest_attnperf.baselines.schema import Entry, to_plain
 from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.canary import compare_canaries
+from pytest_attnperf.gate.canary_drift import compare_canaries
 from pytest_attnperf.gate.comparable import list_looser_tolerances, reasons_not_comparable
 from pytest_attnperf.gate.limits import format_signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
@@ -26,7 +26,7 @@ from pytest_attnperf.session.case_records import median_us_of, with_figures
 from pytest_attnperf.session.consistent import find_contradictions, list_proof_gaps
 from pytest_attnperf.session.rejudge.claims import device_of
 from pytest_attnperf.session.settings import RunMode
-from pytest_attnperf.stats.pairs import centre_ratio
+from pytest_attnperf.stats.pair_ratios import centre_ratio
 
 RECORDINGS = (RunMode.UPDATE.value, RunMode.CALIBRATE.value)
 """Modes whose first look is several fresh processes, none selected by what it measured."""

@@ -42,7 +42,7 @@ from pytest_attnperf.session.accept.acceptable import (
     require_same_machine,
 )
 from pytest_attnperf.session.rejudge.claims import make_measurement
-from pytest_attnperf.stats.pairs import centre_ratio
+from pytest_attnperf.stats.pair_ratios import centre_ratio
 from pytest_attnperf.stats.summaries import STORED_DIGITS
 
 POLICY_ONLY, IDENTITY_ONLY, TIME_KEPT = "policy only", "identity only", "time kept"
@@ -88,7 +88,8 @@ class Accepted:
 
 
 def accept(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
-    """Returns the new entry for `case`, whose stored one is `found`; writes nothing. Raises UsageError."""
+    """Returns the new entry for `case`, whose stored one is `found`; writes nothing. Raises UsageError if the run, the
+    verdict or the figures do not allow that."""
     require_run(run)
     try:
         return (

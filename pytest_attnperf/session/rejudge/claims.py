@@ -1,4 +1,4 @@
-"""Handles what a results file states of a case but does not recompute: the parts that `rejudge.cases` puts together."""
+"""Handles what a results file states of a case but does not recompute, for `rejudge.timed_cases`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from pytest_attnperf.gate.policy import CPU, NIGHTLY
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RunResult
-from pytest_attnperf.session.rejudge.code import find_missing_code
+from pytest_attnperf.session.rejudge.compiled_kernels import find_missing_code
 from pytest_attnperf.workers.revisions import Repository
 from pytest_attnperf.workers.source_tree import Revisions
 
@@ -214,7 +214,8 @@ def open_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
     """Yields the baselines of a revision or a folder; `baselines` is the folder's name in a tree.
 
     Text that begins with '.', '/' or 'dir:' is a folder. Anything else is a revision if git knows it, so that no folder
-    of a change can take a revision's place. '' is the working tree. Raises UsageError.
+    of a change can take a revision's place. '' is the working tree. Raises UsageError if there is no such revision or
+    folder.
     """
     if not text:
         yield Base(_find_baselines_folder(cwd, baselines, "."), "the working tree")
@@ -264,7 +265,8 @@ def write_baselines(repository: Repository, commit: str, prefix: str, folder: Pa
 
 
 def is_in_history(repository: Repository, commit: str, text: str) -> bool:
-    """Returns whether `text` is the id of `commit` or of one of its ancestors."""
+    """Returns whether `text` is the id, which may be abbreviated, of `commit` or of one of its ancestors; False for
+    names such as HEAD."""
     if not text or set(text) - set(string.hexdigits):
         return False  # a name could mean any revision, or an option
     known = repository.run("rev-parse", "--verify", "--quiet", f"{text}^{{commit}}").stdout.strip()
@@ -290,7 +292,7 @@ def _git_prefix(repository: Repository, cwd: Path, baselines: str) -> str:
     folder = Path(cwd.resolve() / baselines)
     parts = folder.relative_to(repository.top).parts if folder.is_relative_to(repository.top) else ()
     if not parts or ".." in parts:
-        raise UsageError(f"--baselines {baselines!r} is not a folder inside the repository {repository.top}")
+        raise UsageError(f"--baselines {baselines!r} is no folder in the repository {repository.top}; name one there")
     return "/".join(parts)
 
 

@@ -33,7 +33,7 @@ class FakeClock:
 
 @dataclass
 class FakeBench:
-    """Implements `tuner.bench.Bench`.
+    """Implements `tuner.trial_bench.Bench`.
 
     times        microseconds by candidate id, the same on all workloads, or a function of candidate and workload
     process_sd   relative standard deviation between processes, of a candidate on a workload

@@ -65,7 +65,7 @@ from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKerne
 from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.testing.fake import backends as fake_faults
 from pytest_attnperf.testing.fake.backends import FakeBackend, FakeTunableBackend, take_block_time
-from pytest_attnperf.workers.device import CheckSeeds
+from pytest_attnperf.workers.device_protocol import CheckSeeds
 from pytest_attnperf.workers.launch import VISIBLE_DEVICES, WORKER_NAME
 from pytest_attnperf.workloads.base import Workload
 

@@ -27,7 +27,8 @@ EIGHT_BIT = Prefill(1, 64, 4, 64, kv_heads=2, dtype="f8e4m3", causal=True)
 
 
 def _rounded_to(narrower: str) -> Kernel:
-    """Returns a kernel whose inputs are rounded to the narrower torch dtype of that name before honest attention."""
+    """Returns a kernel that rounds its inputs to the torch dtype named `narrower` and back, then computes attention
+    honestly."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch

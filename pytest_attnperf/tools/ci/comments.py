@@ -20,7 +20,7 @@ _STAMP = re.compile(r"<!-- attnperf-run: (\{[^\n<>]*\}) -->")
 
 @dataclass(frozen=True)
 class Stamp:
-    """The run that a comment belongs to. measured: whether the run had results."""
+    """The run that a comment belongs to. `measured` says whether the run had results."""
 
     sha: str
     run: int = 0
@@ -48,7 +48,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Comment:
-    """One comment that this tool posted. stamp: None if its stamp line cannot be read."""
+    """One comment that this tool posted. `stamp` is None if its stamp line cannot be read."""
 
     id: int
     body: str
@@ -97,7 +97,8 @@ def put_comment(
     """Posts `body` on pull request `pull`, or updates the comment of `author` that begins with `marker`; returns a
     sentence that says what was done. Leaves a comment of a newer run; `dry_run` changes nothing.
 
-    If a post fails but GitHub may have made it, looks for the comment before posting again. Raises GitHubError."""
+    If a post fails but GitHub may have made it, looks for the comment before posting again. Raises GitHubError if
+    GitHub refuses or does not answer."""
     for attempt in range(1, POSTS + 1):
         ours = next(list_own_comments(github, repo, pull, marker, author), None)
         why = stamp.reason_superseded(ours.stamp) if ours is not None and ours.stamp is not None else ""

@@ -126,8 +126,8 @@ def _find_pull(github: GitHub, repo: str, sha: str, options: argparse.Namespace)
 
 def _fetch_artifacts(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> tuple[str, list[str]]:
     """Downloads each --artifact's results to INTO/NAME/results.json. Returns a state ('measured'; 'unmeasured' if the
-    run lacks an artifact; 'broken' if one cannot be used) and the commits that results may name: `sha`, and a merge
-    of `sha` that results name and GitHub confirms. Raises GitHubError."""
+    run lacks an artifact; 'broken' if one cannot be used) and the commits that results may name: `sha`, and a merge of
+    `sha` that results name and GitHub confirms. Raises GitHubError if GitHub refuses or does not answer."""
     there = _list_newest_artifacts(github, repo, options.run_id)
     state, commits = "measured", [sha]
     for name in options.artifact:
@@ -197,7 +197,8 @@ class ArtifactError(AttnperfError):
 def extract_member(archive: bytes, *, limit: int = MEMBER_LIMIT, where: str = "the artifact") -> bytes:
     """Returns the bytes of the regular file MEMBER, which must be in the archive exactly once, at the top.
 
-    Unpacking stops at `limit` bytes, because the size that the archive claims may be wrong. Raises ArtifactError."""
+    Unpacking stops at `limit` bytes, because the size that the archive claims may be wrong. Raises ArtifactError if the
+    archive or the file cannot be used, or the file is longer."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             entry = _find_entry(opened, MEMBER, where)
@@ -241,6 +242,6 @@ def _unpack_entry(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int, w
         while chunk := stream.read(_CHUNK):
             size += len(chunk)
             if size > limit:
-                raise ArtifactError(f"{entry.filename} in {where} is longer than {limit:,} bytes")
+                raise ArtifactError(f"{entry.filename} in {where} is longer than {limit:,} bytes; raise --max-bytes")
             parts.append(chunk)
     return b"".join(parts)

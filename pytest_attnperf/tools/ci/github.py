@@ -40,7 +40,7 @@ Json = Any
 
 
 class GitHubError(AttnperfError):
-    """GitHub refused, or did not answer. status: the HTTP status, 0 without an answer."""
+    """GitHub refused, or did not answer. `status` is the HTTP status, 0 without an answer."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -102,7 +102,8 @@ class GitHub:
         _check_address(self.api_url, "GITHUB_API_URL")
 
     def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Json:
-        """Sends a GET and returns the decoded JSON answer, None if it is empty. Raises GitHubError."""
+        """Sends a GET and returns the decoded JSON answer, None if it is empty. Raises GitHubError as `_send_request`
+        does, and if the answer is no JSON."""
         return self._parse_json(self._send_request("GET", self._build_url(path, query), None, again=True))
 
     def list_items(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[dict[str, Json]]:
@@ -119,13 +120,14 @@ class GitHub:
                 return
             url = following.group(1)
             if _parse_origin(url) != _parse_origin(self.api_url):
-                raise GitHubError(f"GitHub's next page is at another host: {one_line(url)}")
+                raise GitHubError(f"GitHub's next page is at another host: {one_line(url)}; check GITHUB_API_URL")
         raise GitHubError(f"{path} has more than {MOST_PAGES} pages of {PAGE}")
 
     def send(self, method: str, path: str, body: Json, *, again: bool = True) -> Json:
         """Sends a request that changes something, with `body` as JSON; returns the decoded answer, None if it is empty.
 
-        again: whether to send it again after a failure although GitHub may have carried it out. Raises GitHubError.
+        With `again`, also sends it again after a failure although GitHub may have carried it out. Raises GitHubError as
+        `get` does.
         """
         return self._parse_json(
             self._send_request(method, self._build_url(path, None), json.dumps(body).encode(), again=again)
@@ -141,7 +143,7 @@ class GitHub:
             url = urllib.parse.urljoin(self.api_url, answer.get_header("Location"))
             _check_address(url, "the address of a download")
             answer = self._send_request("GET", url, None, again=True, limit=limit, with_token=False)
-        raise GitHubError(f"{path} redirects more than 2 times")
+        raise GitHubError(f"{path} redirects more than 2 times; check GITHUB_API_URL")
 
     def _build_url(self, path: str, query: Mapping[str, str | int] | None) -> str:
         tail = f"?{urllib.parse.urlencode(query)}" if query else ""
@@ -159,7 +161,7 @@ class GitHub:
     ) -> _Answer:
         """Sends a request, up to `attempts` times while it fails in a way that may pass; returns the answer.
 
-        again: see `send`. Raises GitHubError for a refusal, no answer, or one of more than `limit` bytes."""
+        `again` is as in `send`. Raises GitHubError for a refusal, no answer, or one of more than `limit` bytes."""
         request = urllib.request.Request(url, data=body, method=method)
         request.add_header("Accept", "application/vnd.github+json")
         request.add_header("User-Agent", "pytest-attnperf")
@@ -260,10 +262,10 @@ def parse_repository(text: str) -> str:
 
 
 def parse_full_sha(text: str, what: str) -> str:
-    """Returns `text` if it is a full commit id (40 or 64 hexadecimal digits). Raises UsageError otherwise,
-    because a short id or a name could mean another commit later. what: what it is, for the error."""
+    """Returns `text` if it is a full commit id (40 or 64 hexadecimal digits). Raises UsageError otherwise, because a
+    short id or a name could mean another commit later. `what` says what it is, for the error."""
     if not re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text):
-        raise UsageError(f"{what} {one_line(text)!r} is no full commit id of 40 hexadecimal digits")
+        raise UsageError(f"{what} {one_line(text)!r} is no full commit id; give its 40 hexadecimal digits")
     return text
 
 
@@ -309,8 +311,8 @@ def _is_loopback(url: str) -> bool:
 
 
 def _check_address(url: str, what: str) -> None:
-    """Raises UsageError unless a URL is https without a user name, or http on this machine, because a token may be
-    sent to it. what: what the URL is, for the error."""
+    """Raises UsageError unless a URL is https without a user name, or http on this machine, because a token may be sent
+    to it. `what` says what the URL is, for the error."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "https" and parts.hostname and not parts.username:
         return

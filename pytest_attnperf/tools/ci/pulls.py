@@ -21,8 +21,8 @@ _RUN = re.compile(r"\[run (\d+)\.(\d+)(, not measured)?\]$")
 
 @dataclass(frozen=True)
 class Pull:
-    """A pull request. head_repo: 'OWNER/NAME', '' if that repository is gone; default_ref: the default branch of the
-    target repository, '' if GitHub does not say."""
+    """A pull request. `head_repo` is 'OWNER/NAME', '' if that repository is gone, `default_ref` the default branch of
+    the target repository, '' if GitHub does not say."""
 
     number: int
     open: bool
@@ -54,8 +54,8 @@ def fetch_pull(github: GitHub, repo: str, number: int) -> Pull:
 def find_open_pull(github: GitHub, repo: str, head_sha: str, head_repo: str = "") -> Pull | None:
     """Returns the open pull request whose newest commit is `head_sha`; None if there is none.
 
-    head_repo: the repository that the commit was pushed to. Without it, a fork with the same commit and a pull request
-    of its own makes the answer ambiguous. Raises UsageError if several open pull requests fit."""
+    `head_repo` is the repository that the commit was pushed to. Without it, a fork with the same commit and a pull
+    request of its own makes the answer ambiguous. Raises UsageError if several open pull requests fit."""
     query = {"state": "open", "sort": "updated", "direction": "desc"}
     candidates = [parse_pull(found) for found in github.list_items(f"repos/{repo}/pulls", query)]
     fitting = [
@@ -107,8 +107,8 @@ def put_status(
 ) -> str:
     """Sets the commit status `context` of the run's commit, `stamp.sha`; returns a sentence that says what was done.
 
-    Leaves a status that a newer run set. With `dry_run`, sets nothing and says what it would set.
-    counted: the number of cases in words; it comes from the untrusted run. Raises GitHubError."""
+    Leaves a status that a newer run set. With `dry_run`, sets nothing and says what it would set. `counted` is the
+    number of cases in words, from the untrusted run. Raises GitHubError if GitHub refuses or does not answer."""
     shown = _find_shown_stamp(github, repo, stamp.sha, context)
     why = stamp.reason_superseded(shown) if shown is not None else ""
     if why:

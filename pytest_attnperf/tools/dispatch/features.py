@@ -131,7 +131,9 @@ def _shape_from_definition(workload: str, definition: Mapping[str, Any]) -> tupl
     definition. The shape's defaults are its texts and floats, except dtype. Raises WorkloadError for invalid values."""
     family = definition.get("family", workload.split("-")[0])
     if not isinstance(family, str):
-        raise WorkloadError(f"the stored definition of {workload!r} has the family {family!r}, which is no text")
+        raise WorkloadError(
+            f"the stored definition of {workload!r} has the family {family!r}, which is no text; make the results again"
+        )
     values = {name: _check_value(workload, name, value) for name, value in definition.items() if name != "family"}
     kept = {name: value for name, value in values.items() if name not in _find_repeated(values)}
     axis = _choose_axis(kept)

@@ -21,7 +21,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.stats.comparison import compare_processes, with_degrees_between
 from pytest_attnperf.stats.noise import NoiseModel
 from pytest_attnperf.tools.dispatch.features import Value, WorkloadShape
-from pytest_attnperf.tools.dispatch.points import BackendTime, LeftOut, WorkloadPoint
+from pytest_attnperf.tools.dispatch.measured_points import BackendTime, LeftOut, WorkloadPoint
 
 COMBINED = {"dtype": str, "head_dim": int, "batch": int}
 """Field -> type. Combinations of their values that were never measured are listed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pytest_attnperf.environment import kfd
-from pytest_attnperf.environment.gpus import visible_gpus
+from pytest_attnperf.environment.gpu_tokens import visible_gpus
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 

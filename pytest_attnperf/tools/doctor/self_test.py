@@ -14,7 +14,7 @@ from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.limits import format_microseconds, format_signed
 from pytest_attnperf.records import Samples
-from pytest_attnperf.tools.doctor import gpu_processes, noise, partitions, power, self_test_process
+from pytest_attnperf.tools.doctor import gpu_processes, partitions, power, process_noise, self_test_process
 from pytest_attnperf.tools.doctor.child import answer_of
 from pytest_attnperf.tools.doctor.gpu_list import list_tokens, unknown_finding
 from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
@@ -77,17 +77,18 @@ def noise_probe(
         return [unknown_finding(name, error, "wait for the other run to end, then run attnperf doctor again")]
     except OSError as error:
         return [unknown_finding(name, f"the lease of a GPU: {error.strerror}", NO_LEASE)]
-    if len(answers) < noise.LEAST_PROCESSES:
+    if len(answers) < process_noise.LEAST_PROCESSES:
         left_s = max(0.0, deadline_s - began_s)
         why = (
-            failure or f"{len(answers)} of {noise.LEAST_PROCESSES} processes ended in the {left_s:.0f} s that were left"
+            failure
+            or f"{len(answers)} of {process_noise.LEAST_PROCESSES} processes ended in the {left_s:.0f} s that were left"
         )
         return [unknown_finding(name, why, _RUN.format(self_test_process.NOISE) if failure else TOO_LATE)]
     try:
-        cases = [noise.compute_case_noise(case, [answer[case] for answer in answers]) for case in answers[0]]
+        cases = [process_noise.compute_case_noise(case, [answer[case] for answer in answers]) for case in answers[0]]
     except (KeyError, ValueError) as error:
         return [unknown_finding(name, error, _RUN.format(self_test_process.NOISE))]
-    return noise.list_findings(cases, causes, failure)
+    return process_noise.list_findings(cases, causes, failure)
 
 
 def _ask_processes(ask: Ask, clock: Callable[[], float], deadline_s: float) -> tuple[list[dict[str, Samples]], str]:
@@ -121,7 +122,7 @@ def _parse_answer(found: Mapping[str, object]) -> dict[str, Samples]:
     for case, record in found.items():
         if not isinstance(record, dict):
             raise ValueError(f"the self-test answered {str(record)[:40]!r} instead of samples")
-        cases[case] = noise.parse_samples(record)
+        cases[case] = process_noise.parse_samples(record)
     return cases
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_attnperf.environment import gpus
+from pytest_attnperf.environment import gpu_tokens
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.tools.doctor.child import answer_of
 from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
@@ -42,7 +42,7 @@ print(json.dumps({
 def build_probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """Returns one finding 'torch': whether it is installed and its build fits this machine's GPU, from its metadata and
     its version file."""
-    version, kind = gpus.torch_build(), gpus.torch_build_kind()
+    version, kind = gpu_tokens.torch_build(), gpu_tokens.torch_build_kind()
     if version is None:
         return (
             DoctorFinding(
@@ -72,7 +72,7 @@ def build_probe(here: Surroundings) -> Sequence[DoctorFinding]:
 def device_probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """Returns one finding 'torch device': which devices an import in another process sees, or why the import fails.
     Returns none if torch is not installed."""
-    if gpus.torch_build() is None:
+    if gpu_tokens.torch_build() is None:
         return ()
     try:
         seen = answer_of((here.python, "-c", QUESTION), limit_s=LIMIT_S - 1, environ=here.environ, folder=here.root)

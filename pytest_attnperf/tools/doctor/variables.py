@@ -46,7 +46,8 @@ def is_off(value: str) -> bool:
 
 @dataclass(frozen=True)
 class VariableRule:
-    """A variable, the values that matter (`applies`), and their effect. of_gpu: it has no effect without a GPU."""
+    """A variable, the values that matter (`applies`), and their effect. `of_gpu` says that it has no effect without a
+    GPU."""
 
     name: str
     status: Status

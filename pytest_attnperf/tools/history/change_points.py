@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from pytest_attnperf.records.histories import CaseHistory, ChangePoint, HistoryPoint
 from pytest_attnperf.records.notes import Note, NoteKind
-from pytest_attnperf.tools.history.failures import HistoryError
+from pytest_attnperf.tools.history.history_failures import HistoryError
 
 MIN_POINTS = 8
 MIN_SEGMENT = 3

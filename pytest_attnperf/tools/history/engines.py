@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from pytest_attnperf.tools.history.failures import (
+from pytest_attnperf.tools.history.history_failures import (
     HistoryError,
     is_passing,
     is_unopenable,
@@ -85,7 +85,8 @@ class Transactions:
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Runs `work` in a transaction and returns its result; stores all or nothing. Repeats it after errors that may
-        pass, up to ATTEMPTS times and `wait_s` seconds. Raises HistoryError."""
+        pass, up to ATTEMPTS times and `wait_s` seconds. Raises HistoryError if it is open for reading only, or the last
+        attempt fails."""
         from sqlalchemy.exc import DBAPIError, StatementError
 
         if self.read_only:

@@ -15,8 +15,8 @@ from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.rows import parse_seconds
+from pytest_attnperf.tools.history.history_failures import HistoryError
+from pytest_attnperf.tools.history.history_rows import parse_seconds
 
 Decode = Callable[[bytes, str], RunResult]
 """Function that decodes a results.json; its second argument names the file in errors."""
@@ -40,7 +40,7 @@ ENVIRONMENT = {"python": "python_version", "implementation": "python_implementat
 
 @dataclass(frozen=True)
 class Imported:
-    """A run from a file. skipped: a line for each part that was left out, with the reason."""
+    """A run from a file. `skipped` has a line for each part that was left out, with the reason."""
 
     path: Path
     run: RunResult
@@ -100,7 +100,7 @@ def _decode_object(path: Path, data: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise HistoryError(f"{path} is not readable as JSON ({str(error)[:TEXT_LIMIT]})") from error
+        raise HistoryError(f"{path} is not readable as JSON ({str(error)[:TEXT_LIMIT]}); give a run's file") from error
     if not isinstance(fields, dict):
         raise HistoryError(f"{path} holds a JSON {type(fields).__name__} where a run is an object; it holds no run")
     return fields

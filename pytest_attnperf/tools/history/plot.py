@@ -14,7 +14,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.reports.text.figures import format_change
-from pytest_attnperf.tools.history.text import format_day
+from pytest_attnperf.tools.history.history_text import format_day
 from pytest_attnperf.tools.plotting import DPI, choose_plot_form, foreign_text, render_figure
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
     form = choose_plot_form(path)
     drawn = [history for history in histories if history.points]
     if not drawn:
-        raise UsageError(f"none of {len(histories)} series has a run with a time, so there is nothing to plot")
+        raise UsageError(f"none of {len(histories)} series has a run with a time to plot; choose other cases")
     write_atomically(path, _render_histories(drawn[:SERIES_MAX], form))
     return max(0, len(drawn) - SERIES_MAX)
 

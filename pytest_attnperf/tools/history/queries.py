@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.tools.history.engines import Transactions
-from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.rows import digest_data, make_storable
-from pytest_attnperf.tools.history.schema import HistoryTables, define_tables
+from pytest_attnperf.tools.history.history_failures import HistoryError
+from pytest_attnperf.tools.history.history_rows import digest_data, make_storable
+from pytest_attnperf.tools.history.history_tables import HistoryTables, define_tables
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Delete, Select
@@ -294,8 +294,8 @@ class RetentionRule:
 
 @dataclass(frozen=True)
 class Pruned:
-    """Numbers of deleted measurements, and of runs, cases and facts without any measurement. kept: measurements
-    left."""
+    """Numbers of deleted measurements, and of runs, cases and facts without any measurement. `kept` counts the
+    measurements left."""
 
     measurements: int
     runs: int

@@ -13,7 +13,7 @@ from pytest_attnperf.tools.profilers.csv_table import CsvTable, parse_whole_numb
 
 @dataclass(frozen=True)
 class AgentRow:
-    """One row: a device, its node and its logical node. of_kind: its index among devices of its kind, from 0."""
+    """One row: a device, its node and its logical node. `of_kind` is its index among devices of its kind, from 0."""
 
     agent: Agent
     node: str

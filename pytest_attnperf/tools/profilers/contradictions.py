@@ -24,9 +24,9 @@ from pytest_attnperf.records.profiles import (
     StatsRow,
 )
 from pytest_attnperf.roofline.floors import UNRELIABLE
-from pytest_attnperf.tools.profilers.claims.figures import format_percent, format_seconds, format_si
-from pytest_attnperf.tools.profilers.claims.occupancy import ENCODED_VGPRS, WHAT_TO_DO
-from pytest_attnperf.tools.profilers.claims.rules import make_contradiction, make_open_finding
+from pytest_attnperf.tools.profilers.claims.claim_rules import make_contradiction, make_open_finding
+from pytest_attnperf.tools.profilers.claims.claimed_figures import format_percent, format_seconds, format_si
+from pytest_attnperf.tools.profilers.claims.claimed_occupancy import ENCODED_VGPRS, WHAT_TO_DO
 from pytest_attnperf.tools.profilers.passes import cut_name
 
 NS = 1e-9

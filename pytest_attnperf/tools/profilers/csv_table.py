@@ -28,13 +28,14 @@ class Problems:
         self._seen: Counter[str] = Counter()
 
     def add(self, line: int, text: str, *, kind: str, column: str = "", lost: bool = True) -> None:
-        """Adds one problem. kind: equal for problems that are counted together; lost: the whole row is left out."""
+        """Adds one problem. Problems of one `kind` are counted together; `lost` says that the whole row is left out."""
         self._seen[kind] += 1
         if self._seen[kind] <= KEPT:
             self._kept.append((line, column, text, lost))
 
     def list_problems(self, rows: int) -> tuple[Problem, ...]:
-        """Returns the kept problems by line, then one per kind that counts the others. rows: number of used rows."""
+        """Returns the kept problems by line, then one per kind that counts the others. `rows` is the number of used
+        rows."""
         counted = "the other row is used" if rows == 1 else f"the other {rows} rows are used"
         others = counted if rows else "no row of this file can be used"
         found = [
@@ -82,7 +83,8 @@ class CsvTable:
         return self.columns.index(name)
 
     def check_columns(self, form: str, names: Sequence[str]) -> None:
-        """Raises ProfileError unless each of `names` is a column exactly once. form: the file's kind, for the error."""
+        """Raises ProfileError unless each of `names` is a column exactly once. `form` is the file's kind, for the
+        error."""
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise ProfileError(
@@ -116,8 +118,8 @@ class CsvTable:
         self._report_misfit(last=self._misfit is not None and self._misfit[0] == reader.line_num)
 
     def _report_misfit(self, *, last: bool) -> None:
-        """Adds a problem for the last row read if it has another number of values than columns. last: it is the file's
-        last row, which may be cut short."""
+        """Adds a problem for the last row read if it has another number of values than columns. `last` says that it is
+        the file's last row, which may be cut short."""
         if self._misfit is None:
             return
         line, values = self._misfit
@@ -136,7 +138,7 @@ def read_columns(path: Path) -> tuple[str, ...]:
         raise ProfileError(f"{path} is empty ({len(head)} bytes); was the profiler stopped before it wrote?")
     text = head.decode("utf-8-sig", errors="replace")
     if b"\0" in head.partition(b"\n")[0] or text[:4096].count("�") > 16:
-        raise ProfileError(f"{path} is no text (it begins with {head[:8]!r}): no CSV of a profiler")
+        raise ProfileError(f"{path} is no text (it begins with {head[:8]!r}); give a CSV of a profiler")
     try:
         return tuple(name.strip() for name in next(csv.reader(io.StringIO(text, newline="")), []))
     except csv.Error as error:

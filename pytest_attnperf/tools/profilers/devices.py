@@ -14,7 +14,8 @@ from pytest_attnperf.tools.profilers.profile import Profile
 
 
 def find_named_spec(name: str) -> DeviceSpec:
-    """Returns the device table's row of a name or product, e.g. 'AMD Instinct MI300X VF'. Raises UnknownNameError."""
+    """Returns the device table's row of a name or product, e.g. 'AMD Instinct MI300X VF'. Raises UnknownNameError if
+    there is none."""
     for spec in all_specs():
         if name.lower() == spec.name.lower() or gpu_product(name) in spec.products:
             return spec
@@ -33,7 +34,7 @@ def find_agents_spec(agents: Sequence[Agent]) -> DeviceSpec | None:
 
 def choose_spec(name: str, agents: Sequence[Agent]) -> DeviceSpec | None:
     """Returns the row of the device table for `name` or, if that is '', for the GPUs among `agents`; None if no row
-    fits all of these. Raises UnknownNameError."""
+    fits all of these. Raises UnknownNameError for an unknown `name`."""
     return find_named_spec(name) if name else find_agents_spec(agents)
 
 

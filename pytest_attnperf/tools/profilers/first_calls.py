@@ -64,7 +64,8 @@ class First:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """The warm-up: all dispatches before index `before`, and the first of each kernel in `first_of`. text: why."""
+    """The warm-up: all dispatches before index `before`, and the first of each kernel in `first_of`. `text` says
+    why."""
 
     text: str
     before: int = 0
@@ -188,7 +189,7 @@ class TracedKernel:
 
 @dataclass(frozen=True)
 class Traced:
-    """A trace by kernel. durations: nanoseconds by size, ordered by start, parallel to `Dispatches.shapes`."""
+    """A trace by kernel. `durations` are nanoseconds by size, ordered by start, parallel to `Dispatches.shapes`."""
 
     dispatches: Dispatches
     durations: tuple[array[int], ...]

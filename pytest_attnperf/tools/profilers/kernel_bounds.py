@@ -33,7 +33,8 @@ MATRIX_BUSY = 0.6
 
 @dataclass(frozen=True)
 class KernelWork:
-    """Work that kernels do together. text: a part of their names; workload: its id; figures: FLOPs, bytes of a call."""
+    """Work that kernels do together. `text` is a part of their names, `workload` its id, `figures` the FLOPs and bytes
+    of a call."""
 
     text: str
     workload: str
@@ -103,7 +104,7 @@ def _find_kernels(summary: ProfileSummary, text: str) -> list[KernelTime]:
 
 def _only_size(kernel: KernelTime, text: str) -> ShapeTime:
     """Returns the only launch size of a kernel. Raises UsageError for several, because each is different work, and for
-    none, because statistics have no sizes. text: what the user called the kernel."""
+    none, because statistics have no sizes. `text` is what the user called the kernel."""
     sizes = {(one.shape.workgroup, one.shape.grid_items) for one in kernel.shapes}
     if len(sizes) > 1:
         grids = ", ".join(f"{one.shape.grid_items} ({one.spread.calls:,} calls)" for one in kernel.shapes[:SHOWN])

@@ -58,7 +58,7 @@ _TOKEN = re.compile(
 
 
 class KernelFamily(NamedTuple):
-    """A family of kernels. nature: see `FamilyTime`."""
+    """A family of kernels. `nature` is as in `FamilyTime`."""
 
     name: str
     nature: str
@@ -77,7 +77,8 @@ OTHER = KernelFamily("other", "other")
 
 @dataclass(frozen=True)
 class FamilyRule:
-    """One rule of a file. kind: the only kind that it applies to, '' for all; why: a source or reason, for readers."""
+    """One rule of a file. `kind` is the only kind that it applies to, '' for all; `why` a source or reason, for
+    readers."""
 
     pattern: re.Pattern[str]
     family: KernelFamily
@@ -191,7 +192,7 @@ def _compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
         raise UsageError(f"{where}: pattern {pattern!r} is no regular expression of Python: {error}") from error
     risk = find_pattern_risk(pattern)
     if risk:
-        raise UsageError(f"{where}: pattern {pattern!r} may take for ever: {risk}")
+        raise UsageError(f"{where}: pattern {pattern!r} may take for ever: {risk}; simplify it")
     return compiled
 
 

@@ -79,7 +79,7 @@ def shorten_name(name: str) -> str:
 
 
 def _split_template(name: str) -> tuple[str, str]:
-    """Splits 'a::f<b<c>, 2>(float*)' into (name, template arguments), without the function's arguments.
+    """Splits 'a::f<b<c>, 2>(float*)' into ('a::f', '<b<c>, 2>'), without the function's arguments.
 
     Unpaired brackets, as in operator<, give a shortened name and never an error."""
     depth = 0

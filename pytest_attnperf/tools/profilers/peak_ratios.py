@@ -24,7 +24,7 @@ SHARES_DIFFER = 0.005
 
 @dataclass(frozen=True)
 class PeakFigure:
-    """A figure of devices that can be compared. most: no device exceeds it; a larger value has another unit."""
+    """A figure of devices that can be compared. No device exceeds `most`; a larger value has another unit."""
 
     what: str
     unit: str
@@ -46,7 +46,7 @@ SPEED = "speed"
 
 @dataclass(frozen=True)
 class Peaks:
-    """Figures of one device by their names in `FIGURES`. kind: 'data sheet' or 'measured'."""
+    """Figures of one device by their names in `FIGURES`. `kind` is 'data sheet' or 'measured'."""
 
     figures: Mapping[str, float]
     kind: str = DATA_SHEET

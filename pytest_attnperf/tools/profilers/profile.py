@@ -11,7 +11,7 @@ from pytest_attnperf.records.counters import KernelCounter
 from pytest_attnperf.records.profiles import Agent, Problem, ProfileSource, StatsRow
 from pytest_attnperf.tools.profilers.agents import match_agents
 from pytest_attnperf.tools.profilers.dispatches import Dispatches, DispatchesBuilder
-from pytest_attnperf.tools.profilers.forms import COPY_TRACE, FilePart
+from pytest_attnperf.tools.profilers.file_forms import COPY_TRACE, FilePart
 from pytest_attnperf.tools.profilers.rocprofv3 import Total, find_disagreements
 
 APART_S = 3600.0

@@ -10,7 +10,7 @@ from pytest_attnperf.errors import ProfileError
 from pytest_attnperf.records.profiles import Problem
 from pytest_attnperf.tools.profilers.csv_table import CsvTable, read_columns, read_head
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.forms import (
+from pytest_attnperf.tools.profilers.file_forms import (
     AGENTS,
     COPY_TRACE,
     COUNTERS,
@@ -35,7 +35,7 @@ LISTED = 20
 
 @dataclass(frozen=True)
 class _ProfileFile:
-    """A readable file. folder: relative to the searched one, '' for itself; ending: '' if not known."""
+    """A readable file. `folder` is relative to the searched one, '' for itself; `ending` is '' if not known."""
 
     path: Path
     form: CsvForm | str
@@ -62,7 +62,7 @@ class ProfileRun:
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Content of a folder. broken: files that are named like a profiler's but cannot be read, and why."""
+    """Content of a folder. `broken` are files that are named like a profiler's but cannot be read, and why."""
 
     files: tuple[_ProfileFile, ...]
     broken: tuple[tuple[Path, str], ...] = ()
@@ -94,7 +94,7 @@ def find_files(folder: Path) -> FoundFiles:
 
 def _find_file_form(path: Path) -> CsvForm | str | None:
     """Returns a file's kind: a CsvForm, ROCPD, CHROME or None (not known). Raises ProfileError if it is no text."""
-    from pytest_attnperf.tools.profilers.rocpd.schema import is_sqlite
+    from pytest_attnperf.tools.profilers.rocpd.rocpd_schema import is_sqlite
 
     if is_sqlite(path):
         return ROCPD
@@ -170,7 +170,7 @@ TRACES = (KERNEL_TRACE, V1_RESULTS, V2_RESULTS)
 
 
 def read_profile(path: Path, *, run: str = "") -> Profile:
-    """Reads a profile of rocprofv3, rocprof, rocpd or torch.profiler. run: which run of a folder with several.
+    """Reads a profile of rocprofv3, rocprof, rocpd or torch.profiler. `run` says which run of a folder with several.
 
     Raises ProfileError if nothing can be used. Parts that cannot be used are in the profile's problems."""
     if path.is_dir():

@@ -17,15 +17,15 @@ from pathlib import Path
 from pytest_attnperf.records.counters import KernelCounter, plain_name
 from pytest_attnperf.records.profiles import KernelShape, Problem, Spread, StatsRow
 from pytest_attnperf.tools.profilers.agents import read_agents
-from pytest_attnperf.tools.profilers.counters import PROCESS, read_counters
 from pytest_attnperf.tools.profilers.csv_table import CsvTable, Problems, parse_whole_number
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.forms import (
+from pytest_attnperf.tools.profilers.file_forms import (
     V1_STATS,
     CsvForm,
     FilePart,
     make_source,
 )
+from pytest_attnperf.tools.profilers.hardware_counters import PROCESS, read_counters
 from pytest_attnperf.tools.profilers.kernel_columns import (
     END,
     GRID_TOTAL,

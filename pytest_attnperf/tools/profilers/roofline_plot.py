@@ -79,7 +79,10 @@ def write_plot(path: Path, points: Sequence[Named], title: str) -> None:
     form = choose_plot_form(path)
     dots = _make_dots(points)
     if not dots:
-        raise UsageError(f"none of {len(points)} points has FLOPs, bytes and a time, so there is nothing to plot")
+        raise UsageError(
+            f"none of {len(points)} points has FLOPs, bytes and a time, so there is nothing to plot; give workloads of "
+            "which both FLOPs and bytes are known"
+        )
     write_atomically(path, render_figure(lambda: _draw_figure(dots, len(points) - len(dots), title), form))
 
 
@@ -272,8 +275,8 @@ def _draw_number(axes: Axes, dot: _Dot, place: LabelPlace) -> None:
 
 
 def _draw_key(figure: Figure, dots: Sequence[_Dot], left_out: int, height: float) -> None:
-    """Draws a text line per point below the diagram: marker, number, name, class, share of its own roof,
-    time. left_out: number of points that cannot be drawn; a last line says it."""
+    """Draws a text line per point below the diagram: marker, number, name, class, share of its own roof, time.
+    `left_out` is the number of points that cannot be drawn; a last line says it."""
     from matplotlib.lines import Line2D
 
     lines = [(dot, _key_line(dot)) for dot in dots]

@@ -24,9 +24,9 @@ def add_rows(
     table: CsvTable, builder: DispatchesBuilder, columns: Sequence[str], shape_of: ShapeOf, start: str, end: str
 ) -> tuple[int, int]:
     """Adds every row with usable times to `builder`; returns (rows added, those of them that take 0 ns). The other rows
-    become problems of `table`. start, end: the columns of the times, in ns.
+    become problems of `table`. `start` and `end` are the columns of the times, in ns.
 
-    columns: the columns that define a shape; their values are parsed once per combination.
+    `columns` define a shape; their values are parsed once per combination.
     """
     indices = [table.column_index(name) for name in columns]
     # itemgetter with one index returns no tuple

@@ -203,7 +203,7 @@ class _Reader:
 
 
 def own_times(threads: Iterable[list[HostCall]]) -> dict[str, array[int]]:
-    """Returns name -> ns of every call, each without the calls within it. threads: the calls of each thread."""
+    """Returns name -> ns of every call, each without the calls within it. `threads` has the calls of each thread."""
     found: dict[str, array[int]] = defaultdict(lambda: array("q"))
     for calls in threads:
         around: list[tuple[int, str, int]] = []  # end, name, place in the name's column

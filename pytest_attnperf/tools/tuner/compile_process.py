@@ -58,7 +58,7 @@ def decode_answer(line: str) -> Answer:
         built = tuple(Built(**one) for one in found["built"])
         return Answer(built, str(found["failure"]), tuple(map(str, found["unsupported"])))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"a compile process answered {line[:200]!r}, which is invalid ({error})") from error
+        raise ValueError(f"a compile process answered {line[:200]!r}, which is invalid ({error}); run again") from error
 
 
 def main() -> int:

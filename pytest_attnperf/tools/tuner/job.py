@@ -13,12 +13,12 @@ from pathlib import Path
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, DeviceInfo
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.tools.tuner.bench import is_wrong
 from pytest_attnperf.tools.tuner.confirm import WINNER_SIDE, Confirmation, Found
-from pytest_attnperf.tools.tuner.decide import DecisionRule
-from pytest_attnperf.tools.tuner.journal import TrialJournal
 from pytest_attnperf.tools.tuner.pruning import PruneRules
-from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
+from pytest_attnperf.tools.tuner.trial_bench import is_wrong
+from pytest_attnperf.tools.tuner.tuner_decision import DecisionRule
+from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
+from pytest_attnperf.tools.tuner.tuner_settings import TuneSearchSettings
 from pytest_attnperf.tools.tuner.worker_bench import PLAN
 from pytest_attnperf.tuning_records import Candidate, Excluded, Tunable, TuningSpace, Value
 from pytest_attnperf.workers.conversation import BlockPlan

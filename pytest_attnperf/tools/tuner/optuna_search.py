@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.tuner.journal import TrialJournal, drop_torn_line
 from pytest_attnperf.tools.tuner.race import conclude_search, race_finalists, rank_by_cost
-from pytest_attnperf.tools.tuner.settings import SearchResult, count_allowed_trials
 from pytest_attnperf.tools.tuner.slots import DEFAULT_EVERY, Costs, Slots
+from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal, drop_torn_line
+from pytest_attnperf.tools.tuner.tuner_settings import SearchResult, count_allowed_trials
 from pytest_attnperf.tuning_records import Candidate, TuningSpace, Value
 
 if TYPE_CHECKING:

@@ -103,8 +103,8 @@ def prune_candidates(
 ) -> tuple[list[Candidate], list[Excluded]]:
     """Returns the candidates worth timing, including the default, and the others with their reasons.
 
-    compiled: by candidate id; a candidate that is not in it is kept. Raises UsageError, with the reasons counted, if
-    only the default is left of several."""
+    `compiled` is by candidate id; a candidate that is not in it is kept. Raises UsageError, with the reasons counted,
+    if only the default is left of several."""
     known = compiled.get(default.id, CompiledCandidate()).codes
     kept, excluded = [], []
     for candidate in candidates:

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 from pytest_attnperf.stats.noise import PRIOR_DEGREES, CaseSpread, NoiseEstimate, NoiseModel
 from pytest_attnperf.stats.quantiles import upper_quantile
-from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tools.tuner.slots import Costs, Slots
+from pytest_attnperf.tools.tuner.tuner_settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate, Excluded, TuningSpace
 
 RISK = 0.01
@@ -46,7 +46,7 @@ FINALISTS = 4
 
 @dataclass(frozen=True)
 class Beaten:
-    """A candidate that is slower than the leader by more than chance allows. behind, limit: log ratios."""
+    """A candidate that is slower than the leader by more than chance allows. `behind` and `limit` are log ratios."""
 
     candidate: Candidate
     behind: float
@@ -188,8 +188,9 @@ def difference_sd(settings: TuneSearchSettings) -> float:
 
 
 def find_beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings: TuneSearchSettings) -> list[Beaten]:
-    """Returns the candidates that are slower than the leader, the one of least mean cost, by more than chance allows.
-    Compares the mean over processes that timed both; `tail` is the one-sided chance of a wrong result per candidate."""
+    """Returns the candidates that are slower than the leader, the one of least mean cost, by more than both chance and
+    `settings.indifference`. Compares the mean over processes that timed both, or over all if none did. `tail` is the
+    one-sided chance of a wrong result per candidate."""
     by_slot = {candidate.id: costs.by_slot(candidate) for candidate in field}
     timed = [candidate for candidate in field if by_slot[candidate.id]]
     if not timed:

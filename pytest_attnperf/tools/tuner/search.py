@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tools.tuner import optuna_search, race
-from pytest_attnperf.tools.tuner.bench import TrialBench
-from pytest_attnperf.tools.tuner.journal import TrialJournal
-from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tools.tuner.slots import Slots
+from pytest_attnperf.tools.tuner.trial_bench import TrialBench
+from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
+from pytest_attnperf.tools.tuner.tuner_settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate, TuningSpace
 
 RACE_TRIALS_MAX = 256

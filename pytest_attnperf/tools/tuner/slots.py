@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.tools.tuner.bench import TrialBench, is_death, is_wrong
-from pytest_attnperf.tools.tuner.journal import SlotTrial, TrialJournal
-from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
+from pytest_attnperf.tools.tuner.trial_bench import TrialBench, is_death, is_wrong
+from pytest_attnperf.tools.tuner.tuner_journal import SlotTrial, TrialJournal
+from pytest_attnperf.tools.tuner.tuner_settings import TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate, Excluded, Trial
 
 DEFAULT_EVERY = 16
@@ -217,7 +217,7 @@ class Slots:
             return self._processes[slot]
 
     def _leave_process(self, slot: int) -> None:
-        """Makes this slot continue under a new process number at its next trial."""
+        """Makes a fresh process, with the next free number, run this slot's next trial."""
         with self._guard:
             self._processes.pop(slot, None)
 

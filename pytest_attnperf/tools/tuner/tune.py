@@ -13,10 +13,8 @@ from dataclasses import replace
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import DeviceInfo, Role
-from pytest_attnperf.tools.tuner.bench import Paced, WatchedBench
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate, compile_all, compile_notes
 from pytest_attnperf.tools.tuner.confirm import confirm_winner
-from pytest_attnperf.tools.tuner.decide import TuneDecision, judge_winner
 from pytest_attnperf.tools.tuner.job import (
     Served,
     TuneJob,
@@ -27,7 +25,6 @@ from pytest_attnperf.tools.tuner.job import (
     require_same_device,
     restore_pairs,
 )
-from pytest_attnperf.tools.tuner.journal import TrialJournal
 from pytest_attnperf.tools.tuner.pruning import (
     SAME_CODE,
     find_light_candidates,
@@ -37,7 +34,10 @@ from pytest_attnperf.tools.tuner.pruning import (
     static_figures,
 )
 from pytest_attnperf.tools.tuner.search import choose_strategy, search_candidates
-from pytest_attnperf.tools.tuner.settings import SearchResult, count_allowed_trials, list_candidates
+from pytest_attnperf.tools.tuner.trial_bench import Paced, WatchedBench
+from pytest_attnperf.tools.tuner.tuner_decision import TuneDecision, judge_winner
+from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
+from pytest_attnperf.tools.tuner.tuner_settings import SearchResult, count_allowed_trials, list_candidates
 from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, wait_for_process, warm_compilers
 from pytest_attnperf.tuning_records import (
     BETTER,
@@ -189,7 +189,7 @@ class _Run:
         if not known:
             raise UsageError(
                 f"no candidate of {self.space.kernel} could be ranked for {self.job.arch}: "
-                f"{'; '.join(self.notes) or 'none has a code object'}"
+                f"{'; '.join(self.notes) or 'none has a code object'}; tune it on a GPU, without --static"
             )
         ranking = rank(known, self.job.arch)
         place = next((n for n, one in enumerate(ranking, 1) if one.id == self.space.default.id), None)

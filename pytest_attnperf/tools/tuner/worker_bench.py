@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pytest_attnperf.errors import CaseFailedError, UsageError, WorkerError
 from pytest_attnperf.gate.comparable import PATH
 from pytest_attnperf.records import CaseKey, NotProvenRightError
-from pytest_attnperf.tools.tuner.bench import DIED, WRONG
+from pytest_attnperf.tools.tuner.trial_bench import DIED, WRONG
 from pytest_attnperf.tuning_records import Candidate, Trial
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest

@@ -22,8 +22,8 @@ from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.session.bisect.commit_search import BisectError
 from pytest_attnperf.session.bisect.evidence import CannotMeasureError
-from pytest_attnperf.session.bisect.search import BisectError
 from pytest_attnperf.testing.project import FakeProject
 
 NODEID = "suites/test_prefill.py::test_prefill[fake.a-prefill-b1-s64-h1-d16-f16]"

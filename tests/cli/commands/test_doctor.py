@@ -23,7 +23,7 @@ from pytest_attnperf.cli.commands.doctor import (
     surroundings_here,
 )
 from pytest_attnperf.cli.program import main
-from pytest_attnperf.environment.gpus import visible_gpus_here
+from pytest_attnperf.environment.gpu_tokens import visible_gpus_here
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.tools.doctor.engine import DoctorReport, Examined

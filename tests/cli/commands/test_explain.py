@@ -98,7 +98,7 @@ def test_a_doctored_file_is_told_to_be_one(typed: Typed) -> None:
     _, out, _ = typed(recorded.TRITON)
     flat = " ".join(out.split())
     assert "This file contradicts itself, so believe none of it" in flat
-    assert "its verdict is stated as SAME, the 3 processes of its second look give ENVIRONMENT or SLOWER" in flat
+    assert "its verdict is stated as SAME, but the 3 processes of its second look give ENVIRONMENT or SLOWER" in flat
     assert "first look, process 1: its median is stated as 19 us" in flat
     assert "it is said to be right: c: 'out' is off by 9" in flat
 
@@ -152,7 +152,7 @@ def two_pairs() -> CaseResult:
     [
         (noise_unknown, "a baseline of 7 processes", ""),
         (out_of_time, "both looks of the case alone, 4 processes", ""),
-        (too_noisy, "8 pairs against 4f2c1ab90d11: how many decide", "Not even 200 processes a side"),
+        (too_noisy, "8 pairs against 4f2c1ab90d11; after some pairs it is known", "Not even 200 processes a side"),
         (two_pairs, " pairs against origin/main instead of 2", ""),
         (lambda: replace(recorded.undecided(), seconds=0.0), " fresh processes instead of 3", ""),
     ],

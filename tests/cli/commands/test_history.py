@@ -18,8 +18,8 @@ from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
-from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.store import open_store
+from pytest_attnperf.tools.history.history_failures import HistoryError
+from pytest_attnperf.tools.history.history_store import open_store
 
 Ran = Callable[..., tuple[int, str, str]]
 RUNS = 30

@@ -16,7 +16,7 @@ from pytest_attnperf.cli.commands.occupancy import OccupancyPoint, raise_lines, 
 from pytest_attnperf.cli.program import build_parser, main
 from pytest_attnperf.cli.program import main as cli
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
-from pytest_attnperf.tools.occupancy.text import ASCII, occupancy_json
+from pytest_attnperf.tools.occupancy.occupancy_text import ASCII, occupancy_json
 
 PAGE = Path(__file__).parents[3] / "docs" / "occupancy.md"
 SHOWN = re.compile(r"```text\n\$ attnperf (?P<arguments>.*?)\n(?P<output>.*?)```", re.DOTALL)

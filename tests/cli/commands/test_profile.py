@@ -252,7 +252,7 @@ def test_counters_of_a_second_run_decide(run: Run, tmp_path: Path) -> None:
         (("{trace}", "--counters", "{trace}"), "holds no counters; rocprofv3 --pmc writes them"),
         (("{trace}", "--workload", "flash=prefill-x"), "prefill-x"),
         (("{trace}", "--workload", "nothing=prefill-b1-s64-h4-d64-f16"), "no kernel has 'nothing' in its name"),
-        (("{trace}", "--against", "{trace}", "--workload", "a=b"), "--workload is of one profile"),
+        (("{trace}", "--against", "{trace}", "--workload", "a=b"), "--workload is for one profile only"),
         (("{results}", "--workload", "a=b"), "--workload is for a profiler's files"),
         (("{trace}", "--case", "x"), "--case is for a results.json"),
         (("{results}", "--against", "{trace}"), "--against is for a profiler's files"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_attnperf.baselines.code_schema import StoredKernel
-from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.gate.code.code_policy import CodePolicy
 from pytest_attnperf.gate.code.rules import Compared, CurrentKernel
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import KernelCode, SourceLine

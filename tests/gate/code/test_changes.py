@@ -11,7 +11,7 @@ from pytest_attnperf.gate.code.changes import (
     list_compiler_differences,
     list_improvements,
 )
-from pytest_attnperf.gate.code.policy import BY_POLICY, CodePolicy
+from pytest_attnperf.gate.code.code_policy import BY_POLICY, CodePolicy
 from pytest_attnperf.gate.code.rules import Compared
 from pytest_attnperf.records.code import CodeFinding
 from tests.gate.code.compared_kernels import BASE, COUNTS, LOAD, WHERE, compared, with_counts

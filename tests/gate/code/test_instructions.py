@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.gate.code.changes import find_worse_instructions
-from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.gate.code.code_policy import CodePolicy
 from pytest_attnperf.gate.code.rules import Compared
 from pytest_attnperf.records.code import CodeFinding, SourceLine
 from tests.gate.code.compared_kernels import BASE, LOAD, LOOPS, WHERE, compared, with_counts

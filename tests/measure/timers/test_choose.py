@@ -11,8 +11,8 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import timers
 from pytest_attnperf.measure.copies import Copies
 from pytest_attnperf.measure.timers import choose_timer, timer_names
-from pytest_attnperf.measure.timers.base import CopiesMaker
 from pytest_attnperf.measure.timers.capture import CaptureFailedError
+from pytest_attnperf.measure.timers.timer import CopiesMaker
 
 
 def one_copy() -> Copies:

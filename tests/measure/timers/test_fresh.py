@@ -5,10 +5,10 @@ import torch
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.timers import choose_timer
-from pytest_attnperf.measure.timers.base import CallParts
 from pytest_attnperf.measure.timers.event_fresh import EventFreshTimer
 from pytest_attnperf.measure.timers.graph_fresh import GraphFreshTimer
 from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST, HostFreshTimer
+from pytest_attnperf.measure.timers.timer import CallParts
 
 
 class Clock:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import CallRounds, GraphColdTimer, count_rounds_per_block
+from pytest_attnperf.measure.timers.timer import MAX_CALLS_PER_BLOCK
 
 MIB = 2**20
 

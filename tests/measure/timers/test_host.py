@@ -13,8 +13,8 @@ import pytest
 
 from pytest_attnperf.measure.clocks import TwoClocks
 from pytest_attnperf.measure.timers import host
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS
 from pytest_attnperf.measure.timers.host import RUN_CALLS_LEAST, RUNS, HostTimer, Waited
+from pytest_attnperf.measure.timers.timer import WARM_UP_CALLS
 
 COUNTED = Path("/proc/thread-self/schedstat").exists()
 SPIN_NS = 20_000_000

@@ -9,7 +9,7 @@ import pytest
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode, Occupancy
 from pytest_attnperf.reports.explain.code_words import explain_code
-from pytest_attnperf.reports.explain.page import build_code_values, render_code_explanation
+from pytest_attnperf.reports.explain.explain_page import build_code_values, render_code_explanation
 from tests import recorded_cases as recorded
 
 CODE = KernelCode(

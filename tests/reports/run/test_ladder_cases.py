@@ -74,8 +74,8 @@ def test_a_base_without_a_time_is_no_error(case: CaseFactory, run: RunFactory) -
         ({"workloads": ("decode",)}, f"unknown workload 'decode'; known: {OTHER}, prefill-b4-s512-h8-d256-f16-causal"),
         (
             {"workloads": (OTHER,)},
-            "r.json: no workload among those chosen has the base backend 'hip.naive' and a backend to show; it has: "
-            "prefill-b4-s512-h8-d256-f16-causal",
+            "r.json: no workload among those chosen has the base backend 'hip.naive' and a backend to show; "
+            "workloads with 'hip.naive': prefill-b4-s512-h8-d256-f16-causal",
         ),
     ],
 )

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance, Verdict
+from pytest_attnperf.records import CheckReport, ErrorFigures, ProcessSummary, Tolerance, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.run.overview import ORDER
 from pytest_attnperf.reports.run.terminal import closing_lines, failure_text
@@ -243,6 +243,15 @@ def test_gated_nothing(case: CaseFactory, run: RunFactory) -> None:
     assert text not in closing_lines(run(*cases, gated=0, selected=5, mode="update"))
 
 
+def test_gated_nothing_but_compared(case: CaseFactory, run: RunFactory) -> None:
+    """A case that is undecided was compared, unless the budget ended before it was measured."""
+    unmeasured = case("b", verdict=Verdict.UNDECIDED, ratio=None)
+    cases = [case(verdict=Verdict.UNDECIDED, ratio=1.2), unmeasured]
+    assert "gated 0 of 5: 1 compared, but undecided" in closing_lines(run(*cases, gated=0, selected=5))
+    nothing = "gated 0 of 5: nothing was compared with a baseline"
+    assert nothing in closing_lines(run(unmeasured, gated=0, selected=5))
+
+
 def test_incomplete_findings_and_baselines(case: CaseFactory, run: RunFactory) -> None:
     """An interrupted run, findings and written files each have their line, in one line each."""
     lines = closing_lines(
@@ -264,6 +273,21 @@ def test_incomplete_findings_and_baselines(case: CaseFactory, run: RunFactory) -
 def test_no_cases_and_no_device(run: RunFactory) -> None:
     """An empty run without a device still closes with a sentence."""
     assert closing_lines(run(device=None, mode="check")) == ["no cases"]
+
+
+def test_a_recording_with_one_odd_process_says_so(case: CaseFactory, run: RunFactory) -> None:
+    """One process of seven far from the others is named with its time; processes that all scatter are not."""
+    medians = (10.478, 10.465, 14.103, 10.472, 10.459, 10.469, 10.529)
+    odd = tuple(ProcessSummary(us, us, us, (us,), 10, "graph") for us in medians)
+    wide = tuple(replace(process, median_us=10.0 + number) for number, process in enumerate(odd))
+    cases = [
+        case(name, verdict=Verdict.RECORDED, fails=False, first=first) for name, first in (("a", odd), ("b", wide))
+    ]
+    lines = [line for line in closing_lines(run(*cases, mode="update")) if "far from the others" in line]
+    assert lines == [
+        f"recorded with one process far from the others, which hides slowdowns; record again: {cases[0].key} (14.10 us)"
+    ]
+    assert not [line for line in closing_lines(run(replace(cases[0], verdict=Verdict.SAME))) if "far from" in line]
 
 
 def test_what_was_not_timed_and_what_is_held_stand_at_the_end(case: CaseFactory, run: RunFactory) -> None:

@@ -14,8 +14,8 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, Fingerprint, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_all, rejudge_run
 from pytest_attnperf.session.rejudge.findings import can_be_left_out, find_other_base, find_other_commit, require_full
+from pytest_attnperf.session.rejudge.timed_cases import RejudgeSettings, rejudge_all, rejudge_run
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench

@@ -143,7 +143,7 @@ def test_download_beyond_its_limit_is_refused(github: FakeGitHub) -> None:
 def test_download_that_leads_in_circles_ends(github: FakeGitHub) -> None:
     """The third redirect is refused."""
     github.script.append(Scripted("GET", "zip|blob", 302, None, {"Location": f"{github.url}/blob/5"}, times=99))
-    with pytest.raises(GitHubError, match="redirects more than 2 times"):
+    with pytest.raises(GitHubError, match="redirects more than 2 times; check GITHUB_API_URL"):
         github.client().download(f"repos/{REPO}/actions/artifacts/5/zip", 100)
 
 

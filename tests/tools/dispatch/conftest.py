@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.tools.dispatch.points import BackendTime, make_points
+from pytest_attnperf.tools.dispatch.measured_points import BackendTime, make_points
 from pytest_attnperf.tools.dispatch.regions import DispatchTable, make_dispatch_table
 
 CONDITIONS = {"timer": "graph", "cache_state": "hot"}

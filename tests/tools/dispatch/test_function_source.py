@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tools.dispatch.function_source import render_module
-from pytest_attnperf.tools.dispatch.points import BackendTime, make_points
+from pytest_attnperf.tools.dispatch.measured_points import BackendTime, make_points
 from pytest_attnperf.tools.dispatch.regions import DispatchTable, make_dispatch_table
 from pytest_attnperf.workloads.families import parse_workload
 

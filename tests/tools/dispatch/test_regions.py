@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.dispatch.points import BackendTime, LeftOut, make_points
+from pytest_attnperf.tools.dispatch.measured_points import BackendTime, LeftOut, make_points
 from pytest_attnperf.tools.dispatch.regions import (
     ALONE,
     CLEAR,

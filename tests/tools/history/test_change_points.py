@@ -20,7 +20,7 @@ from pytest_attnperf.tools.history.change_points import (
     step_noise,
     with_changes,
 )
-from pytest_attnperf.tools.history.failures import HistoryError
+from pytest_attnperf.tools.history.history_failures import HistoryError
 
 NOISE = 0.003
 

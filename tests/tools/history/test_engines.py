@@ -7,7 +7,7 @@ import pytest
 
 from pytest_attnperf.tools.history import engines
 from pytest_attnperf.tools.history.engines import is_on_network
-from pytest_attnperf.tools.history.store import open_store
+from pytest_attnperf.tools.history.history_store import open_store
 
 
 def test_a_path_is_on_the_innermost_mount(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.tools.history import importing
-from pytest_attnperf.tools.history.failures import HistoryError
+from pytest_attnperf.tools.history.history_failures import HistoryError
+from pytest_attnperf.tools.history.history_store import open_store
 from pytest_attnperf.tools.history.importing import Imported, import_runs
-from pytest_attnperf.tools.history.store import open_store
 
 MakeRun = Callable[..., RunResult]
 MACHINE = {

@@ -9,9 +9,9 @@ import pytest
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import RunResult
-from pytest_attnperf.tools.history.failures import HistoryError
+from pytest_attnperf.tools.history.history_failures import HistoryError
+from pytest_attnperf.tools.history.history_store import open_store
 from pytest_attnperf.tools.history.queries import PointFilter, Pruned, points_query
-from pytest_attnperf.tools.history.store import open_store
 
 MakeRun = Callable[..., RunResult]
 

@@ -13,7 +13,7 @@ from pytest_attnperf.tools.profilers.devices import find_named_spec
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.kernel_bounds import KernelWork, kernel_bounds, with_counters
 from pytest_attnperf.tools.profilers.profile import Profile
-from pytest_attnperf.tools.profilers.summary import summarise_profile
+from pytest_attnperf.tools.profilers.profile_summary import summarise_profile
 
 MI300X = Agent("Agent 4", "gpu", "gfx942", "AMD Instinct MI300X", 304)
 GEMM = KernelWork("Cijk_", "gemm-m8192-n8192-k8192-f16", WorkloadFigures(2 * 8192**3, 3 * 2 * 8192**2, "f16", "hot"))

@@ -7,8 +7,8 @@ from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.first_calls import Traced, WarmUp
 from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
 from pytest_attnperf.tools.profilers.profile import Profile
+from pytest_attnperf.tools.profilers.profile_summary import list_stats_kernels, list_trace_kernels
 from pytest_attnperf.tools.profilers.spreads import compute_spread
-from pytest_attnperf.tools.profilers.summary import list_stats_kernels, list_trace_kernels
 
 MI300X = Agent("Agent 4", arch="gfx942", compute_units=304, wave_size=64)
 SMALL = KernelShape("attn_fwd", workgroup=(256, 1, 1), grid_items=(256, 1, 1), vgprs=96, accum_vgprs=0, sgprs=48)

@@ -75,7 +75,7 @@ class FakeTunable(FakeTunableBackend):
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns what `surface.serves` says of the workload's sequence length."""
+        """Returns whether `surface.serves` takes the workload's sequence length."""
         assert isinstance(workload, Prefill)
         return self.surface.serves(workload.seq_q)
 
@@ -141,7 +141,7 @@ class FakeTuningPool:
         """Does nothing: there are no processes."""
 
     def last_ready(self) -> Ready | None:
-        """Returns what `wait_until_ready` returns for place 0."""
+        """Returns what `wait_until_ready` returns for place 0, never None."""
         return self.wait_until_ready(0)
 
     def shutdown(self) -> None:

@@ -11,8 +11,8 @@ import pytest
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.quantiles import rate_bound95
 from pytest_attnperf.testing.fake.bench import FakeBench
-from pytest_attnperf.tools.tuner.decide import judge_winner
-from pytest_attnperf.tools.tuner.settings import SearchResult
+from pytest_attnperf.tools.tuner.tuner_decision import judge_winner
+from pytest_attnperf.tools.tuner.tuner_settings import SearchResult
 from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE
 
 PAIR_SD = 0.003

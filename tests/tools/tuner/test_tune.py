@@ -16,8 +16,8 @@ from pytest_attnperf.records import Role
 from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
 from pytest_attnperf.tools.tuner.job import Served, TuneJob, TunePools
-from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
 from pytest_attnperf.tools.tuner.tune import CONFIRM_SEED, tune
+from pytest_attnperf.tools.tuner.tuner_settings import TuneSearchSettings
 from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE, STATIC_ONLY, Candidate, TuneResult
 from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.interleave import InterleavePlan

@@ -195,7 +195,8 @@ class BenchmarkSink:
 
 
 def _plain_params(item: pytest.Item, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Returns `params` with backend and workload replaced by their names, for `--benchmark-group-by=param:backend`."""
+    """Returns `params` with backend and workload replaced by their names, for `--benchmark-group-by=param:backend`;
+    unchanged if they are None or the item is no case."""
     pair = pair_of(item)
     return params if pair is None or params is None else {**params, "backend": pair[0].name, "workload": pair[1].id}
 

@@ -17,7 +17,7 @@ from pytest_attnperf.codeobject.arch import limits_of
 from pytest_attnperf.environment.kfd import list_architectures
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.errors import CodeObjectError, UsageError
-from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.gate.code.code_policy import CodePolicy
 from pytest_attnperf.gate.policy import NIGHTLY
 from pytest_attnperf.kernel_builds import (
     ALL_ARCHS,
@@ -60,7 +60,8 @@ class CodeCollector:
         self.config.hook.pytest_attnperf_register_kernels(kernels=self.registry)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a test that uses `code_object` and `kernel_build` by selected builds. Raises CollectError."""
+        """Parametrises a test that uses `code_object` and `kernel_build` by selected builds. Raises CollectError for an
+        unknown kernel or invalid builds."""
         if not set(metafunc.fixturenames) >= FIXTURES:
             return
         try:

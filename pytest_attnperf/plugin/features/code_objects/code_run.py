@@ -20,13 +20,13 @@ from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import is_xdist_worker
-from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.code_objects.code_items import (
     archs_of,
     build_of,
     code_policy_for,
     code_settings,
 )
+from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.gathered import RESULT
 from pytest_attnperf.plugin.keys import build_key
 from pytest_attnperf.records import CaseKey, Verdict

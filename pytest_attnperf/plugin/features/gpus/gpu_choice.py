@@ -25,7 +25,7 @@ from pytest_attnperf.environment.cards import (
     require_one_product,
     visible_cards,
 )
-from pytest_attnperf.environment.gpus import visible_gpus
+from pytest_attnperf.environment.gpu_tokens import visible_gpus
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import is_xdist_worker, run_config

@@ -24,7 +24,7 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError, WorkerError
 from pytest_attnperf.plugin.config import is_xdist_worker, run_config
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.features.journal.journal_header import (
     EVERYWHERE,
     FOLDER,
@@ -333,7 +333,7 @@ class JournalWriter:
     """Appends lines to a journal, each with one write, because the process may be killed between lines."""
 
     def __init__(self, folder: Path, first: Iterable[bytes], now: Callable[[], float] = time.monotonic) -> None:
-        """Makes and locks a journal with the lines `first`; removes the oldest unfinished journals. Raises OSError.
+        """Makes and locks a journal with the lines `first`; removes the oldest unfinished ones. OSError if it fails.
 
         The journal gets its final name, by which a later run finds it, after these lines are written.
         """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.plugin.config import is_xdist_controller
-from pytest_attnperf.plugin.features.base import ENDING, Feature
+from pytest_attnperf.plugin.features.feature import ENDING, Feature
 from pytest_attnperf.plugin.features.live.live_line import LINE, LiveStatus, format_status
 from pytest_attnperf.plugin.gathered import CASE, CODE, Gathered
 from pytest_attnperf.plugin.keys import build_key, case_key

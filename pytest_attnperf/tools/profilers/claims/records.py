@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from pytest_attnperf.tools.profilers.claims.figures import (
+from pytest_attnperf.tools.profilers.claims.claimed_figures import (
     Amount,
     ByteRate,
     Capacity,
@@ -43,13 +43,13 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Claim(Record, frozen=True, kw_only=True):
-    """Base of all claims. said: the words of the report."""
+    """Base of all claims. `said` is the words of the report."""
 
     said: Said
 
 
 class Peak(Claim, frozen=True, kw_only=True):
-    """A ceiling. word: what the report calls it; of: the dtype or memory whose rate it is."""
+    """A ceiling. `word` is what the report calls it, `of` the dtype or memory whose rate it is."""
 
     rate: Rate
     of: Literal["f16", "bf16", "f32", "f8", "i8", "DRAM"]
@@ -124,7 +124,7 @@ class OccupancyBound(Claim, frozen=True, kw_only=True):
 
 
 class OccupancyClaim(Claim, frozen=True, kw_only=True):
-    """An occupancy. word: what the report calls it; counters: hardware counters that it is based on."""
+    """An occupancy. `word` is what the report calls it, `counters` the hardware counters that it is based on."""
 
     percent: Percent
     word: Literal["calculated", "measured"] = "calculated"
@@ -177,7 +177,7 @@ class Computing(Claim, frozen=True, kw_only=True):
 
 
 class Moving(Claim, frozen=True, kw_only=True):
-    """Bytes per second reached; `percent` of `peak`; counters: hardware counters that it is based on."""
+    """Bytes per second reached; `percent` of `peak`; `counters` are hardware counters that it is based on."""
 
     rate: ByteRate
     percent: Percent | None = None
@@ -200,7 +200,8 @@ class Roof(Claim, frozen=True, kw_only=True):
 
 
 class Performance(Record, frozen=True, kw_only=True):
-    """Figures of the kernel over all its calls. own_roof: the rate reached over the lower of `memory_roof` and peak."""
+    """Figures of the kernel over all its calls. `own_roof` is the rate reached over the lower of `memory_roof` and
+    peak."""
 
     calls: Counted | None = None
     total: TimeClaim | None = None
@@ -213,7 +214,7 @@ class Performance(Record, frozen=True, kw_only=True):
 
 
 class BoundClaim(Claim, frozen=True, kw_only=True):
-    """What limits the kernel or, if `denied`, what does not; counters: hardware counters that it is based on."""
+    """What limits the kernel or, if `denied`, what does not; `counters` are hardware counters that it is based on."""
 
     bound: Literal["memory", "compute", "launch", "instruction latency", "occupancy", "cache"]
     denied: bool = False
@@ -221,7 +222,7 @@ class BoundClaim(Claim, frozen=True, kw_only=True):
 
 
 class Member(Record, frozen=True, kw_only=True):
-    """A kernel within a row. nature: what it really does; found by its name if not given."""
+    """A kernel within a row. `nature` is what it really does; found by its name if not given."""
 
     name: Name
     calls: Count
@@ -230,7 +231,7 @@ class Member(Record, frozen=True, kw_only=True):
 
 
 class ReportedRow(Record, frozen=True, kw_only=True):
-    """A row of a table of times. family: its name in a profile; nature: what the report says it does."""
+    """A row of a table of times. `family` is its name in a profile, `nature` what the report says it does."""
 
     name: Name
     time: Time
@@ -250,7 +251,7 @@ class ReportedTable(Record, frozen=True, kw_only=True):
 
 
 class Ratio(Claim, frozen=True, kw_only=True):
-    """A ratio: top / bottom = ratio. word: the report's word for it."""
+    """A ratio: top / bottom = ratio. `word` is the report's word for it."""
 
     top: Amount
     bottom: Amount
@@ -259,7 +260,7 @@ class Ratio(Claim, frozen=True, kw_only=True):
 
 
 class GainPartsClaim(Claim, frozen=True, kw_only=True):
-    """A gain explained by parts. share: the part of the whole time that they speed up, if it is not all."""
+    """A gain explained by parts. `share` is the part of the whole time that they speed up, if it is not all."""
 
     whole: Percent
     parts: tuple[Percent, ...]
@@ -291,7 +292,8 @@ class Expectation(Claim, frozen=True, kw_only=True):
 
 
 class Recommendation(Claim, frozen=True, kw_only=True):
-    """A promised gain. on: a row of the table; alone: the gain of that row; evidence: the supporting measurement."""
+    """A promised gain. `on` is a row of the table, `alone` the gain of that row, `evidence` the supporting
+    measurement."""
 
     on: Line = ""
     alone: Percent | None = None

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_attnperf.records.profiles import ProfileFinding
-from pytest_attnperf.tools.profilers.claims.figures import Interval, exact_interval, format_percent, format_seconds
-from pytest_attnperf.tools.profilers.claims.records import Member, ReportedRow, ReportedTable
-from pytest_attnperf.tools.profilers.claims.rules import (
+from pytest_attnperf.tools.profilers.claims.claim_rules import (
     Known,
     format_count,
     make_agreement,
     make_contradiction,
     make_open_finding,
 )
+from pytest_attnperf.tools.profilers.claims.claimed_figures import (
+    Interval,
+    exact_interval,
+    format_percent,
+    format_seconds,
+)
+from pytest_attnperf.tools.profilers.claims.records import Member, ReportedRow, ReportedTable
 
 NATURES = {
     "compute": "compute kernels",

@@ -6,15 +6,7 @@ import math
 from collections.abc import Iterator
 
 from pytest_attnperf.records.profiles import ProfileFinding
-from pytest_attnperf.tools.profilers.claims.figures import (
-    Interval,
-    exact_interval,
-    format_percent,
-    format_seconds,
-    format_si,
-)
-from pytest_attnperf.tools.profilers.claims.records import Computing, Moving
-from pytest_attnperf.tools.profilers.claims.rules import (
+from pytest_attnperf.tools.profilers.claims.claim_rules import (
     Known,
     datasheet_flops,
     format_count,
@@ -22,6 +14,14 @@ from pytest_attnperf.tools.profilers.claims.rules import (
     make_contradiction,
     make_open_finding,
 )
+from pytest_attnperf.tools.profilers.claims.claimed_figures import (
+    Interval,
+    exact_interval,
+    format_percent,
+    format_seconds,
+    format_si,
+)
+from pytest_attnperf.tools.profilers.claims.records import Computing, Moving
 
 ROUGH = 0.05
 """Most relative difference of a rate from useful work over time: reports may count the FLOPs of the softmax or not."""

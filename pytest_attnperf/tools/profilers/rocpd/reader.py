@@ -23,7 +23,7 @@ from pytest_attnperf.records.counters import KernelCounter
 from pytest_attnperf.records.profiles import Agent, KernelShape, Problem, ProfileSource, Spread, StatsRow
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.profile import Profile
-from pytest_attnperf.tools.profilers.rocpd.schema import (
+from pytest_attnperf.tools.profilers.rocpd.rocpd_schema import (
     AGENTS,
     COPIES,
     DISPATCHES,
@@ -67,8 +67,8 @@ class _Read:
     replayed: int = 0
 
     def add_problem(self, text: str, used: str = "", column: str = "") -> None:
-        """Adds a problem of the file, unless an equal one is there. used: a sentence on what is used in spite of it, or
-        left out."""
+        """Adds a problem of the file, unless an equal one is there. `used` is a sentence on what is used in spite of
+        it, or left out."""
         problem = Problem(self.path, text, used, column=column)
         if problem not in self.problems:
             self.problems.append(problem)
@@ -151,7 +151,8 @@ def _read_process(connection: sqlite3.Connection, tables: ProcessTables, read: _
 
 
 def _has_columns(tables: ProcessTables, table: str, needed: tuple[str, ...], what: str, read: _Read) -> bool:
-    """Returns whether a table has the needed columns; if not, adds a problem. what: the table's content, in words."""
+    """Returns whether a table has the needed columns; if not, adds a problem. `what` is the table's content, in
+    words."""
     lacks = tables.list_missing(table, needed)
     if lacks and table not in tables.columns:
         read.add_problem(f"there is no table {table}{tables.suffix}", f"no {what} are read from it")

@@ -230,7 +230,7 @@ def test_under_xdist_it_says_where_the_samples_are(project: FakeProject, own_pro
     result = project.run(*LOADED, "-p", "xdist.plugin", "--attnperf", "-n1", "--no-attnperf-strict")
     assert result.ret == 0
     assert [line for line in result.stdout.lines if "pytest-benchmark" in line] == [
-        "pytest-benchmark is off under xdist: the samples of 1 case are in .attnperf/results.json, and not in its "
+        "pytest-benchmark is off under xdist: the samples of 1 case are in .attnperf/results.json, not in its "
         "table or files"
     ]
     assert "automatically disabled" not in result.stderr.str() + result.stdout.str()

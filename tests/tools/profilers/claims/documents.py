@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from pytest_attnperf.records.profiles import ProfileFinding
-from pytest_attnperf.tools.profilers.claims.figures import PrintedFigure
-from pytest_attnperf.tools.profilers.claims.page import assess_report
+from pytest_attnperf.tools.profilers.claims.claimed_figures import PrintedFigure
+from pytest_attnperf.tools.profilers.claims.claims_page import assess_report
 from pytest_attnperf.tools.profilers.claims.records import Claims
 
 

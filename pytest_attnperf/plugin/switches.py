@@ -1,0 +1,99 @@
+"""The options that take no value, that may be repeated, or that are internal; `options` has all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+HELP = "--attnperf-help"
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One option of the command line that has no key in the ini file.
+
+    group      as in `options.Option`
+    settings   arguments of `argparse.ArgumentParser.add_argument`
+    """
+
+    flag: str
+    help: str
+    group: str = ""
+    settings: Mapping[str, Any] = field(default_factory=lambda: {"action": "store_true"})
+
+
+SWITCHES = (
+    Switch("--attnperf", "also measure and gate each case; default: only prove it", "measure"),
+    Switch(HELP, "show all options of pytest-attnperf with default, ini key and marker argument, and exit", "report"),
+    Switch(
+        "--attnperf-changed",
+        "prove every case right, but time only cases whose machine code or configuration is not that of their "
+        "baseline; the others count as unchanged; default: off",
+        "select",
+    ),
+    Switch(
+        "--attnperf-profile",
+        "profile every case that is right with torch's profiler, in a process that times nothing, and report "
+        "what limits it; with --attnperf this uses the measured time; default: off",
+        "measure",
+    ),
+    Switch(
+        "--attnperf-resume",
+        "reuse the verdicts of an interrupted run of the same command, and judge the other cases; default: off",
+        "measure",
+    ),
+    Switch(
+        "--attnperf-update-baselines",
+        "measure in several fresh processes and store baselines (alias --update-baselines); default: off",
+        "record",
+    ),
+    Switch(
+        "--attnperf-record-local",
+        "if this product has no baseline, record one in .attnperf/local and compare with that; default: off",
+        "record",
+    ),
+    Switch(
+        "--attnperf-strict",
+        "UNDECIDED, NO_BASELINE, INCOMPARABLE, ENVIRONMENT and findings fail the run; default: on if CI is set",
+        "compare",
+        {"dest": "attnperf_strict", "action": "store_true", "default": None},
+    ),
+    Switch(
+        "--no-attnperf-strict",
+        "the verdicts and findings of --attnperf-strict do not fail the run; default: off if CI is set",
+        "compare",
+        {"dest": "attnperf_strict", "action": "store_false"},
+    ),
+    Switch(
+        "--attnperf-calibrate",
+        "measure every case in N fresh processes and report how often the gate would fail by noise; default: off",
+        settings={"default": None, "metavar": "N"},
+    ),
+    Switch(
+        "--attnperf-pin-config",
+        "run autotuned and compiled backends with the configuration of the baseline; default: their own choice",
+    ),
+    Switch(
+        "--attnperf-override",
+        "a case setting that takes precedence over markers, e.g. threshold=5; repeatable; default: none",
+        settings={"action": "append", "default": [], "metavar": "KEY=VALUE"},
+    ),
+    Switch(
+        "--attnperf-warm",
+        "build, compile and autotune every case before a timed run, without timing (attnperf warm); default: off",
+    ),
+    Switch(
+        "--attnperf-together",
+        "measure every case on each visible GPU alone, then on all at once, to show how cases scale and how GPUs "
+        "disturb each other; never gates; default: off",
+    ),
+    Switch(
+        "--attnperf-worker-fd", "internal: makes a worker; default: none", settings={"default": None, "metavar": "FD"}
+    ),
+    Switch(
+        "--attnperf-worker-role",
+        "internal: kind of the worker; default: timing",
+        settings={"default": "", "metavar": "ROLE"},
+    ),
+)

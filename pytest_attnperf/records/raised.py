@@ -1,0 +1,90 @@
+"""Where in the user's files an error was raised: the place for messages, and a traceback of these files only."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from pytest_attnperf.errors import AttnperfError
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_FAMILIES = os.path.join(_PACKAGE, "workloads") + os.sep
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_OPTIMIZED = 1
+"""CO_OPTIMIZED of `co_flags`: set for functions, not for the body of a module or class."""
+
+ADVICE = "write @dataclass(frozen=True) above the class, and fields without a default before those with one"
+"""What helps if `dataclasses` refuses a class of a backend or an op family."""
+
+ENTRIES_MOST = 12
+
+
+def describe_raised(error: BaseException) -> str:
+    """Returns one line: 'FILE:LINE: TYPE: first line' of the deepest of the user's frames, and what to do if the module
+    `dataclasses` raised the error. Of an AttnperfError only its text, which names its place itself."""
+    if isinstance(error, AttnperfError):
+        return str(error)
+    lines = str(error).splitlines()
+    if isinstance(error, SyntaxError) and error.filename:
+        place, lines = f"{error.filename}:{error.lineno}", [error.msg]
+    else:
+        place = _find_raising_place(error)
+    frames = list(traceback.walk_tb(error.__traceback__))
+    refused = bool(frames) and frames[-1][0].f_code.co_filename == dataclasses.__file__
+    said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return f"{place}: {said}{f'; {ADVICE}' if refused else ''}"
+
+
+def format_user_frames(error: BaseException) -> str:
+    """Formats the traceback without frames of this package, and without those before the user's first; '' for an
+    AttnperfError that no file of the user raised. An error without frames of the user keeps all of them."""
+    told = traceback.TracebackException.from_exception(error)
+    chain = list(_list_chain(told))
+    users = {id(one) for one in chain if any(is_users_file(frame.filename) for frame in one.stack)}
+    if not users and isinstance(error, AttnperfError):
+        return ""
+    for one in chain:
+        if id(one) in users:
+            first = next(number for number, frame in enumerate(one.stack) if is_users_file(frame.filename))
+            kept = [frame for frame in one.stack[first:] if not _is_harness(frame.filename)]
+            one.stack = traceback.StackSummary.from_list(kept)
+    return "".join(list(told.format())[-ENTRIES_MOST:])
+
+
+@functools.cache
+def is_users_file(path: str) -> bool:
+    """Returns whether a source file is the user's: a project's, or one of this package's op families, which belong to
+    whoever adds one. Python's library, installed packages and '<string>' are not."""
+    if path.startswith("<") or _is_harness(path) or not _INSTALLED.isdisjoint(Path(path).parts):
+        return path.startswith(_FAMILIES)
+    paths = sysconfig.get_paths()
+    return not path.startswith((paths["stdlib"] + os.sep, paths["platstdlib"] + os.sep))
+
+
+def _is_harness(path: str) -> bool:
+    return path.startswith(_PACKAGE) and not path.startswith(_FAMILIES)
+
+
+def _list_chain(told: traceback.TracebackException | None) -> Iterator[traceback.TracebackException]:
+    while told is not None:
+        yield told
+        told = told.__cause__ or told.__context__
+
+
+def _find_raising_place(error: BaseException) -> str:
+    """Returns 'FILE:LINE' of the deepest frame of the user's files, or of what a module of this package states outside
+    functions; of the deepest frame if there is none, '' without frames."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    stated = [(frame, line) for frame, line in frames if _is_stated(frame)] or frames
+    return f"{stated[-1][0].f_code.co_filename}:{stated[-1][1]}" if stated else ""
+
+
+def _is_stated(frame: FrameType) -> bool:
+    path = frame.f_code.co_filename
+    return is_users_file(path) or (path.startswith(_PACKAGE) and not frame.f_code.co_flags & _OPTIMIZED)

@@ -1,0 +1,333 @@
+"""Sums up one profile: where time goes, its spread, the warm-up, findings and advice.
+
+The time of each kernel comes from traces or statistics; shares follow once the total is known. One sweep over the
+dispatches, ordered by start, finds when the GPU worked and when it waited.
+"""
+
+from __future__ import annotations
+
+import statistics
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import sub
+
+from pytest_attnperf.environment.device_specs import DeviceSpec
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.profiles import (
+    Agent,
+    FamilyTime,
+    FirstCalls,
+    KernelShape,
+    KernelTime,
+    ProfileSource,
+    ProfileSummary,
+    Spread,
+)
+from pytest_attnperf.tools.profilers.advice import collect_advice
+from pytest_attnperf.tools.profilers.amdahl import compute_gains
+from pytest_attnperf.tools.profilers.contradictions import find_contradictions
+from pytest_attnperf.tools.profilers.dispatches import Dispatches
+from pytest_attnperf.tools.profilers.first_calls import (
+    KERNELS,
+    Traced,
+    TracedKernel,
+    WarmUp,
+    infer_warm_up,
+    sum_first_calls,
+    sum_host_times,
+    use_given_warm_up,
+)
+from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, OTHER, FamilyRules
+from pytest_attnperf.tools.profilers.passes import Calls, PassesFound, find_passes
+from pytest_attnperf.tools.profilers.profile import Profile
+from pytest_attnperf.tools.profilers.resources import shape_time
+from pytest_attnperf.tools.profilers.spreads import add_spreads, compute_spread, join_durations
+
+UNKNOWN_SHARE = 0.05
+"""Share of GPU time in kernels of no known family from which a note reports it."""
+
+STATS_WARM_UP = "unknown: statistics count every dispatch, warm-up included, and have no order"
+
+WITHOUT_DISPATCHES = ("stats", "agent_info", "counter_collection", "api_trace", "memory_copy_trace")
+"""Parts of the forms of sources without kernels' resources."""
+
+
+def summarise_profile(
+    profile: Profile,
+    *,
+    rules: FamilyRules | None = None,
+    warm_up: int | None = None,
+    passes: int | None = None,
+    layers: int | None = None,
+    device: DeviceSpec | None = None,
+) -> ProfileSummary:
+    """Returns the summary of a profile.
+
+    rules      rules of kernel families; default: those of the package
+    warm_up    passes to leave out of steady state if their beginnings are known, else dispatches; default: inferred
+    passes     number of forward passes; default: inferred
+    layers     number of layers of each pass; default: inferred
+    device     its peaks are limits for the profile's figures
+    Raises UsageError for a number that is too small.
+    """
+    for name, value, least in (("warm-up", warm_up, 0), ("passes", passes, 1), ("layers", layers, 1)):
+        if value is not None and value < least:
+            raise UsageError(f"{name} is {value}, must be at least {least}")
+    rules = rules or FamilyRules.load_default()
+    traced = Traced.from_dispatches(profile.dispatches, rules)
+    found = find_passes(_count_calls(profile, traced, rules), passes=passes, layers=layers)
+    cut = _choose_warm_up(traced, found, warm_up)
+    kernels = _add_shares(list_trace_kernels(traced, cut, profile) + list_stats_kernels(profile, traced, rules))
+    families = _group_families(kernels, rules)
+    timeline = compute_timeline(profile.dispatches)
+    host = sorted((row for row in profile.stats if row.domain == "api"), key=lambda row: -row.spread.total_ns)
+    host_ns = sum_host_times(host)
+    summary = ProfileSummary(
+        name=profile.name,
+        sources=profile.sources,
+        agents=profile.agents,
+        total_ns=sum(kernel.spread.total_ns for kernel in kernels),
+        calls=sum(kernel.spread.calls for kernel in kernels),
+        kernels=kernels,
+        families=families,
+        gains=compute_gains(families),
+        span_ns=timeline.span_ns if timeline else None,
+        busy_ns=timeline.busy_ns if timeline else None,
+        warm_up=cut.text,
+        passes=found.passes,
+        first_calls=_find_first_calls(profile, traced, host_ns),
+        host=tuple(host),
+        counters=profile.counters,
+        problems=profile.problems,
+        notes=profile.notes + _list_notes(profile, traced, kernels, timeline),
+    )
+    summary = replace(summary, findings=find_contradictions(summary, device, stats=profile.stats))
+    return replace(summary, advice=collect_advice(summary))
+
+
+def _find_first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int]) -> FirstCalls | None:
+    """Returns the costs of first calls, with the time from first host call to first dispatch if both are known; None if
+    there are neither host times nor kernels in a trace."""
+    if not host_ns and not traced.firsts:
+        return None
+    found = sum_first_calls(traced.firsts, host_ns)
+    if profile.api_begin_ns is None or not len(profile.dispatches):
+        return found
+    before_ns = profile.dispatches.start_ns[0] - profile.api_begin_ns
+    return replace(found, before_ns=before_ns) if before_ns >= 0 else found
+
+
+def _count_calls(profile: Profile, traced: Traced, rules: FamilyRules) -> Calls:
+    """Returns the calls by kernel, with copies and fills apart: from the trace (of its device with most calls) or,
+    without a trace, from statistics."""
+    if traced.has_kernels:
+        return traced.count_calls()
+    counts: dict[str, int] = {}
+    apart: dict[str, int] = {}
+    for row in profile.stats:
+        if row.domain == "kernel":
+            into = apart if rules.is_memory_work(row.name) else counts
+            into[row.name] = into.get(row.name, 0) + row.spread.calls
+    attention = [name for name in counts if rules.find_family(name).name == ATTENTION]
+    return Calls({name: count for name, count in counts.items() if count}, attention, apart=apart)
+
+
+def _choose_warm_up(traced: Traced, found: PassesFound, given: int | None) -> WarmUp:
+    dispatches = traced.dispatches
+    if not len(dispatches):
+        return WarmUp(STATS_WARM_UP)
+    if given is not None:
+        return use_given_warm_up(given, found.begins, len(dispatches))
+    return infer_warm_up(traced.firsts, found.begins, array("q", map(sub, dispatches.end_ns, dispatches.start_ns)))
+
+
+def _add_shares(kernels: Sequence[KernelTime]) -> tuple[KernelTime, ...]:
+    """Returns the kernels with their shares of the time of all of them, the longest first."""
+    total = sum(kernel.spread.total_ns for kernel in kernels)
+    shared = [replace(kernel, share=kernel.spread.total_ns / total if total else 0.0) for kernel in kernels]
+    return tuple(sorted(shared, key=lambda kernel: (-kernel.spread.total_ns, kernel.name, kernel.kind)))
+
+
+def _group_families(kernels: Sequence[KernelTime], rules: FamilyRules) -> tuple[FamilyTime, ...]:
+    """Sums up kernels by family and nature, the longest first. Rules may give one family several natures."""
+    total = sum(kernel.spread.total_ns for kernel in kernels)
+    members: dict[tuple[str, str], list[KernelTime]] = {}
+    for kernel in kernels:
+        members.setdefault(rules.find_family(kernel.name, kernel.kind), []).append(kernel)
+    families = []
+    for (family, nature), each in members.items():
+        time = sum(kernel.spread.total_ns for kernel in each)
+        calls = sum(kernel.spread.calls for kernel in each)
+        families.append(FamilyTime(family, nature, len(each), calls, time, time / total if total else 0.0))
+    return tuple(sorted(families, key=lambda family: (-family.total_ns, family.family, family.nature)))
+
+
+def _list_notes(
+    profile: Profile, traced: Traced, kernels: Sequence[KernelTime], timeline: Timeline | None
+) -> tuple[str, ...]:
+    """Returns notes on what the profile lacks (medians, families, dispatches), and how much the GPU waited."""
+    notes = []
+    if not kernels:
+        notes.append("no kernel, copy or memory set is in these files: GPU time is unknown")
+    unspread = [kernel for kernel in kernels if kernel.spread.median_ns is None]
+    if unspread:
+        whose = "every kernel" if len(unspread) == len(kernels) else f"{len(unspread)} of {len(kernels)} kernels"
+        notes.append(f"{whose}: only statistics, so no median and no quartiles; a kernel trace gives them")
+    if timeline is not None and timeline.gaps:
+        notes.append(str(timeline))
+    counted = sum(row.spread.calls for row in profile.stats if row.domain == "kernel")
+    if traced.has_kernels and counted and counted != traced.kernel_calls:
+        notes.append(
+            f"the trace holds {traced.kernel_calls:,} kernel dispatches and the statistics count {counted:,}: one is "
+            "incomplete, or they are of different runs; shown is the trace"
+        )
+    unknown = [kernel for kernel in kernels if kernel.family == OTHER.name]
+    share = sum(kernel.share for kernel in unknown)
+    if unknown and share > UNKNOWN_SHARE:
+        notes.append(
+            f"{share:.1%} of GPU time is in kernels of no known family ({len(unknown)} of {len(kernels)}); a rules "
+            "file can name theirs (--families)"
+        )
+    return tuple(notes)
+
+
+def list_trace_kernels(traced: Traced, warm_up: WarmUp, profile: Profile) -> tuple[KernelTime, ...]:
+    """Returns every kernel of a trace with its times in all and after the warm-up, and its launch sizes, longest first.
+    Shares are 0 until `_add_shares`."""
+    before = Counter(traced.dispatches.shape[: warm_up.before])
+    form = _find_form(profile.sources)
+    found = []
+    for kernel in traced.kernels:
+        times = [
+            shape_time(shape, compute_spread(traced.durations[at]), _find_agent(shape, profile.agents), form=form)
+            for at, shape in ((at, traced.dispatches.shapes[at]) for at in kernel.shapes)
+        ]
+        whole = (
+            times[0].spread
+            if len(times) == 1
+            else compute_spread(join_durations(traced.durations[at] for at in kernel.shapes))
+        )
+        found.append(
+            KernelTime(
+                name=kernel.name,
+                family=kernel.family,
+                kind=kernel.kind,
+                spread=whole,
+                share=0.0,
+                steady=_compute_steady_spread(traced, kernel, whole, before, warm_up),
+                first_ns=traced.durations[kernel.first][0],
+                shapes=tuple(sorted(times, key=lambda time: -time.spread.total_ns)),
+            )
+        )
+    return tuple(found)
+
+
+def _compute_steady_spread(
+    traced: Traced, kernel: TracedKernel, whole: Spread, before: Counter[int], warm_up: WarmUp
+) -> Spread | None:
+    skipped = {at: before[at] for at in kernel.shapes if before[at]}
+    if kernel.name in warm_up.first_of and kernel.kind in KERNELS:
+        skipped[kernel.first] = max(1, skipped.get(kernel.first, 0))
+    if not skipped:
+        return whole
+    rest = join_durations(traced.durations[at][skipped.get(at, 0) :] for at in kernel.shapes)
+    return compute_spread(rest) if rest else None
+
+
+def _find_form(sources: Sequence[ProfileSource]) -> str:
+    """Returns the kind of file that holds the kernels' resources; '' if there are several kinds or none."""
+    forms = {source.form for source in sources if not any(part in source.form for part in WITHOUT_DISPATCHES)}
+    return forms.pop() if len(forms) == 1 else ""
+
+
+def _find_agent(shape: KernelShape, agents: Sequence[Agent]) -> Agent | None:
+    """Returns the device that a dispatch names, or the only GPU if it names none; else None."""
+    named = next((agent for agent in agents if agent.name == shape.agent), None)
+    gpus = [agent for agent in agents if agent.kind == "gpu"]
+    return named or (gpus[0] if len(gpus) == 1 and not shape.agent else None)
+
+
+def list_stats_kernels(profile: Profile, traced: Traced, rules: FamilyRules) -> tuple[KernelTime, ...]:
+    """Returns the kernels and copies of *_stats files, each kind only if the trace has none of it. Shares are 0."""
+    spreads: dict[tuple[str, str], list[Spread]] = {}
+    for row in profile.stats:
+        if (row.domain == "kernel" and not traced.has_kernels) or (row.domain == "copy" and not traced.has_copies):
+            spreads.setdefault((row.name, row.domain), []).append(row.spread)
+    return tuple(
+        KernelTime(name, rules.find_family(name, kind).name, kind, add_spreads(each), 0.0)
+        for (name, kind), each in spreads.items()
+    )
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Busy and idle times in ns over all devices and queues of a profile; overlapping time counts once.
+
+    span_ns      from the first start to the last end
+    busy_ns      time in which at least one dispatch ran
+    work_ns      sum of durations; overlapping ones count in full
+    gaps         number of times in which nothing ran between two dispatches
+    median_gap_ns, longest_gap_ns   of these, None if there are none
+    """
+
+    span_ns: int
+    busy_ns: int
+    work_ns: int
+    gaps: int
+    median_gap_ns: float | None = None
+    longest_gap_ns: int | None = None
+
+    @property
+    def idle_ns(self) -> int:
+        """Nanoseconds within the span in which nothing ran: the sum of all gaps."""
+        return self.span_ns - self.busy_ns
+
+    @property
+    def overlap_ns(self) -> int:
+        """Nanoseconds by which the sum of durations exceeds the busy time."""
+        return self.work_ns - self.busy_ns
+
+    @property
+    def idle_share(self) -> float:
+        """Idle time as a share of the span; 0 for an empty one."""
+        return self.idle_ns / self.span_ns if self.span_ns else 0.0
+
+    def __str__(self) -> str:
+        text = (
+            f"the GPU idles for {self.idle_share:.1%} of the {self.span_ns / 1e6:.6g} ms from first start to last end"
+        )
+        if self.median_gap_ns is not None and self.longest_gap_ns is not None:
+            text += (
+                f": {self.gaps:,} gaps between dispatches, median {self.median_gap_ns / 1e3:.4g} us, "
+                f"longest {self.longest_gap_ns / 1e3:.4g} us"
+            )
+        if self.overlap_ns:
+            text += f"; dispatches overlap by {self.overlap_ns / 1e6:.4g} ms"
+        return text
+
+
+def compute_timeline(dispatches: Dispatches) -> Timeline | None:
+    """Returns how long dispatches, ordered by start, kept the GPU busy or idle; None without dispatches."""
+    if not len(dispatches):
+        return None
+    first = dispatches.start_ns[0]
+    reached, busy = first, 0
+    gaps = array("q")
+    for start, end in zip(dispatches.start_ns, dispatches.end_ns, strict=True):
+        if start > reached:
+            gaps.append(start - reached)
+            busy += end - start
+            reached = end
+        elif end > reached:
+            busy += end - reached
+            reached = end
+    return Timeline(
+        span_ns=reached - first,
+        busy_ns=busy,
+        work_ns=dispatches.total_ns,
+        gaps=len(gaps),
+        median_gap_ns=statistics.median(gaps) if gaps else None,
+        longest_gap_ns=max(gaps, default=None),
+    )
