@@ -185,11 +185,11 @@ class Requests:
         os.close(nothing)
 
 
-def find_obstacle() -> Obstacle | None:
+def find_obstacle(loaded: Mapping[str, Any] = sys.modules) -> Obstacle | None:
     """Returns why this process, with its suites collected, cannot fork workers; None if it can."""
-    if is_driver_initialised(sys.modules):
+    if is_driver_initialised(loaded):
         return Obstacle.DRIVER
-    status = _try_fork(sys.modules)
+    status = _try_fork(loaded)
     if status == BAD_FORK:
         return Obstacle.DRIVER
     # Counted after a fork: libraries that support forking (OpenBLAS) have ended their threads before it.

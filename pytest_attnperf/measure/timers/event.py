@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from pytest_attnperf.measure.timers.pair_clocks import PairClocks, Stamps
-from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
+from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream, run_and_wait
 from pytest_attnperf.measure.timers.timer import (
     WARM_UP_CALLS,
     Call,
@@ -89,12 +89,8 @@ class EventTimer(TimerKind):
 
     def run_once(self, *, poisoned: bool = True) -> Any:
         """Makes one eager call, waits for the GPU and returns the call's result; `poisoned` changes nothing here."""
-        import torch
-
         assert self._call is not None, "prepare() comes first"
-        result = self._call()
-        torch.cuda.synchronize()
-        return result
+        return run_and_wait(self._call)
 
     def close(self) -> None:
         """Forgets the call and its last result."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import trace
-from pytest_attnperf.measure.timers.stream import hold_stream
+from pytest_attnperf.measure.timers.stream import hold_stream, run_and_wait
 from pytest_attnperf.measure.timers.timer import WARM_UP_CALLS, Call, TimerKind, count_calls_per_block
 
 MAX_PROFILED_CALLS = 100
@@ -67,12 +67,8 @@ class ProfilerTimer(TimerKind):
 
     def run_once(self, *, poisoned: bool = True) -> Any:
         """Makes one eager call, waits for the GPU and returns the call's result; `poisoned` changes nothing here."""
-        import torch
-
         assert self._call is not None, "prepare() comes first"
-        result = self._call()
-        torch.cuda.synchronize()
-        return result
+        return run_and_wait(self._call)
 
     def close(self) -> None:
         """Forgets the call."""

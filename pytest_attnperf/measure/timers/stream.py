@@ -8,6 +8,7 @@ time instead of a flag, so that a call that synchronises inside a block cannot d
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ def side_stream() -> torch.cuda.Stream:
     """Returns the process's only stream for captures: the default one refuses them, and each takes cuBLAS workspace."""
     stream: torch.cuda.Stream = _torch_cuda().Stream()
     return stream
+
+
+def run_and_wait(call: Callable[[], Any]) -> Any:
+    """Makes one eager call, waits for the GPU and returns the call's result."""
+    result = call()
+    _torch_cuda().synchronize()
+    return result
 
 
 def event_pair() -> tuple[Any, Any]:
