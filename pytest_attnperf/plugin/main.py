@@ -94,9 +94,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Prints all options and returns 0 if `--attnperf-help` is given; None in every other session."""
     if not config.getoption("attnperf_help", default=False):
         return None
-    from pytest_attnperf.plugin.option_help import render_option_help
-
-    sys.stdout.write(render_option_help(shutil.get_terminal_size().columns))
+    sys.stdout.write(options.render_option_help(shutil.get_terminal_size().columns))
     return 0
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.switches import SWITCHES
+from pytest_attnperf.plugin.switches import SWITCHES, Switch
 
 MIN_BASELINE_PROCESSES = 7
 XDIST_GPUS = "ATTNPERF_XDIST_GPUS"
@@ -32,6 +33,10 @@ GROUPS = {
     "report": "pytest-attnperf: results and reports",
 }
 """Group of options -> its title in `pytest --help`."""
+
+ADVANCED = "pytest-attnperf: advanced"
+FIRST = "Options of pytest-attnperf. A marker's argument comes before an option, an option before its ini key."
+INDENT = "    "
 
 
 @dataclass(frozen=True)
@@ -356,3 +361,30 @@ def case_overrides(texts: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--attnperf-override={text!r}: expected KEY=VALUE with KEY one of {sorted(known)}")
         overrides[key] = value
     return overrides
+
+
+def render_option_help(width: int) -> str:
+    """Returns all options by group, the advanced ones last, in lines of at most `width` columns."""
+    options: tuple[Switch | Option, ...] = (*SWITCHES, *OPTIONS)
+    lines = textwrap.wrap(FIRST, width)
+    for group, title in {**GROUPS, "": ADVANCED}.items():
+        lines += ["", f"{title}:"]
+        for known in options:
+            if known.group == group:
+                lines += _format_option(known, width)
+    return "\n".join(lines) + "\n"
+
+
+def _format_option(known: Switch | Option, width: int) -> Iterator[str]:
+    """Yields the option's line and its indented help."""
+    yield f"  {_format_usage(known)}"
+    yield from textwrap.wrap(known.help, width, initial_indent=INDENT, subsequent_indent=INDENT)
+    if isinstance(known, Option):
+        marker = f", marker {known.field}=" if known.case or known.code else ""
+        yield f"{INDENT}ini {known.dest}{marker}"
+
+
+def _format_usage(known: Switch | Option) -> str:
+    """Returns e.g. '--attnperf-pairs=N', or the flag alone if it takes no value."""
+    metavar = known.metavar if isinstance(known, Option) else known.settings.get("metavar")
+    return f"{known.flag}={metavar}" if metavar else known.flag

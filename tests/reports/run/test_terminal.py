@@ -11,7 +11,7 @@ import pytest
 from pytest_attnperf.records import CheckReport, ErrorFigures, ProcessSummary, Tolerance, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.run.overview import ORDER
-from pytest_attnperf.reports.run.terminal import closing_lines, failure_text
+from pytest_attnperf.reports.run.terminal import closing_lines, failure_text, find_outlier
 from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -314,3 +314,20 @@ def test_why_cases_have_no_time_stands_at_the_end(case: CaseFactory, run: RunFac
     lines = ["2 right, interpreted: says nothing", "1 right, on a CPU: says nothing"]
     assert closing_lines(run(right, right, other))[1:3] == lines
     assert closing_lines(run(right, right, other, mode="check"))[1:] == []
+
+
+@pytest.mark.parametrize(
+    ("medians", "far"),
+    [
+        ((10.0, 10.1, 14.0, 10.05), 14.0),
+        ((10.0, 10.1, 6.0, 10.05), 6.0),
+        ((10.0, 10.1, 10.4, 10.05), None),  # within 5 %
+        ((10.0, 11.0, 12.0, 14.0), None),  # all of them scatter
+        ((10.0, 10.1, 14.0), None),  # two cannot outvote one
+        ((10.0, 10.1, 14.0, 14.1), None),  # two levels
+    ],
+)
+def test_an_outlier_is_one_process_far_from_all_others(medians: tuple[float, ...], far: float | None) -> None:
+    """By 5 % of their times, and three times as far as the others lie apart."""
+    found = find_outlier([ProcessSummary(us, us, us, (us,), 10, "graph") for us in medians])
+    assert (found.median_us if found else None) == far

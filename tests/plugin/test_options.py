@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from pytest_attnperf.plugin.option_help import render_option_help
-from pytest_attnperf.plugin.options import GROUPS, OPTIONS
+from pytest_attnperf.plugin.options import GROUPS, OPTIONS, render_option_help
 from pytest_attnperf.plugin.switches import SWITCHES
 from pytest_attnperf.testing.project import FakeProject
 
