@@ -19,6 +19,7 @@ import pytest
 from pytest_attnperf.measure import clocks as _clocks  # noqa: F401  before any user's code could replace them
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.switches import HELP
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.fixtures import CaseHandle, CodeObjectHandle, TimerFunction
@@ -92,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Prints all options and returns 0 if `--attnperf-help` is given; None in every other session."""
-    if not config.getoption("attnperf_help", default=False):
+    if not config.getoption(HELP, default=False):
         return None
     sys.stdout.write(options.render_option_help(shutil.get_terminal_size().columns))
     return 0
