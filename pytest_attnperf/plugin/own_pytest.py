@@ -169,6 +169,16 @@ Cases = Callable[[DeviceInfo], list[TreeCase]]
 class Collecting(WorkPlugin, abc.ABC):
     """A plugin that lets pytest collect the tests, and then does the work of a subclass instead of running them."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._broken: list[str] = []
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Remembers files that cannot be collected, each with the last line of its error."""
+        if report.failed:
+            *_, why = [line.strip() for line in report.longreprtext.splitlines() if line.strip()] or [""]
+            self._broken.append(f"{report.nodeid} cannot be collected: {why.removeprefix('E').strip()}")
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Unregisters the controller, which would start workers, and the notice of deselected cases."""
@@ -177,8 +187,14 @@ class Collecting(WorkPlugin, abc.ABC):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Calls `work_on` with the collected session, unless collecting failed. Returns True."""
-        return True if session.testsfailed else self.work_in(session, lambda: self.work_on(session))
+        """Calls `work_on` with the collected session, or raises UsageError if a file cannot be collected. Returns
+        True."""
+        return self.work_in(session, lambda: self._work_if_whole(session))
+
+    def _work_if_whole(self, session: pytest.Session) -> int:
+        if self._broken:
+            raise UsageError(f"{'; '.join(self._broken)}; correct it, or name other tests by --suite=PATH")
+        return self.work_on(session)
 
     @abc.abstractmethod
     def work_on(self, session: pytest.Session) -> int:
@@ -209,7 +225,8 @@ class _CollectingCases(_CollectingItems):
         self._skipped: list[str] = []
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Remembers the ids of skipped files."""
+        """Remembers the ids of skipped files, too."""
+        super().pytest_collectreport(report)
         self._skipped += [report.nodeid] if report.skipped else []
 
     def work_on(self, session: pytest.Session) -> int:
@@ -272,7 +289,7 @@ class Project:
     on_gpu: bool
 
 
-class _CollectingProject(_CollectingItems):
+class _CollectingAll(_CollectingItems):
     """Calls a command's work with all that the project registers and collects."""
 
     def __init__(self, work: Callable[[Project], int]) -> None:
@@ -288,10 +305,10 @@ class _CollectingProject(_CollectingItems):
         return self._work(Project(found.registry, found.families, cases, device, found.on_gpu))
 
 
-def collect_project(work: Callable[[Project], int], suite: str = "") -> int:
+def collect_all(work: Callable[[Project], int], suite: str = "") -> int:
     """Calls `work` with the project's backends, families and cases of all tiers; returns its exit status. Other
     arguments and errors as `work_with`."""
-    return work_with(_CollectingProject(work), suite, ALL_TIERS)
+    return work_with(_CollectingAll(work), suite, ALL_TIERS)
 
 
 def _make_project_case(item: pytest.Item) -> ProjectCase:

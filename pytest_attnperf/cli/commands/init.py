@@ -28,10 +28,10 @@ NEXT = (
 
 CPU_OPTIONS = "--attnperf-threshold=100 --no-attnperf-strict"
 
-EPILOG = """Writes perf/test_NAME.py; perf/conftest.py if MODULE could not be imported without it; and lines in
-.gitattributes, by which git merges baselines, and .gitignore. The module of --kernel is read, never imported. A file that exists is left
-as it is, and named; .gitattributes and .gitignore get the lines that they lack. A CI workflow needs the address of your
-copy of this package: ATTNPERF_FROM, at its top. docs/ci.md says who is trusted with what.
+EPILOG = """Writes perf/test_NAME.py; perf/conftest.py if MODULE cannot be imported without it; and lines in
+.gitattributes and .gitignore. The module of --kernel is read, never imported. A file that exists is left, and named, but
+.gitattributes and .gitignore get the lines that they lack. A CI workflow needs the address of your copy of this
+package: ATTNPERF_FROM, at its top. docs/ci.md says who is trusted with what.
 
 examples:
   attnperf init

@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError("timers belong to no backend, family or suite; drop --backend, --family and --suite")
         _write_rows("timers", list_timers(), as_json=options.json)
         return 0
-    from pytest_attnperf.plugin.own_pytest import collect_project
+    from pytest_attnperf.plugin.own_pytest import collect_all
 
-    return collect_project(partial(_print_project, options), options.suite)
+    return collect_all(partial(_print_project, options), options.suite)
 
 
 def _print_project(options: argparse.Namespace, project: Project) -> int:
@@ -126,7 +126,7 @@ def _write_json(data: object) -> None:
 def _format_backends(rows: Sequence[BackendRow], width: int) -> list[str]:
     """Returns the families beside each name and, below them, why it is unsupported; no name is cut."""
     longest = max(len(row.name) for row in rows)
-    lines = [f"{'backend':<{longest}}  families; below: why it cannot run here"]
+    lines = _format_beside("backend", longest, "families; below: why it cannot run here", width)
     for row in rows:
         lines += _format_beside(row.name, longest, ", ".join(row.families), width)
         lines += _format_beside("", longest, f"- {row.unsupported}", width) if row.unsupported else []
