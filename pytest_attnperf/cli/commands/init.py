@@ -29,7 +29,7 @@ NEXT = (
 CPU_OPTIONS = "--attnperf-threshold=100 --no-attnperf-strict"
 
 EPILOG = """Writes perf/test_NAME.py; perf/conftest.py if MODULE cannot be imported without it; and lines in
-.gitattributes and .gitignore. The module of --kernel is read, never imported. A file that exists is left, and named, but
+.gitattributes and .gitignore. The module of --kernel is read, never imported. A file that exists is left, and named;
 .gitattributes and .gitignore get the lines that they lack. A CI workflow needs the address of your copy of this
 package: ATTNPERF_FROM, at its top. docs/ci.md says who is trusted with what.
 
