@@ -77,20 +77,23 @@ class WorkPlugin(Loader):
 def work_with(worker: WorkPlugin, suite: str, *options: str) -> int:
     """Runs `worker` in a pytest session of the project in the current folder, and returns its exit status.
 
-    suite     test file or folder whose conftests are loaded; '' for the folder `suites`, or else the current one
+    suite     test file or folder whose conftests are loaded; '' for the folder `suites`, or else what pytest takes
+              without a path: `testpaths` of the ini file, or the current folder
     options   further options for pytest
 
     Raises what the work raises, and UsageError if pytest cannot load the project; pytest has then printed why.
     """
-    start = suite or (SUITES if Path(SUITES).is_dir() else ".")
+    start = suite or (SUITES if Path(SUITES).is_dir() else "")
     if not Path(start).exists():
         raise UsageError(f"{start} does not exist; run this in the project's folder, or name its tests by --suite=PATH")
     with own_options():
-        ended = pytest.main([*QUIET, *no_xdist(), *options, start], plugins=[worker])
+        ended = pytest.main([*QUIET, *no_xdist(), *options, *filter(None, [start])], plugins=[worker])
     if worker.raised:
         raise worker.raised[0]
     if worker.status is None:
-        raise UsageError(f"pytest could not load the project of {start} (status {int(ended)}); see its output above")
+        raise UsageError(
+            f"pytest could not load the project of {start or '.'} (status {int(ended)}); see its output above"
+        )
     return worker.status
 
 

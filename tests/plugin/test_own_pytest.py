@@ -61,6 +61,18 @@ def test_a_project_that_cannot_be_loaded(tmp_path: Path) -> None:
     assert "no_such_module" in done.stderr
 
 
+def test_a_project_says_where_its_tests_are(tmp_path: Path) -> None:
+    """Without suites/, conftests of `testpaths` are loaded before anything is collected, as by a plain pytest."""
+    (tmp_path / "perf").mkdir()
+    (tmp_path / "perf" / "conftest.py").write_text(
+        "from kernels.native.rope import BACKENDS\n"
+        "def pytest_attnperf_register_backends(registry):\n    registry.add(*BACKENDS)\n"
+    )
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\ntestpaths = perf\npythonpath = {Path(__file__).parents[2]}\n")
+    names, _ = typed(tmp_path).stdout.splitlines()
+    assert names == str([backend.name for backend in BACKENDS])
+
+
 def test_a_test_file_that_cannot_be_imported(tmp_path: Path) -> None:
     """It is named with the last line of its error, and the work is not begun."""
     (tmp_path / "test_it.py").write_text("import no_such_module\n")
