@@ -33,8 +33,10 @@ EVERYWHERE = {
 """Options, and their help where it is the usual one: the page says them once, above the list. '' is any help."""
 
 MORE = {
+    "init": "add-to-your-repo.md",
     "doctor": "doctor.md",
     "warm": "running.md#building-before-a-timed-run",
+    "list": "running.md#tiers",
     "report": "results-format.md#reports",
     "explain": "when-the-gate-is-red.md",
     "accept": "baselines.md#accepting-a-change",

@@ -9,6 +9,7 @@ One GPU, one timing run: a run holds a file lock per GPU (a lease) while it meas
 from __future__ import annotations
 
 import os
+import platform
 import re
 import tempfile
 import time
@@ -19,8 +20,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pytest_attnperf.environment import amd, gpu_tokens, kfd, nvidia
+from pytest_attnperf.environment.device import gpu_product
 from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.records.gpus import GpuRecord
 
 ORDER = "CUDA_DEVICE_ORDER"
@@ -29,9 +32,13 @@ NVIDIA_FOLDER = "proc/driver/nvidia/gpus"
 QUERY = ("nvidia-smi", "--query-gpu=uuid,pci.bus_id,name", "--format=csv,noheader")
 """Command that lists the cards by PCI address: the same order as the sorted folder of the driver."""
 
+ARCH_QUERY = ("nvidia-smi", "--query-gpu=compute_cap,name", "--format=csv,noheader")
+"""Command that names a card's compute capability, '9.0, NVIDIA H200'."""
+
 NAMED = ("GPU-", "MIG-")
 """Prefixes of NVIDIA's UUIDs: of a card, and of a MIG slice of one."""
 
+_ARCH = re.compile(r"(\d+)\.(\d+), (.+)")
 _PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re.IGNORECASE)
 
 
@@ -74,6 +81,26 @@ def cards_of(tokens: Sequence[str], environ: Mapping[str, str], system: System |
         return tuple(_amd_card(token, environ, system) for token in tokens)
     found = _nvidia_cards(system) if tokens else []
     return tuple(_nvidia_card(token, found, environ) for token in tokens)
+
+
+def read_device(environ: Mapping[str, str], *, on_gpu: bool, system: System | None = None) -> DeviceInfo | None:
+    """Returns kind, architecture and product of the first visible GPU, or of this machine's CPU, without figures.
+    None if neither nvidia-smi nor AMD's driver names the GPU's architecture.
+
+    A CPU counts as one that interprets Triton's kernels, as workers do.
+    """
+    system = system or System()
+    if not on_gpu:
+        return DeviceInfo("cpu", f"cpu-{platform.machine()}", "", interpreted=True)
+    if not gpu_tokens.nvidia_minors(system.root):
+        archs = kfd.list_architectures(system)
+        return DeviceInfo("rocm", archs[0], "") if archs else None
+    try:
+        named = [system.run((*ARCH_QUERY, f"--id={card.token}")) for card in visible_cards(environ, system)[:1]]
+    except ProbeError:
+        return None
+    found = [_ARCH.fullmatch(answer.strip()) for answer in named]
+    return next((DeviceInfo("cuda", f"sm_{one[1]}{one[2]}", gpu_product(one[3]), one[3]) for one in found if one), None)
 
 
 def require_one_product(cards: Sequence[Card], environ: Mapping[str, str], system: System | None = None) -> None:

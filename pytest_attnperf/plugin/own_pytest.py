@@ -17,17 +17,19 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.backends import Registry
+from pytest_attnperf.backends import Backend, Registry
+from pytest_attnperf.environment.cards import read_device
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.upkeep import TreeCase
 from pytest_attnperf.kernel_builds import KernelRegistry
 from pytest_attnperf.plugin import main
-from pytest_attnperf.plugin.cases import CaseCollector, pair_of
+from pytest_attnperf.plugin.cases import CaseCollector, pair_of, restore_order, tier_of
 from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
 from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.plugin.options import BY_NAME
 from pytest_attnperf.plugin.refusals import plan_case
-from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.records import CaseKey, DeviceInfo
+from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families
 
 SUITES = "suites"
@@ -36,6 +38,9 @@ QUIET = ("-qq", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider")
 
 INTERRUPTED = 130
 """Exit status of an interrupted command, as in a shell."""
+
+ALL_TIERS = f"{BY_NAME['tier'].flag}=nightly"
+"""Option by which no case is left to other runs."""
 
 IMPORTED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 """Options that hide pytest's warning that this package is already imported."""
@@ -72,20 +77,23 @@ class WorkPlugin(Loader):
 def work_with(worker: WorkPlugin, suite: str, *options: str) -> int:
     """Runs `worker` in a pytest session of the project in the current folder, and returns its exit status.
 
-    suite     test file or folder whose conftests are loaded; '' for the folder `suites`, or else the current one
+    suite     test file or folder whose conftests are loaded; '' for the folder `suites`, or else what pytest takes
+              without a path: `testpaths` of the ini file, or the current folder
     options   further options for pytest
 
     Raises what the work raises, and UsageError if pytest cannot load the project; pytest has then printed why.
     """
-    start = suite or (SUITES if Path(SUITES).is_dir() else ".")
+    start = suite or (SUITES if Path(SUITES).is_dir() else "")
     if not Path(start).exists():
         raise UsageError(f"{start} does not exist; run this in the project's folder, or name its tests by --suite=PATH")
     with own_options():
-        ended = pytest.main([*QUIET, *no_xdist(), *options, start], plugins=[worker])
+        ended = pytest.main([*QUIET, *no_xdist(), *options, *filter(None, [start])], plugins=[worker])
     if worker.raised:
         raise worker.raised[0]
     if worker.status is None:
-        raise UsageError(f"pytest could not load the project of {start} (status {int(ended)}); see its output above")
+        raise UsageError(
+            f"pytest could not load the project of {start or '.'} (status {int(ended)}); see its output above"
+        )
     return worker.status
 
 
@@ -136,8 +144,7 @@ class _Visitor(WorkPlugin):
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
         """Calls the command's work with what conftests registered. Returns True: pytest collects nothing."""
-        cases, code = (session.config.pluginmanager.get_plugin(f"attnperf-{name}") for name in ("cases", "code"))
-        assert isinstance(cases, CaseCollector)
+        cases, code = _find_collector(session.config), session.config.pluginmanager.get_plugin("attnperf-code")
         assert isinstance(code, CodeCollector)
         if not len(cases.registry):
             cases.register_backends()
@@ -145,6 +152,12 @@ class _Visitor(WorkPlugin):
             code.register_kernels()
         found = Registered(session.config, cases.registry, cases.families, code.registry)
         return self.work_in(session, lambda: self._work(found))
+
+
+def _find_collector(config: pytest.Config) -> CaseCollector:
+    cases = config.pluginmanager.get_plugin("attnperf-cases")
+    assert isinstance(cases, CaseCollector)
+    return cases
 
 
 def visit_project(work: Callable[[Registered], int], suite: str = "", *options: str) -> int:
@@ -159,6 +172,16 @@ Cases = Callable[[DeviceInfo], list[TreeCase]]
 class Collecting(WorkPlugin, abc.ABC):
     """A plugin that lets pytest collect the tests, and then does the work of a subclass instead of running them."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._broken: list[str] = []
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Remembers files that cannot be collected, each with the last line of its error."""
+        if report.failed:
+            *_, why = [line.strip() for line in report.longreprtext.splitlines() if line.strip()] or [""]
+            self._broken.append(f"{report.nodeid} cannot be collected: {why.removeprefix('E').strip()}")
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Unregisters the controller, which would start workers, and the notice of deselected cases."""
@@ -167,15 +190,34 @@ class Collecting(WorkPlugin, abc.ABC):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Calls `work_on` with the collected session, unless collecting failed. Returns True."""
-        return True if session.testsfailed else self.work_in(session, lambda: self.work_on(session))
+        """Calls `work_on` with the collected session, or raises UsageError if a file cannot be collected. Returns
+        True."""
+        return self.work_in(session, lambda: self._work_if_whole(session))
+
+    def _work_if_whole(self, session: pytest.Session) -> int:
+        if self._broken:
+            raise UsageError(f"{'; '.join(self._broken)}; correct it, or name other tests by --suite=PATH")
+        return self.work_on(session)
 
     @abc.abstractmethod
     def work_on(self, session: pytest.Session) -> int:
         """Does the command's work on the collected session; returns the command's exit status."""
 
 
-class _CollectingCases(Collecting):
+class _CollectingItems(Collecting):
+    """Keeps the items that are cases, of all tiers, for a subclass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._items: list[pytest.Item] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Remembers all cases, before those are deselected that this machine cannot run."""
+        self._items = [item for item in items if case_key(item) is not None]
+
+
+class _CollectingCases(_CollectingItems):
     """Calls a command's work with the cases of all tiers. `whole`: raises UsageError instead if a file was skipped,
     because its cases are unknown."""
 
@@ -183,17 +225,12 @@ class _CollectingCases(Collecting):
         super().__init__()
         self._work = work
         self._whole = whole
-        self._items: list[pytest.Item] = []
         self._skipped: list[str] = []
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Remembers the ids of skipped files."""
+        """Remembers the ids of skipped files, too."""
+        super().pytest_collectreport(report)
         self._skipped += [report.nodeid] if report.skipped else []
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Remembers all cases, before those are deselected that this machine cannot run."""
-        self._items = [item for item in items if case_key(item) is not None]
 
     def work_on(self, session: pytest.Session) -> int:
         """Calls the work with a function DeviceInfo -> cases planned for that device; returns its exit status. Raises
@@ -211,7 +248,7 @@ def collect_cases(work: Callable[[Cases], int], suite: str = "", *, whole: bool 
 
     whole   raise UsageError if a file was skipped during collection; other arguments and errors as `work_with`
     """
-    return work_with(_CollectingCases(work, whole=whole), suite, f"{BY_NAME['tier'].flag}=nightly")
+    return work_with(_CollectingCases(work, whole=whole), suite, ALL_TIERS)
 
 
 def _make_tree_case(config: pytest.Config, item: pytest.Item, device: DeviceInfo) -> TreeCase:
@@ -223,3 +260,61 @@ def _make_tree_case(config: pytest.Config, item: pytest.Item, device: DeviceInfo
     backend, workload = pair
     unsupported = tuple(backend.unsupported_reasons(workload, device)) if plan.timed else ()
     return TreeCase(key, item.nodeid, workload.definition(), plan.policy.to_record(), plan.timed, unsupported)
+
+
+@dataclass(frozen=True)
+class ProjectCase:
+    """A case that pytest collected.
+
+    backend, workload   None for a function that a test gates by `attnperf.gate`
+    tier                '' if every run takes it
+    """
+
+    key: CaseKey
+    nodeid: str
+    tier: str
+    backend: Backend | None
+    workload: Workload | None
+
+
+@dataclass(frozen=True)
+class Project:
+    """The backends, op families and cases of a project.
+
+    device   of this machine, read without initialising it; None if it cannot be named that way
+    on_gpu   whether cases run on a GPU here
+    """
+
+    backends: Registry
+    families: Families
+    cases: tuple[ProjectCase, ...]
+    device: DeviceInfo | None
+    on_gpu: bool
+
+
+class _CollectingAll(_CollectingItems):
+    """Calls a command's work with all that the project registers and collects."""
+
+    def __init__(self, work: Callable[[Project], int]) -> None:
+        super().__init__()
+        self._work = work
+
+    def work_on(self, session: pytest.Session) -> int:
+        """Calls the work with the project; returns its exit status."""
+        found = _find_collector(session.config)
+        restore_order(self._items)
+        cases = tuple(map(_make_project_case, self._items))
+        device = read_device(os.environ, on_gpu=found.on_gpu)
+        return self._work(Project(found.registry, found.families, cases, device, found.on_gpu))
+
+
+def collect_all(work: Callable[[Project], int], suite: str = "") -> int:
+    """Calls `work` with the project's backends, families and cases of all tiers; returns its exit status. Other
+    arguments and errors as `work_with`."""
+    return work_with(_CollectingAll(work), suite, ALL_TIERS)
+
+
+def _make_project_case(item: pytest.Item) -> ProjectCase:
+    key, (backend, workload) = case_key(item), pair_of(item) or (None, None)
+    assert key is not None
+    return ProjectCase(key, item.nodeid, tier_of(item), backend, workload)

@@ -166,7 +166,7 @@ def test_the_order_of_the_screen() -> None:
     for name, command in read_commands().items():
         listed.setdefault(command.group, []).append(name)
     assert listed == {
-        "first hour": ["doctor", "warm", "report"],
+        "first hour": ["init", "doctor", "warm", "list", "report"],
         "every day": ["explain", "accept", "baselines", "compare", "history", "bisect"],
         "in CI": ["gate", "merge", "comment", "merge-baselines"],
         "deeper": [

@@ -20,11 +20,13 @@ from pytest_attnperf.environment.cards import (
     lease_gpu,
     make_gpu_record,
     parse_pci_address,
+    read_device,
     require_one_product,
     visible_cards,
 )
 from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.records.gpus import GpuRecord
 
 FIRST, SECOND, THIRD = (f"GPU-{number}{'0' * 7}-aaaa-bbbb-cccc-dddddddddddd" for number in (1, 2, 3))
@@ -234,3 +236,21 @@ def test_the_default_directory_is_this_users(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "getuid", lambda: user + 1)
     with pytest.raises(UsageError, match=f"belongs to user id {user}, not to {user + 1}; ask that user to remove it"):
         lease_directory()
+
+
+def test_a_device_is_named_without_initialising_it(tmp_path: Path) -> None:
+    """By nvidia-smi, by AMD's driver, or as a CPU; None where nobody names the architecture."""
+    nvidia = driver(tmp_path / "nvidia", {"0000:17:00.0": (FIRST, 0)})
+    assert read_device({}, on_gpu=True, system=nvidia) is None
+    answering = System(nvidia.root, lambda command: f"9.0, {H200}\n" if f"--id={FIRST}" in command else "")
+    assert read_device({}, on_gpu=True, system=answering) == DeviceInfo("cuda", "sm_90", "h200", H200)
+    unknown = System(nvidia.root, lambda command: "[N/A], [N/A]\n")
+    assert read_device({}, on_gpu=True, system=unknown) is None
+    node = tmp_path / "amd/sys/class/kfd/kfd/topology/nodes/1"
+    node.mkdir(parents=True)
+    assert read_device({}, on_gpu=True, system=System(tmp_path / "amd", missing)) is None
+    (node / "properties").write_text("gfx_target_version 90402\n")
+    assert read_device({}, on_gpu=True, system=System(tmp_path / "amd", missing)) == DeviceInfo("rocm", "gfx942", "")
+    cpu = read_device({}, on_gpu=False, system=nvidia)
+    assert cpu is not None
+    assert (cpu.kind, cpu.interpreted) == ("cpu", True)

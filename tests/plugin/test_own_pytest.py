@@ -13,7 +13,7 @@ from pytest_attnperf.plugin.own_pytest import no_xdist, visit_project
 PROGRAM = """
 import sys
 from pytest_attnperf.errors import AttnperfError, UsageError
-from pytest_attnperf.plugin.own_pytest import visit_project
+from pytest_attnperf.plugin.own_pytest import collect_all, visit_project
 
 def work(registered):
     print([backend.name for backend in registered.backends])
@@ -22,7 +22,7 @@ def work(registered):
     return 7
 
 try:
-    print(visit_project(work))
+    print((collect_all if 'collect' in sys.argv else visit_project)(work))
 except AttnperfError as error:
     print("raised:", error)
 """
@@ -59,6 +59,28 @@ def test_a_project_that_cannot_be_loaded(tmp_path: Path) -> None:
         == "raised: pytest could not load the project of . (status 4); see its output above"
     )
     assert "no_such_module" in done.stderr
+
+
+def test_a_project_says_where_its_tests_are(tmp_path: Path) -> None:
+    """Without suites/, conftests of `testpaths` are loaded before anything is collected, as by a plain pytest."""
+    (tmp_path / "perf").mkdir()
+    (tmp_path / "perf" / "conftest.py").write_text(
+        "from kernels.native.rope import BACKENDS\n"
+        "def pytest_attnperf_register_backends(registry):\n    registry.add(*BACKENDS)\n"
+    )
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\ntestpaths = perf\npythonpath = {Path(__file__).parents[2]}\n")
+    names, _ = typed(tmp_path).stdout.splitlines()
+    assert names == str([backend.name for backend in BACKENDS])
+
+
+def test_a_test_file_that_cannot_be_imported(tmp_path: Path) -> None:
+    """It is named with the last line of its error, and the work is not begun."""
+    (tmp_path / "test_it.py").write_text("import no_such_module\n")
+    done = typed(tmp_path, "collect")
+    assert done.stdout.splitlines()[-1] == (
+        "raised: test_it.py cannot be collected: ModuleNotFoundError: No module named 'no_such_module'; correct it, or "
+        "name other tests by --suite=PATH"
+    )
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What `attnperf init` writes into a repository."""
