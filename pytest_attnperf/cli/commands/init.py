@@ -57,13 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Writes the files that are missing, and prints them and what to type next. Returns 0. Raises UsageError for a
     folder that does not exist or is no place for a workflow, and as `find_kernel`."""
-    from pytest_attnperf.cli.commands.merge_baselines import ATTRIBUTES
     from pytest_attnperf.tools.starter.files import find_kernel, plan_files
 
     root: Path = options.folder
     _require_repository(root, options.ci)
     kernel = find_kernel(options.kernel, root) if options.kernel else None
-    files = plan_files(root, kernel, options.ci, ATTRIBUTES)
+    files = plan_files(root, kernel, options.ci)
     done = [_write_file(root, file, force=options.force) for file in files]
     sys.stdout.writelines(f"{told}\n" for told in [*done, "", *_list_next(root, files[0], kernel)])
     return 0

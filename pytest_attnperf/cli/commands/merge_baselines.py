@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import BaselineError, UsageError
+from pytest_attnperf.tools.starter.files import ATTRIBUTES, DRIVER
 
 if TYPE_CHECKING:
     from pytest_attnperf.baselines.three_way import Conflict
@@ -23,8 +24,6 @@ ORDER = 120
 SUMMARY = "merge baseline files entry by entry, as git's merge driver or after a conflict"
 DESCRIPTION = "Merges baseline files entry by entry, and never loses one."
 
-DRIVER = "attnperf"
-ATTRIBUTES = f"baselines/**/*.json merge={DRIVER}"
 STAGES = (1, 2, 3)
 """Numbers under which git's index holds a conflicted file's common ancestor, our version and theirs."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.resources
 import re
 import subprocess
 import sys
@@ -21,6 +20,12 @@ WORKFLOWS = {
 
 SOURCE_FOLDERS = (Path("src"), Path("."))
 """Where a repository may keep its modules, in the order in which they are searched."""
+
+DRIVER = "attnperf"
+"""Name of git's merge driver for baselines."""
+
+ATTRIBUTES = f"baselines/**/*.json merge={DRIVER}"
+"""Line of .gitattributes by which git merges baselines."""
 
 IGNORED = (".attnperf/", ".*.lock")
 """Results of runs, and the locks of baseline files: lines of .gitignore."""
@@ -125,12 +130,11 @@ def find_kernel(text: str, root: Path) -> StarterKernel:
     return StarterKernel(module, function)
 
 
-def plan_files(root: Path, kernel: StarterKernel | None, ci: str, attributes: str) -> list[StarterFile]:
+def plan_files(root: Path, kernel: StarterKernel | None, ci: str) -> list[StarterFile]:
     """Returns what the repository `root` needs.
 
-    kernel       None writes an example that passes as it stands
-    ci           'github', 'gitlab', or 'none'
-    attributes   line of .gitattributes by which git merges baselines
+    kernel   None writes an example that passes as it stands
+    ci       'github', 'gitlab', or 'none'
     """
     name = kernel.function if kernel else EXAMPLE_NAME
     files = [StarterFile(PERF / f"{_choose_stem(root, name)}.py", _render_test(kernel) if kernel else EXAMPLE)]
@@ -138,7 +142,7 @@ def plan_files(root: Path, kernel: StarterKernel | None, ci: str, attributes: st
         below = "" if kernel.folder == Path(".") else f' / "{kernel.folder}"'
         shown = "this repository" if kernel.folder == Path(".") else f"{kernel.folder}/"
         files.append(StarterFile(PERF / "conftest.py", CONFTEST.format(folder=shown, below=below)))
-    files.append(StarterFile(Path(".gitattributes"), attributes, is_line=True))
+    files.append(StarterFile(Path(".gitattributes"), ATTRIBUTES, is_line=True))
     files += [StarterFile(Path(".gitignore"), line, is_line=True) for line in IGNORED]
     if ci in WORKFLOWS:
         path, template = WORKFLOWS[ci]
@@ -148,7 +152,9 @@ def plan_files(root: Path, kernel: StarterKernel | None, ci: str, attributes: st
 
 def read_template(name: str) -> str:
     """Returns a CI workflow that the package holds."""
-    return importlib.resources.files("pytest_attnperf.tools.starter").joinpath(name).read_text(encoding="utf-8")
+    from importlib import resources
+
+    return resources.files("pytest_attnperf.tools.starter").joinpath(name).read_text(encoding="utf-8")
 
 
 def _choose_stem(root: Path, name: str) -> str:

@@ -12,7 +12,6 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tools.starter.files import WORKFLOWS, StarterKernel, find_kernel, plan_files, read_template
 from tests.tools.ci.ci_commands import ROOT, commands, parsed
 
-ATTRIBUTES = "baselines/**/*.json merge=attnperf"
 MODULE = "import torch\nfrom os import path\nSCALE = 2\n\ndef rms_norm(x, weight, eps=1e-6):\n    return x\n"
 
 OWN = {
@@ -101,7 +100,7 @@ def test_a_kernel_that_is_not_there(repository: Path, text: str, message: str) -
 @pytest.mark.parametrize("kernel", [None, StarterKernel("pkg.norms", "rms_norm", ("x", "weight"), Path("src"))])
 def test_what_is_written_is_python(tmp_path: Path, kernel: StarterKernel | None) -> None:
     """The test and its conftest parse, and gate the function by its name."""
-    files = {file.path.as_posix(): file.text for file in plan_files(tmp_path, kernel, "none", ATTRIBUTES)}
+    files = {file.path.as_posix(): file.text for file in plan_files(tmp_path, kernel, "none")}
     for path in (path for path in files if path.endswith(".py")):
         ast.parse(files[path])
     name = "rms_norm" if kernel else "softmax"
@@ -115,7 +114,7 @@ def test_a_name_of_another_test_is_not_taken(tmp_path: Path) -> None:
     """Pytest cannot import two files of one name where tests are no packages."""
     (tmp_path / "tests" / "unit").mkdir(parents=True)
     (tmp_path / "tests" / "unit" / "test_softmax.py").touch()
-    (first, *_) = plan_files(tmp_path, None, "none", ATTRIBUTES)
+    (first, *_) = plan_files(tmp_path, None, "none")
     assert first.path == Path("perf/test_softmax_perf.py")
 
 
