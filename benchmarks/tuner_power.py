@@ -30,7 +30,7 @@ from pathlib import Path
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.quantiles import rate_bound95
 from pytest_attnperf.testing.fake.bench import FakeBench
-from pytest_attnperf.tools.tuner.search import search_candidates
+from pytest_attnperf.tools.tuner.job import search_candidates
 from pytest_attnperf.tools.tuner.tuner_decision import judge_winner
 from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
 from pytest_attnperf.tools.tuner.tuner_settings import Strategy, TuneSearchSettings, list_candidates

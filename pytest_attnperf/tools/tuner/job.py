@@ -1,5 +1,5 @@
-"""Inputs of a tuning run (what to tune, processes, budget), and its journal records other than trials. A killed run
-resumes with them."""
+"""Inputs of a tuning run (what to tune, processes, budget), its search, and its journal records other than trials. A
+killed run resumes with them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from pathlib import Path
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, DeviceInfo
 from pytest_attnperf.records.pairs import PairSummary
+from pytest_attnperf.tools.tuner import optuna_search, race
 from pytest_attnperf.tools.tuner.confirm import WINNER_SIDE, Confirmation, Found
 from pytest_attnperf.tools.tuner.pruning import PruneRules
-from pytest_attnperf.tools.tuner.trial_bench import is_wrong
+from pytest_attnperf.tools.tuner.slots import Slots
+from pytest_attnperf.tools.tuner.trial_bench import TrialBench, is_wrong
 from pytest_attnperf.tools.tuner.tuner_decision import DecisionRule
 from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
-from pytest_attnperf.tools.tuner.tuner_settings import TuneSearchSettings
+from pytest_attnperf.tools.tuner.tuner_settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tools.tuner.worker_bench import PLAN
 from pytest_attnperf.tuning_records import Candidate, Excluded, Tunable, TuningSpace, Value
 from pytest_attnperf.workers.conversation import BlockPlan
@@ -27,6 +29,9 @@ from pytest_attnperf.workers.pool import Pool
 from pytest_attnperf.workloads.base import Workload
 
 PAIR, WRONG_RESULT, DEVICE, SELECTION = "pair", "wrong result", "device", "selection"
+
+RACE_TRIALS_MAX = 256
+"""Most candidates times workloads for racing every candidate; above, Optuna uses a quarter of the trials."""
 
 
 @dataclass(frozen=True)
@@ -195,3 +200,40 @@ def _describe_space(space: TuningSpace) -> str:
     }
     digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:12]
     return f"{', '.join(f'{name} {len(values)}' for name, values in space.values.items())}; {digest}"
+
+
+def search_candidates(
+    space: TuningSpace,
+    candidates: Sequence[Candidate],
+    workloads: Sequence[str],
+    bench: TrialBench,
+    settings: TuneSearchSettings,
+    journal: TrialJournal,
+) -> SearchResult:
+    """Searches by the strategy of the settings, and returns the result. Trials that the journal has are not repeated.
+    Raises UsageError without a workload, for one named twice, without a candidate besides the default, and for a search
+    with Optuna where it is not installed."""
+    if not workloads:
+        raise UsageError("a search needs at least one workload, got none")
+    if len(set(workloads)) < len(workloads):
+        raise UsageError(f"a workload is named twice: {', '.join(workloads)}; name each once")
+    if all(candidate.id == space.default.id for candidate in candidates):
+        raise UsageError(f"no candidate besides the default {space.default.id} is left to search; widen the space")
+    chosen = choose_strategy(candidates, workloads, settings)
+    if chosen == "optuna":
+        optuna_search.require_optuna()
+    searches = {
+        "race": race.search_by_race,
+        "optuna": optuna_search.search_by_optuna,
+        "exhaustive": race.search_exhaustively,
+    }
+    slots = Slots(chosen, space.default, workloads, bench, settings, journal)
+    return searches[chosen](space, candidates, slots)
+
+
+def choose_strategy(candidates: Sequence[Candidate], workloads: Sequence[str], settings: TuneSearchSettings) -> str:
+    """Returns 'race', 'optuna' or 'exhaustive' as the settings say; for 'auto', 'race' up to RACE_TRIALS_MAX candidates
+    times workloads, else 'optuna'."""
+    if settings.strategy != "auto":
+        return settings.strategy
+    return "race" if len(candidates) * len(workloads) <= RACE_TRIALS_MAX else "optuna"

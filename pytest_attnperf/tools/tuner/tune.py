@@ -19,11 +19,13 @@ from pytest_attnperf.tools.tuner.job import (
     Served,
     TuneJob,
     TunePools,
+    choose_strategy,
     find_selection,
     make_header,
     record_selection,
     require_same_device,
     restore_pairs,
+    search_candidates,
 )
 from pytest_attnperf.tools.tuner.pruning import (
     SAME_CODE,
@@ -33,7 +35,6 @@ from pytest_attnperf.tools.tuner.pruning import (
     split_repeats,
     static_figures,
 )
-from pytest_attnperf.tools.tuner.search import choose_strategy, search_candidates
 from pytest_attnperf.tools.tuner.trial_bench import Paced, WatchedBench
 from pytest_attnperf.tools.tuner.tuner_decision import TuneDecision, judge_winner
 from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal

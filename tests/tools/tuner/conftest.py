@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.testing.fake.bench import FakeBench
-from pytest_attnperf.tools.tuner.search import search_candidates
+from pytest_attnperf.tools.tuner.job import search_candidates
 from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
 from pytest_attnperf.tools.tuner.tuner_settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate, TuningSpace

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.testing.fake.bench import FakeBench
-from pytest_attnperf.tools.tuner.search import search_candidates
+from pytest_attnperf.tools.tuner.job import search_candidates
 from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
 from pytest_attnperf.tools.tuner.tuner_settings import SearchResult, TuneSearchSettings, list_candidates
 from pytest_attnperf.tuning_records import Candidate, Constraint, TuningSpace

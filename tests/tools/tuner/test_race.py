@@ -7,7 +7,7 @@ import pytest
 
 from pytest_attnperf.errors import CaseFailedError, UsageError, WorkerError
 from pytest_attnperf.testing.fake.bench import FakeBench
-from pytest_attnperf.tools.tuner.search import RACE_TRIALS_MAX, choose_strategy, search_candidates
+from pytest_attnperf.tools.tuner.job import RACE_TRIALS_MAX, choose_strategy, search_candidates
 from pytest_attnperf.tools.tuner.trial_bench import TrialBench
 from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
 from pytest_attnperf.tools.tuner.tuner_settings import SearchResult, TuneSearchSettings
