@@ -378,14 +378,15 @@ def format_summary(entry: Entry) -> str:
 
 
 def format_digits(value: float, significant: int = 4) -> str:
-    """Returns a number with `significant` digits and without an exponent: 18.84, 0.0041, 104312."""
+    """Returns a number with at least `significant` digits and without an exponent: 18.84, 0.0041, 104312."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, significant - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def _format_times(medians_us: Sequence[float]) -> tuple[str, str]:
-    """Returns median time and spread: ('154.4 us', '7 processes within 0.41 %'). Accepts invalid entries, too."""
+    """Returns median time and spread: ('154.4 us', '7 processes within 0.41 %'); with fewer than two medians, or a
+    centre of 0, the count in place of the spread: ('nan us', '0 processes')."""
     centre_us = statistics.median(medians_us) if medians_us else math.nan
     if len(medians_us) < 2 or not centre_us:
         return f"{format_digits(centre_us)} us", f"{len(medians_us)} process{'es' * (len(medians_us) != 1)}"

@@ -102,8 +102,8 @@ class LaunchPlan:
         ]
 
     def make_environment(self, base: Mapping[str, str], name: str, gpu: str | None) -> dict[str, str]:
-        """Returns the worker's environment: `base` without variables that would change its session, and with only this
-        GPU visible. `gpu` None leaves the GPUs as they are."""
+        """Returns the environment of worker `name`: `base` without variables that would change its session, plus its
+        own and `extra_environment`. Only GPU `gpu` is visible; None leaves the GPUs as they are."""
         kept = {
             key: value for key, value in base.items() if key not in SCRUBBED and not key.startswith(SCRUBBED_PREFIXES)
         }

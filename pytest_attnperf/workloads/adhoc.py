@@ -105,7 +105,7 @@ class AdHoc:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs, once they have been made: the reference's parameters, then the incoming gradients."""
+        """Names of the inputs: the reference's parameters, then the incoming gradients; () until inputs were made."""
         return self.learned.names
 
     @property

@@ -208,7 +208,7 @@ class Block(FamilyWorkload):
         return block_inputs.make_inputs(self, seed, device, planted=planted)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'out', 'k' and 'v' in fp64 on a CPU and for f32, on a GPU for f16 and bf16 in fp32 without TF32;
+        """Computes 'out', 'k' and 'v': on a CPU or for f32 in fp64, else (f16, bf16 on a GPU) in fp32 without TF32;
         with `hostref` in fp64 on the CPU."""
         return _compute_reference(self, inputs)
 

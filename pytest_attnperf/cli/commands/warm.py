@@ -56,7 +56,8 @@ def _give_all_to_pytest(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs pytest, which builds, compiles and tunes the cases and reports invalid arguments. Returns its status."""
+    """Builds, compiles, tunes and proves the cases that pytest's arguments select; times none. Returns 0 if all are
+    ready or unsupported, 1 if not, 130 if interrupted, else 2."""
     from pytest_attnperf.plugin.own_pytest import warm
 
     return warm(_with_path(options.pytest_arguments))

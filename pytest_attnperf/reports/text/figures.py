@@ -134,7 +134,7 @@ def _escape_letter(found: re.Match[str]) -> str:
 
 
 def _format_significant(value: float, digits: int = 4) -> str:
-    """Returns a number with `digits` significant digits, without an exponent. Keeps final zeros: they are measured."""
+    """Returns a number with at least `digits` significant digits, no exponent. Keeps final zeros: they are measured."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
