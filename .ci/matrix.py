@@ -60,14 +60,14 @@ WITHOUT_TORCH = (
     "plugin/test_settings.py",
 )
 LEFT_OUT = (
-    *("gate/test_false_alarms.py", "gate/test_card_alarms.py", "stats/test_pairs.py"),
+    *("gate/test_false_alarms.py", "gate/test_card_alarms.py", "stats/test_pair_ratios.py"),
     "reports/html/test_in_browser.py",
     "session/bisect",
 )
 """Long simulations, a browser and git: nothing in them depends on a version, and every cell would pay for them."""
 WITH_TORCH = (
     *("correctness/test_metrics.py", "correctness/test_judge.py", "correctness/test_references.py"),
-    *("measure/test_subject.py", "measure/test_stages.py", "measure/test_timing.py"),
+    *("measure/test_subject.py", "measure/test_stage_timing.py", "measure/test_timing.py"),
     "tools/doctor/test_torch_package.py",
     *("kernels/native/test_rope.py", "kernels/native/test_rows.py", "kernels/native/test_gemm.py"),
 )

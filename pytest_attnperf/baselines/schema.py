@@ -378,7 +378,7 @@ def format_summary(entry: Entry) -> str:
 
 
 def format_digits(value: float, significant: int = 4) -> str:
-    """Returns a number with at least `significant` digits and without an exponent: 18.84, 0.0041, 104312."""
+    """Returns a number with at least `significant` digits and without an exponent: 18.84, 0.004100, 104312."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, significant - 1 - math.floor(math.log10(abs(value))))}f}"

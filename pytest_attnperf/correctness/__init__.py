@@ -82,7 +82,8 @@ def _measure_yardsticks(
     references: dict[str, torch.Tensor], plains: dict[str, torch.Tensor], *, non_finite: bool
 ) -> dict[str, Yardstick]:
     """Returns by output name the yardstick: the error of the plain computation against the reference, which defines the
-    budget. Raises ValueError if names differ, tensors cannot be compared, or a reference is constant."""
+    budget. Raises ValueError if there is no output, names differ, tensors cannot be compared, a reference is constant
+    or, without `non_finite`, not finite."""
     if not references or references.keys() != plains.keys():
         raise ValueError(
             f"{_CHECK}: the reference holds {sorted(references)}, the plain computation {sorted(plains)}; both must "

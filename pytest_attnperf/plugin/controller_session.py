@@ -227,8 +227,8 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> object | None:
-        """Judges a case or compiled kernel instead of running its body: returns True, or fails or skips the test. Returns
-        None, so that the body runs, for an ordinary test and for a case judged in this process."""
+        """Judges a case or compiled kernel instead of running its body: returns True, or fails or skips the test. None,
+        so that the body runs, for an ordinary test and for a case judged in this process."""
         run = self._run
         if run is not None and run.features.code is not None and build_key(pyfuncitem) is not None:
             raise_code_verdict(run.features.code.judge(pyfuncitem))

@@ -197,7 +197,10 @@ class Worker:
         except (msgspec.ValidationError, ValueError, ArithmeticError, RecursionError) as error:
             wrong = str(error)
         if wrong:
-            raise self._kill_and_report(f"{self._title} sent an invalid answer to {operation!r}: {wrong[:400]}")
+            raise self._kill_and_report(
+                f"{self._title} sent an invalid answer to {operation!r}: {wrong[:400]}; run again, and report a bug "
+                "if it repeats"
+            )
         return record
 
     def ask_to_exit(self) -> None:

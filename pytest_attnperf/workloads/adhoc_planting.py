@@ -247,7 +247,8 @@ def _has_one_sign(elements: torch.Tensor) -> bool:
 
 
 def _relative_errors(truth: Outputs, plain: Outputs) -> dict[str, float]:
-    """Returns {output: norm of plain - truth / norm of truth} for floating-point outputs of equal shape."""
+    """Returns {output: norm of plain - truth / norm of truth, 0 if that is 0}, for floating-point outputs that both
+    have, not empty and of equal shape."""
     import torch
 
     errors = {}

@@ -204,7 +204,8 @@ def _put_back(tensors: Tensors, kept: Tensors) -> None:
 
 
 def _draw_like(like: torch.Tensor) -> torch.Tensor:
-    """Draws normal values with shape, dtype and root mean square of `like`, from a newly seeded generator."""
+    """Draws normal values with shape, dtype and root mean square of `like`: others on each call, because the generator
+    is its own and takes a random seed."""
     import torch
 
     generator = torch.Generator(like.device)

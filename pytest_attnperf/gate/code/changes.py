@@ -42,9 +42,8 @@ def find_regressions(pair: Compared, *, promised: bool) -> Iterator[Said]:
     """Yields findings on what is worse in the new kernel than in the stored one or launched differently, and notes
     (texts) on what was not compared.
 
-    For a kernel of another compiler, only what no compiler may change: promised matrix instructions and the launch
-    size. `find_broken_rules` reports spills, scratch and, if `promised` (now or when stored), absent matrix
-    instructions.
+    For a kernel of another compiler, only a promise of matrix instructions that was dropped, and the launch size.
+    `find_broken_rules` reports spills, scratch and, if `promised` (now or when stored), absent matrix instructions.
     """
     yield from _compare_promise(pair)
     if not pair.is_comparable:

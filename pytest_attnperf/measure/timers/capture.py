@@ -57,7 +57,9 @@ def _synchronising_raises() -> Iterator[None]:
     except RuntimeError as error:
         if "synchronizing CUDA operation" not in str(error):
             raise
-        raise CaptureFailedError(f"the call synchronises with the host, as .item() and .cpu() do ({first_line(error)})") from None
+        raise CaptureFailedError(
+            f"the call synchronises with the host, as .item() and .cpu() do ({first_line(error)})"
+        ) from None
     finally:
         torch.cuda.set_sync_debug_mode(mode)
 

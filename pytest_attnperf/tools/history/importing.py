@@ -100,7 +100,9 @@ def _decode_object(path: Path, data: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise HistoryError(f"{path} is not readable as JSON ({str(error)[:TEXT_LIMIT]}); give a run's file") from error
+        raise HistoryError(
+            f"{path} is not readable as JSON ({str(error)[:TEXT_LIMIT]}); give a results.json or pytest-benchmark's"
+        ) from error
     if not isinstance(fields, dict):
         raise HistoryError(f"{path} holds a JSON {type(fields).__name__} where a run is an object; it holds no run")
     return fields

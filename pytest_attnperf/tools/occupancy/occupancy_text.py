@@ -194,9 +194,10 @@ def render_limit_table(rows: Sequence[LimitRow], block: str) -> str:
 
 
 def render_savings(goal: str, ways: Sequence[Sequence[PrintedSaving]]) -> list[str]:
-    """Returns lines such as 'one more wave per SIMD: 8 VGPRs fewer (at most 128)', where the text before ':' is `goal`.
+    """Returns 'GOAL: 8 VGPRs fewer (at most 128)' for a single way; for several, 'GOAL:' and then an indented line for
+    each, with 'or' from the second on.
 
-    Each of `ways` reaches the goal alone, by all of its savings together. Several ways get a line each."""
+    Each of `ways` reaches the goal alone, by all of its savings together."""
     texts = [" and ".join(_format_saving(saving) for saving in way) for way in ways]
     if len(texts) == 1:
         return [f"{goal}: {texts[0]}"]

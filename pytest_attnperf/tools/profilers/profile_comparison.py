@@ -259,8 +259,8 @@ def _compare_peaks(
     """Returns ratios (after / before) of two devices' peaks and of the speeds of two profiles; () if peaks are unknown
     (None), equal, or have no figure in common.
 
-    The speeds are 1e9 / `ns` (times of both profiles), called `unit`; or, if the user gave speeds with both peaks,
-    those. Raises UsageError if the user gave a speed with one of the peaks only."""
+    The speeds are 1e9 / `ns` (times of both profiles; None: no speeds), called `unit`; or, if the user gave speeds with
+    both peaks, those. Raises UsageError if the user gave a speed with one of the peaks only."""
     if (
         before is None
         or after is None

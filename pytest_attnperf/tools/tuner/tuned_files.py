@@ -117,7 +117,8 @@ def header_lines(result: TuneResult) -> list[str]:
 
 
 def make_tables(result: TuneResult) -> list[Table]:
-    """Returns the table of the best candidates, and that of changes by workload; one without rows is left out."""
+    """Returns the table of the best candidates, and one that compares winner and default by workload; an empty one is
+    left out."""
     found = [ranking_table(result)] if result.ranking else []
     return [*found, changes_table(result.changes)] if result.changes else found
 

@@ -13,8 +13,8 @@ MI300X = ["AMD Instinct MI300X", "gfx942", 304, 192 * 2**30]
 
 def build(monkeypatch: pytest.MonkeyPatch, here: Any, version: str | None, kind: str) -> DoctorFinding:
     """The line of an installed build."""
-    monkeypatch.setattr(torch_package.gpus, "torch_build", lambda: version)
-    monkeypatch.setattr(torch_package.gpus, "torch_build_kind", lambda: kind)
+    monkeypatch.setattr(torch_package.gpu_tokens, "torch_build", lambda: version)
+    monkeypatch.setattr(torch_package.gpu_tokens, "torch_build_kind", lambda: kind)
     (finding,) = torch_package.build_probe(here)
     return finding
 
@@ -84,6 +84,6 @@ def test_torch_without_a_device_or_import(make_here: Any, monkeypatch: pytest.Mo
 
 def test_no_torch_is_said_once(make_here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where torch is not installed, no process is started to import it."""
-    monkeypatch.setattr(torch_package.gpus, "torch_build", lambda: None)
+    monkeypatch.setattr(torch_package.gpu_tokens, "torch_build", lambda: None)
     monkeypatch.delattr(torch_package, "answer_of")
     assert torch_package.device_probe(make_here()) == ()
