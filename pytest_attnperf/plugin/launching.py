@@ -15,7 +15,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.measure.timers import timer_names
-from pytest_attnperf.measure.timers.table import LISTED_IN as TIMERS_LISTED_IN
+from pytest_attnperf.measure.timers.timer_table import LISTED_IN as TIMERS_LISTED_IN
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.gpus.gpu_choice import GpuChoice, choose_gpus
 from pytest_attnperf.plugin.options import PASSED_TO_WORKERS

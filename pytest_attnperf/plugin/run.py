@@ -22,7 +22,7 @@ from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment.provenance import base_revision, read_provenance, without_credentials
 from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.measure.timers import timer_names
-from pytest_attnperf.measure.timers.table import LISTED_IN as TIMERS_LISTED_IN
+from pytest_attnperf.measure.timers.timer_table import LISTED_IN as TIMERS_LISTED_IN
 from pytest_attnperf.plugin.config import (
     RunConfig,
     is_distributed,

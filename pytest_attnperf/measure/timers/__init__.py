@@ -16,8 +16,8 @@ from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.measure.timers.host_cold import HostColdTimer
 from pytest_attnperf.measure.timers.host_fresh import HostFreshTimer, HostSyncTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer
-from pytest_attnperf.measure.timers.table import LISTED_IN, check_table
 from pytest_attnperf.measure.timers.timer import Call, CallParts, CopiesMaker, Timer, TimerKind, TimerMaterial
+from pytest_attnperf.measure.timers.timer_table import LISTED_IN, check_table
 
 if TYPE_CHECKING:
     from pytest_attnperf.measure.timers.pair_clocks import Stamps

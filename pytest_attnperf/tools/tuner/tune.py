@@ -1,8 +1,7 @@
 """Runs one tuning job: compiles, excludes, searches, confirms in new pairs, decides. Writes nothing but its journal.
 
-The budget is shared. Compiling gets at most COMPILE_SHARE twice: once to read code objects, once in the processes that
-warm the compilers' caches. Confirming keeps a reserve, and the search has the rest. What is left out for lack of time
-is reported, and never makes a winner.
+The budget is shared. Compiling gets at most COMPILE_SHARE twice: to read code objects, and to warm the compilers'
+caches. Confirming keeps a reserve, the search has the rest. What is left out for lack of time is reported, never wins.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import timers
 from pytest_attnperf.measure.timers import TIMERS, choose_timer, timer_names
 from pytest_attnperf.measure.timers.host import HostTimer
-from pytest_attnperf.measure.timers.table import LISTED_IN
 from pytest_attnperf.measure.timers.timer import (
     MAX_CALLS_PER_BLOCK,
     CallParts,
@@ -17,6 +16,7 @@ from pytest_attnperf.measure.timers.timer import (
     TimerMaterial,
     count_calls_per_block,
 )
+from pytest_attnperf.measure.timers.timer_table import LISTED_IN
 
 
 @pytest.mark.parametrize(
