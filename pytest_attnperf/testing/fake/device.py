@@ -148,7 +148,7 @@ class FakeSubject:
         if self.fault == "untimeable" or timer not in ("auto", self.timer):
             raise CaseFailedError(f"the timer {timer!r} was asked for, and this case can only use {self.timer!r}")
         centre = float(self.script["time_us"]) * self.bias
-        spread = random.Random(self.seeds[0])
+        spread = random.Random(f"{self.seeds[0]}-{centre}")
         sd = float(self.script.get("block_sd", 0.001))
         times = tuple(centre * (1 + spread.gauss(0, sd)) for _ in range(min(max_blocks, 9)))
         calls, settings = max(1, int(block_us / centre)), str(self.script.get("settings", ""))
