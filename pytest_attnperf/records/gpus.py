@@ -9,7 +9,7 @@ NAME_SHOWN = 12
 
 REFERENCES_SHARE = 64
 """A process keeps references for its next case in at most 1 / 64 of the GPU's memory: up to 16 processes wait there
-while one measures. With 3 GiB references in each, an H200 ran out of memory."""
+while one measures. Without a limit they held 7 to 11 GiB each, and an H200 ran out of memory."""
 
 
 def short_name(device_id: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.gate.canary_drift import compare_canaries
 from pytest_attnperf.gate.decide import Decision, second_look
+from pytest_attnperf.gate.interleaved import is_surely_same
 from pytest_attnperf.gate.not_the_code import can_be_explained
 from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.results import CaseResult
@@ -54,7 +55,7 @@ class SampleSize:
     """How many fresh processes, or pairs, a second look takes.
 
     units   the most that it takes
-    least   fewer decide nothing
+    least   fewer decide nothing, unless pairs show SAME (`is_surely_same`)
     go_on   called before every unit after the first: returns whether there is time for it
     """
 
@@ -173,7 +174,8 @@ def settle_in_pairs(bench: RunBench, opened: Open, sample: SampleSize | None) ->
     wrong = next((look.new for look in looks if look.new.ending is not Ending.RIGHT), None)
     if wrong is not None:
         return replace(bench.make_unmeasured_result(case, wrong), first=base.first)
-    if looks[-1].pair is not None:
+    taken = [look.pair for look in looks if look.pair is not None]
+    if looks[-1].pair is not None and not is_surely_same(taken, case.policy):
         _require_enough(looks, sample)
     settled = against.judge_pairs(case, base, looks, bench.settings.cases, opened.first_ratio)
     if plausibility.is_gain(settled):

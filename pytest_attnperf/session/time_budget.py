@@ -5,7 +5,7 @@ size of every second look is planned once, from first looks and the time left. E
 least decided first. Then one unit at a time (a fresh process, or a pair) goes to the least decided case, until each is
 predicted to be decided or no time is left. The clock is checked before every unit, so that a run is late by at most one
 unit: a case whose minimum no longer fits gets none, and a sample that has begun is decided on what it has, if that
-reaches the minimum. Only the clock cuts a sample, never the values seen in it.
+reaches the minimum. Values seen in a sample never cut it, but for half of the pairs that show SAME already.
 
 A second look is decided once, on its planned sample, by its own units. Taking more units because a sample looks
 undecided would be optional stopping, and raise the rate of false alarms. A case is SLOWER beyond the limit for the

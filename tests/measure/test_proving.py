@@ -5,6 +5,7 @@ import cProfile
 import pytest
 import torch
 
+from pytest_attnperf.measure import proving
 from pytest_attnperf.measure.proving import Prover, TimedWrongError, describe_shared_code, list_shared_functions
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.records import DeviceInfo
@@ -107,3 +108,15 @@ def test_a_profiler_goes_on() -> None:
 def test_a_long_list_is_cut() -> None:
     """Three are named, the rest counted."""
     assert "a, b, c and 2 more;" in describe_shared_code(["a", "b", "c", "d", "e"])
+
+
+def test_a_waiting_process_keeps_references_in_a_share_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of its last case are freed beyond a 64th; where memory is not known, all stay for the next backend."""
+    references = proving.RecordedReferences()
+    monkeypatch.setattr(proving, "_references", references)
+    inputs = WORKLOAD.make_inputs(0, "cpu", planted=False)
+    expected = references.compute_expected(WORKLOAD, inputs, seed=0, planted=False)
+    for memory_bytes, is_kept in ((0, True), (64 * expected.count_bytes(), True), (64, False)):
+        proving.free_idle_memory(memory_bytes)
+        again = references.compute_expected(WORKLOAD, inputs, seed=0, planted=False)
+        assert (again is expected) == is_kept

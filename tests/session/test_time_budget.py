@@ -264,6 +264,16 @@ def test_nothing_stored_and_pairs(timed: Timed) -> None:
     assert (result.verdict, len(result.pairs)) == (Verdict.SAME, 3)
 
 
+def test_half_of_the_pairs_decide_within_a_budget_too(timed: Timed) -> None:
+    """Four of eight pairs that show SAME are not taken for a sample that the clock has cut."""
+    new = replace(CASE, key=replace(CASE.key, backend="fake.new"))
+    against = timed.bench.against_base()
+    against.plan = replace(against.plan, pairs=8)
+    timed.bench.base.cases = (new.key,)
+    result = timed.spend(1000.0, [new]).results[new.key]
+    assert (result.verdict, len(result.pairs)) == (Verdict.SAME, 4)
+
+
 def test_what_breaks_is_an_error_of_its_case(timed: Timed) -> None:
     """A case that breaks in its first or in its second look is an ERROR; the others are judged as ever."""
     timed.pool.by_place[1] = {"error": CaseFailedError("scripted")}

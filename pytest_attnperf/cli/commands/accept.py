@@ -32,7 +32,8 @@ EPILOG = """CASE is a case's key (prefill/triton.flash/prefill-b4-...), its node
 
 FILE is the results.json of a run that measured the change in at least 7 processes or pairs:
   pytest --attnperf --attnperf-second-look=7 NODEID          a second look of 7 fresh processes
-  pytest --attnperf --attnperf-against=origin/main NODEID    8 pairs; their ratio scales the stored processes
+  pytest --attnperf --attnperf-against=origin/main --attnperf-pairs=14 NODEID
+                                                             pairs; their ratio scales the stored processes
   pytest --attnperf-calibrate=7 NODEID                       7 processes, nothing is stored or gated
 From fewer, a case whose time is SAME gives only its launches and its configuration. Nothing is measured again. A result
 that is wrong, suspicious or older than the entry is refused. The creep guard counts from the accepted time.

@@ -46,6 +46,9 @@ from pytest_attnperf.stats.pair_ratios import centre_ratio
 from pytest_attnperf.stats.summaries import STORED_DIGITS
 
 POLICY_ONLY, IDENTITY_ONLY, TIME_KEPT = "policy only", "identity only", "time kept"
+PAIRS_ASKED = 2 * BASELINE_PROCESSES_MIN
+"""Half of the pairs are taken if they show SAME (`gate.interleaved.is_surely_same`): half must be enough to accept."""
+
 CHANGES_KEPT = 12
 """Most changes, as text, that an entry keeps of one acceptance."""
 
@@ -347,8 +350,8 @@ def _describe_shortage(case: CaseResult, run: RunResult) -> str:
     return (
         f"{case.key} is {case.verdict.value}{change}, and a new time needs at least {BASELINE_PROCESSES_MIN} processes "
         f"or pairs: there are {there}. Run again with --attnperf-second-look={BASELINE_PROCESSES_MIN}, or with "
-        "--attnperf-against=REV and its 8 pairs, and accept from that; or record it: pytest --update-baselines "
-        f"{quote_nodeid(case.nodeid)}"
+        f"--attnperf-against=REV --attnperf-pairs={PAIRS_ASKED}, and accept from that; or record it: "
+        f"pytest --update-baselines {quote_nodeid(case.nodeid)}"
     )
 
 

@@ -345,7 +345,7 @@ CAPPED = Fingerprint({**HERE.must_match, "power_cap_w": "500"}, {})
         (
             {"second": look(114.4, 3)},
             r"SLOWER \(\+10.0 %\), .* there are 3 processes in its second look and 0 pairs. Run again with "
-            r"--attnperf-second-look=7, or with --attnperf-against=REV",
+            r"--attnperf-second-look=7, or with --attnperf-against=REV --attnperf-pairs=14,",
         ),
     ],
 )
