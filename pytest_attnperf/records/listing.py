@@ -7,7 +7,6 @@ import contextlib
 import difflib
 import inspect
 import tokenize
-import traceback
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -55,14 +54,6 @@ def find_place(path: str, text: str) -> str:
     lines = enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1)
     line = next((number for number, line in lines if text in line), 0)
     return f"{path}:{line or _find_literal(path, text)[0]}"
-
-
-def find_raise_place(error: BaseException, path: str = "") -> str:
-    """Returns 'FILE:LINE' of the deepest call in file `path` that led to the error. `path` '' means the file of the
-    function that the catcher called. Returns '' if no call was in that file."""
-    calls = traceback.extract_tb(error.__traceback__)[1:]
-    path = path or (calls[0].filename if calls else "")
-    return next((f"{call.filename}:{call.lineno}" for call in reversed(calls) if call.filename == path), "")
 
 
 def find_class_place(kind: type) -> str:

@@ -41,6 +41,14 @@ def describe_raised(error: BaseException) -> str:
     return f"{place}: {said}{f'; {ADVICE}' if refused else ''}"
 
 
+def find_raise_place(error: BaseException, path: str = "") -> str:
+    """Returns 'FILE:LINE' of the deepest call in file `path` that led to the error. `path` '' means the file of the
+    function that the catcher called. Returns '' if no call was in that file."""
+    calls = traceback.extract_tb(error.__traceback__)[1:]
+    path = path or (calls[0].filename if calls else "")
+    return next((f"{call.filename}:{call.lineno}" for call in reversed(calls) if call.filename == path), "")
+
+
 def format_user_frames(error: BaseException) -> str:
     """Formats the traceback without frames of this package, and without those before the user's first; '' for an
     AttnperfError that no file of the user raised. An error without frames of the user keeps all of them."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.listing import find_raise_place
+from pytest_attnperf.records.raised import find_raise_place
 
 if TYPE_CHECKING:
     from pytest_attnperf.reports.files.forms import Form

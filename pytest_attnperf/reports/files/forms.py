@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.listing import find_raise_place
+from pytest_attnperf.records.raised import find_raise_place
 from pytest_attnperf.reports.files.junit_xml import render_junit
 from pytest_attnperf.reports.files.markdown import render_summary
 from pytest_attnperf.reports.run.joined import Joined
