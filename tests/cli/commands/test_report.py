@@ -126,7 +126,7 @@ def test_every_form_at_once(written: Written, capsys: Captured, tmp_path: Path) 
     pytest.importorskip("vl_convert", reason="the page needs vl-convert-python")
     out, junit, text = tmp_path / "out", tmp_path / "made" / "j.xml", tmp_path / "made" / "r.md"
     path = str(written("r.json", Verdict.SLOWER))
-    assert main(["report", path, "--html", str(out), "--junit", str(junit), "--markdown", str(text)]) == 1
+    assert main(["report", path, "--report", str(out), "--junit", str(junit), "--markdown", str(text)]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert [line.split(": ")[0] for line in said.err.splitlines()] == ["report", "written", "written"]
@@ -157,7 +157,7 @@ def test_stored_baselines(capsys: Captured, tmp_path: Path) -> None:
 def test_a_page_of_stored_baselines(tmp_path: Path) -> None:
     """It is headed by what it is, in its title, too."""
     pytest.importorskip("vl_convert", reason="the page needs vl-convert-python")
-    assert main(["report", str(PREFILL), "--html", str(tmp_path)]) == 0
+    assert main(["report", str(PREFILL), "--report", str(tmp_path)]) == 0
     html = (tmp_path / "report.html").read_text()
     assert "<title>stored baselines: " in html
     assert '<span class="outcome open">Stored baselines</span>' in html
@@ -204,7 +204,7 @@ def test_a_missing_extra(written: Written, capsys: Captured, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "jinja2", None)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "report.html").write_text("of yesterday")
-    assert main(["report", str(written()), "--html", str(tmp_path / "out")]) == 2
+    assert main(["report", str(written()), "--report", str(tmp_path / "out")]) == 2
     assert "pip install 'pytest-attnperf[html]'" in capsys.readouterr().err
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"results.json", *FORM_FILES}
 
@@ -212,10 +212,10 @@ def test_a_missing_extra(written: Written, capsys: Captured, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--html", "{path}"], "results.json"),
+        (["--report", "{path}"], "results.json"),
         (["--junit", "{path}/x.xml"], "results.json"),
-        (["--history", "h.sqlite"], "--history is shown only in the page: add --html DIR"),
-        (["--html", "{folder}/out", "--history", "{folder}/none.sqlite"], "none.sqlite"),
+        (["--history", "h.sqlite"], "--history is shown only in the page: add --report DIR"),
+        (["--report", "{folder}/out", "--history", "{folder}/none.sqlite"], "none.sqlite"),
         (["{folder}/absent.json"], "absent.json"),
     ],
 )
@@ -244,6 +244,6 @@ def test_results_are_given_back_as_they_were(written: Written, tmp_path: Path) -
     """The results beside the page are the ones that it was made of."""
     pytest.importorskip("vl_convert", reason="the page needs vl-convert-python")
     path = written()
-    main(["report", str(path), "--html", str(tmp_path / "out")])
+    main(["report", str(path), "--report", str(tmp_path / "out")])
     copy: RunResult = json_results.decode((tmp_path / "out" / "results.json").read_bytes(), "copy")
     assert copy == json_results.decode(path.read_bytes(), "original")
