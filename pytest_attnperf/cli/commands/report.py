@@ -9,11 +9,14 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.cli import report_modes
 from pytest_attnperf.cli.option_groups import RESULTS, DependentOptions, add_old_spelling, settle_all
 from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, open_page, write_forms
+from pytest_attnperf.cli.report_modes import MODES
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.reports.files.form_list import list_files
 
@@ -211,16 +214,10 @@ def _choose_mode(options: argparse.Namespace) -> str:
 
 def _find_work(mode: str) -> Callable[[argparse.Namespace], int]:
     """Returns the function of a mode, importing nothing of the others."""
-    if mode == STAGE:
-        from pytest_attnperf.cli.report_modes.by_stage import show_stages as work
-    elif mode == STEP:
-        from pytest_attnperf.cli.report_modes.by_step import show_steps as work
-    elif mode == MERGE:
-        from pytest_attnperf.cli.report_modes.merging import merge_results as work
-    elif mode == COMMENT:
-        from pytest_attnperf.cli.report_modes.commenting import post_comment as work
-    else:
+    if mode == PLAIN:
         return _show_runs
+    module, _, function = MODES[mode].rpartition(".")
+    work: Callable[[argparse.Namespace], int] = getattr(import_module(f"{report_modes.__name__}.{module}"), function)
     return work
 
 

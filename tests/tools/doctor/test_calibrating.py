@@ -85,6 +85,16 @@ def test_the_table(tmp_path: Path, capsys: Any) -> None:
     assert stored.flops_per_s == {"f16": 7e14, "f32": 5e13, "tf32": 4e14}
 
 
+def test_json_in_a_file(tmp_path: Path, capsys: Any) -> None:
+    """`--json FILE` writes the object beside the table, and says so on standard error."""
+    file = tmp_path / "found.json"
+    assert conclude([process()], STATE, parsed("--dry-run", "--json", str(file))) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("NVIDIA H200")
+    assert said.err == f"written: {file}\n"
+    assert json.loads(file.read_text())["device"]["product"] == "h200"
+
+
 def test_fp32_is_not_held_to_the_rate_of_tf32(tmp_path: Path, capsys: Any) -> None:
     """Products in fp32 get no share of a peak that is TF32's; those in TF32 do, and cache and launches have none."""
     _, said = concluded([process(), process()], capsys, "--baselines", str(tmp_path))
