@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_command(words: list[str]) -> int:
-    name, action = [*(word for word in words if not word.startswith("-")), "", ""][:2]
+    name = next((word for word in words if not word.startswith("-")), "")
     if not words:
         sys.stderr.write(f"usage: {USAGE}\n\n{render_list()}\n\n`attnperf COMMAND --help` has examples\n")
         return FAILED
@@ -92,6 +92,8 @@ def _run_command(words: list[str]) -> int:
         parser.parse_args(words)
         return FAILED
     if has_actions(name):
+        behind = words[words.index(name) + 1 :]
+        action = behind[0] if behind and not behind[0].startswith("-") else ""
         if action not in list_names(name):
             return _refuse_action(words, name, action)
         name = f"{name} {action}"
@@ -132,7 +134,8 @@ def build_parser(names: Sequence[str], shown: str | None = argparse.SUPPRESS) ->
         first, _, action = name.partition(" ")
         if has_actions(first) and first not in folders:
             listed = _declare(kinds, first, first)
-            listed.description = f"{listed.description}\n\n{render_list(first)}"
+            if not action:
+                listed.description = f"{listed.description}\n\n{render_list(first)}"
             folders[first] = _add_choices(listed, "action", f"attnperf {first}", argparse.SUPPRESS)
         if first not in folders or action:
             declared = _declare(folders.get(first, kinds), name, action or first)

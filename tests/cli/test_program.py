@@ -195,7 +195,8 @@ def test_help_fits_two_screens(capsys: pytest.CaptureFixture[str], monkeypatch: 
     [
         (["baselines"], "attnperf baselines: an action is needed\n"),
         (["baselines", "chekc"], "attnperf baselines: there is no action 'chekc'; did you mean 'check'?\n"),
-        (["kernel", "--arch", "x\x1b"], "attnperf kernel: there is no action 'x\\x1b'\n"),
+        (["kernel", "--arch", "x"], "attnperf kernel: an action is needed\n"),
+        (["kernel", "x\x1b"], "attnperf kernel: there is no action 'x\\x1b'\n"),
     ],
 )
 def test_an_action_that_is_not_there(typed: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,11 +207,12 @@ def test_an_action_that_is_not_there(typed: list[str], said: str, capsys: pytest
     assert all(f"  {name} " in printed.err for name in list_names(typed[0]))
 
 
+@pytest.mark.parametrize("behind", [["--help"], ["-h", "check"]])
 @pytest.mark.parametrize("name", ["baselines", "kernel"])
-def test_help_of_a_command_with_actions(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_with_actions(name: str, behind: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`attnperf NAME --help` begins with a sentence, lists the actions with what each does, and has examples."""
     with pytest.raises(SystemExit) as stopped:
-        main([name, "--help"])
+        main([name, *behind])
     assert stopped.value.code == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"usage: attnperf {name} ACTION [options]\n\n")
