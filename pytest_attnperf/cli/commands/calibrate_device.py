@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pytest_attnperf.baselines.ceilings_store import StoredCeilings
     from pytest_attnperf.environment.device_specs import DeviceSpec
     from pytest_attnperf.measure.ceilings import ProcessCeilings
-    from pytest_attnperf.records import DeviceInfo, DeviceState
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.records.gpus import DeviceState
 
 GROUP = "deeper"
 ORDER = 170

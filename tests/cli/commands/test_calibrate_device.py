@@ -20,7 +20,8 @@ from pytest_attnperf.environment.device_specs import all_specs, spec_for
 from pytest_attnperf.errors import BaselineError, UsageError, WorkerError
 from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, US, CeilingFigure
 from pytest_attnperf.measure.ceilings import ProcessCeilings
-from pytest_attnperf.records import DeviceInfo, DeviceState, Fingerprint
+from pytest_attnperf.records import DeviceInfo, Fingerprint
+from pytest_attnperf.records.gpus import DeviceState
 
 H200 = DeviceInfo("cuda", "sm_90", "h200", "NVIDIA H200", compute_units=132)
 FIGURES = {
