@@ -76,7 +76,7 @@ baselines: $(STAMP)
 	@set -x; $(RUN) pytest_attnperf.cli baselines check $(ARGS)
 
 kernels: $(STAMP)
-	$(RUN) pytest_attnperf.cli build-kernels --arch "$(ARCH)" $(if $(KERNEL),--kernel "$(KERNEL)") --out "$(OUT)"
+	$(RUN) pytest_attnperf.cli kernel build --arch "$(ARCH)" $(if $(KERNEL),--kernel "$(KERNEL)") --out "$(OUT)"
 
 # Two test processes with a torch thread pool each would share the cores of a small machine four ways.
 test soak: export OMP_NUM_THREADS = 1

@@ -55,7 +55,7 @@ STEPS = (
     Step("attnperf report .attnperf/results.json", 1, ("SLOWER", "fake.a")),
     Step(f"attnperf explain {CASE}", 1, ("SLOWER", "second look")),
     Step("attnperf doctor --quick", -1, ("known to pytest", "doctor: ")),
-    Step("attnperf warm suites", 0, ("1 of 1 cases are ready",)),
+    Step("pytest --attnperf-warm suites", 0, ("1 of 1 cases are ready",)),
 )
 """Status -1: 0 or 1, as the machine is. The doctor calls a missing torch a problem."""
 

@@ -12,7 +12,8 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_attnperf.cli.program import build_whole_parser, read_commands
+from pytest_attnperf.cli.command_files import list_whole_names, read_commands
+from pytest_attnperf.cli.program import build_whole_parser
 
 PAGE = Path(__file__).with_name("commands.md")
 BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"
@@ -25,9 +26,9 @@ EVERYWHERE = {
     "--json": "print JSON",
     "--markdown": "print Markdown",
     "--color": "",
-    "--html": "write report.html and the other forms into DIR",
+    "--report": "write report.html and the other forms into DIR",
     "--junit": "write JUnit XML",
-    "--suite": "tests to collect (default: suites/, else .)",
+    "--tests": "tests to collect (default: suites/, else .)",
     "--device": "run on it (default: a GPU if any)",
 }
 """Options, and their help where it is the usual one: the page says them once, above the list. '' is any help."""
@@ -35,28 +36,22 @@ EVERYWHERE = {
 MORE = {
     "init": "add-to-your-repo.md",
     "doctor": "doctor.md",
-    "warm": "running.md#building-before-a-timed-run",
     "list": "running.md#tiers",
     "report": "results-format.md#reports",
     "explain": "when-the-gate-is-red.md",
-    "accept": "baselines.md#accepting-a-change",
-    "baselines": "baselines.md#entries-beside-the-tree",
+    "baselines check": "baselines.md#entries-beside-the-tree",
+    "baselines accept": "baselines.md#accepting-a-change",
+    "baselines merge": "baselines.md#merging-branches-that-both-recorded",
     "compare": "baselines.md#comparing-two-results",
     "history": "baselines.md#history",
     "bisect": "how-a-number-is-made.md#which-commit-attnperf-bisect-good-bad-nodeid",
     "gate": "ci.md#the-commands",
-    "merge": "running.md#several-machines",
-    "comment": "ci.md#the-commands",
-    "merge-baselines": "baselines.md#merging-branches-that-both-recorded",
     "profile": "profiling.md",
-    "stages": "../kernels/README.md#a-whole-attention-layer",
-    "ladder": "../kernels/hip/README.md",
     "occupancy": "occupancy.md",
-    "calibrate-device": "doctor.md#calibrate-the-device",
     "tune": "tuner.md",
     "dispatch": "tuner.md#dispatch",
-    "run-kernel": "../kernels/hip/BUILD.md#launch",
-    "build-kernels": "../kernels/hip/BUILD.md#build",
+    "kernel run": "../kernels/hip/BUILD.md#launch",
+    "kernel build": "../kernels/hip/BUILD.md#build",
     "completion": "#completion",
     "worker": "worker-protocol.md#behind-a-command",
 }
@@ -90,9 +85,10 @@ def renewed(text: str) -> str:
 
 
 def listed() -> str:
-    """Every command under the heading of its group."""
-    parsers, blocks, group = parsers_of(build_whole_parser()), [], ""
-    for name, command in read_commands().items():
+    """Every command, or each of its actions, under the heading of its group."""
+    parsers, groups, blocks, group = parsers_of(build_whole_parser()), read_commands(), [], ""
+    for name in list_whole_names():
+        command = groups[name.partition(" ")[0]]
         if command.group != group:
             group = command.group
             blocks.append(f"## {group[0].upper()}{group[1:]}\n")
@@ -101,20 +97,38 @@ def listed() -> str:
 
 
 def parsers_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """By name, those of the subcommands."""
-    return next(a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    """By name as typed, those of the commands and, in place of a command that has some, of its actions."""
+    choices = next((a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)), {})
+    return {
+        f"{name} {action}" if action else name: found
+        for name, own in choices.items()
+        for action, found in (parsers_of(own) or {"": own}).items()
+    }
 
 
 def section(name: str, parser: argparse.ArgumentParser) -> str:
     """Purpose, synopsis, arguments, exit status and an example of one command."""
     told = split(parser.epilog or "")
     parts = [f"### attnperf {name}", wrapped(parser.description or ""), f"```text\n{synopsis(name, parser)}\n```"]
-    if arguments := [said for action in parser._actions if (said := described(action, parser))]:
-        parts.append("\n".join(arguments))
+    parts += argument_lists(parser)
     more = f". [More]({MORE[name]})" if name in MORE else ""
     parts.append(wrapped(f"Exit status: {told.exit_status}{more}"))
     parts.append("```console\n" + "\n".join(told.examples[:EXAMPLES_MOST]) + "\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def argument_lists(parser: argparse.ArgumentParser) -> list[str]:
+    """The list of arguments, then a list of each group that needs another option, below what it needs."""
+    lists = {"": [], **{group.title: [] for group in parser._action_groups if (group.title or "").startswith("with ")}}
+    for group in parser._action_groups:
+        lists[group.title if group.title in lists else ""] += [
+            said for action in group._group_actions if (said := described(action, parser))
+        ]
+    return [
+        "\n".join([*([f"With `{title[5:].replace(' or ', '` or `')}`:\n"] if title else []), *said])
+        for title, said in lists.items()
+        if said
+    ]
 
 
 def split(epilog: str) -> Epilog:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from pytest_attnperf.baselines.schema import Entry
-from pytest_attnperf.cli.commands.merge_baselines import ATTRIBUTES, PREFERENCES
+from pytest_attnperf.cli.commands.baselines.merge import ATTRIBUTES, PREFERENCES
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.session.accept.acceptable import NEVER
 

@@ -89,7 +89,7 @@ def test_the_page_shows_every_way_in() -> None:
         "--markdown",
         "_results.db",
         "trace.json",
-        "run-kernel",
+        "kernel run",
     )
     assert [part for part in wanted if part not in f"{said} "] == []
 

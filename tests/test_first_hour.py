@@ -91,6 +91,13 @@ def test_the_first_hour_ends_as_the_page_says(tmp_path: Path) -> None:
 def test_every_step_is_there() -> None:
     """The page holds a command of each step, in order: doctor, warm, check, measure, record, gate, slower, explain."""
     text = "\n".join(commands())
-    steps = ("attnperf doctor", "attnperf warm", "pytest -q", "--update-baselines", "--attnperf-against", "explain")
+    steps = (
+        "attnperf doctor",
+        "pytest --attnperf-warm",
+        "pytest -q",
+        "--update-baselines",
+        "--attnperf-against",
+        "explain",
+    )
     places = [text.index(step) for step in steps]
     assert places == sorted(places)

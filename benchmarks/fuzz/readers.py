@@ -35,20 +35,21 @@ def all_readers(scratch: Path) -> list[Reader]:
 def _of_results(results: list[bytes], stored: list[bytes]) -> list[Reader]:
     reads = [
         command("report", "{file}"),
-        command("report", "{file}", "-v", "--markdown", "-"),
+        command("report", "{file}", "--markdown", "-", "--csv", "{folder}/r.csv"),
         command("report", "{file}", "--markdown", "{folder}/r.md", "--junit", "{folder}/r.xml"),
-        command("gate", "--results", "{file}", "--base", "{beside}/baselines", "--markdown", "-"),
-        command("gate", "--results", "{file}", "--base", "{beside}/baselines", "--json", "{folder}/j.json"),
+        command("gate", "--results", "{file}", "--against", "{beside}/baselines", "--markdown", "-"),
+        command("gate", "--results", "{file}", "--against", "{beside}/baselines", "--json", "{folder}/j.json"),
         command("explain", "--results", "{file}", "--baselines", "{beside}/baselines"),
         command("explain", "--results", "{file}", "--json"),
-        command("ladder", "{file}"),
-        command("stages", "{file}"),
+        command("report", "{file}", "--by", "step"),
+        command("report", "{file}", "--by", "stage"),
         command("dispatch", "{file}", "--out", "{folder}/which.py"),
         command("profile", "{file}"),
         command(
+            "baselines",
             "accept",
             "native",
-            "--from",
+            "--results",
             "{file}",
             "--reason",
             "r",
@@ -60,16 +61,16 @@ def _of_results(results: list[bytes], stored: list[bytes]) -> list[Reader]:
         _completed,
     ]
     history = [command("history", "--history", "{folder}/h.db", "--import", "{file}")]
-    page = [command("report", "{file}", "--html", "{folder}/page")]
+    page = [command("report", "{file}", "--report", "{folder}/page")]
     both = [*results, *samples.benchmark_results()]
     joined = [
         command("report", "{file}", "--markdown", "-"),
         command("compare", "{file}", "{beside}/results.json"),
         command("compare", "{beside}/results.json", "{file}", "--by", "backend", "--json"),
         command("compare", "--by", "gpu", "{file}"),
-        command("gate", "--results", "{file}", "--base", "{beside}/baselines", "--markdown", "-"),
-        command("merge", "{file}", "{beside}/results.json", "--out", "{folder}/merged.json", "--markdown", "-"),
-        command("merge", "{file}", "--out", "{folder}/merged.json", "--junit", "{folder}/j.xml"),
+        command("gate", "--results", "{file}", "--against", "{beside}/baselines", "--markdown", "-"),
+        command("report", "{file}", "{beside}/results.json", "--out", "{folder}/merged.json", "--markdown", "-"),
+        command("report", "{file}", "--out", "{folder}/merged.json", "--junit", "{folder}/j.xml"),
     ]
     journal = [command("explain", "--results", "{file}"), _resumed]
     return [
@@ -85,11 +86,11 @@ def _of_results(results: list[bytes], stored: list[bytes]) -> list[Reader]:
 def _of_stores(stored: list[bytes]) -> list[Reader]:
     timed = [
         partial(_store, "prefill"),
-        command("merge-baselines", "--rewrite", "{file}"),
-        command("merge-baselines", "{beside}/rope.json", "{file}", "{beside}/rope.json"),
+        command("baselines", "merge", "--rewrite", "{file}"),
+        command("baselines", "merge", "{beside}/rope.json", "{file}", "{beside}/rope.json"),
         command("dispatch", "{file}"),
     ]
-    rewriting = command("merge-baselines", "--rewrite", "{file}")
+    rewriting = command("baselines", "merge", "--rewrite", "{file}")
     ceilings = [(samples.STORED / "sm_90" / "h200" / "ceilings" / "132.json").read_bytes()]
     published = [file.read_bytes() for file in sorted((samples.STORED / "published").glob("*.json"))]
     reports = [_published, command("dispatch", "{beside}/results.json", "{file}")]

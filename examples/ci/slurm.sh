@@ -37,5 +37,5 @@ if [ ! -f "$results" ]; then
     echo "the job ended with status $status and left no results; see $out/job-*.log" >&2
     exit 2
 fi
-exec .venv/bin/attnperf gate --results "$results" --base "$base" --mode "${ATTNPERF_GATE:-block}" --strict \
+exec .venv/bin/attnperf gate --results "$results" --against "$base" --mode "${ATTNPERF_GATE:-block}" --strict \
     --markdown "$out/summary.md" --junit "$out/junit.xml"

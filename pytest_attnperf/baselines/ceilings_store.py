@@ -42,7 +42,7 @@ OPEN_LEVELS = 3
 
 @dataclass(frozen=True)
 class StoredCeilings:
-    """The result of `attnperf calibrate-device`, as stored.
+    """The result of `attnperf doctor --calibrate`, as stored.
 
     values        every process's figure, by figure, in the order in which they ran; `ceilings` has their medians
     oblong        'f16 oblong' and the like: rates of products that are not square
@@ -252,7 +252,7 @@ def encode_ceilings(stored: StoredCeilings) -> bytes:
     return json_text(to_plain(stored), open_levels=OPEN_LEVELS)
 
 
-_AGAIN = "Use the pytest-attnperf that wrote it, or remove it and run `attnperf calibrate-device` again"
+_AGAIN = "Use the pytest-attnperf that wrote it, or remove it and run `attnperf doctor --calibrate` again"
 
 
 def _unknown_keys(read: object, kept: object, path: str) -> Iterator[str]:

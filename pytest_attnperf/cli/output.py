@@ -27,6 +27,18 @@ def count_columns(unknown: int, least: int = 0) -> int:
     return max(least, shutil.get_terminal_size((unknown, 24)).columns)
 
 
+def write_text(text: str, file: str) -> None:
+    """Writes a text and a line break into `file`, and says so on standard error; '-' prints it instead."""
+    from pytest_attnperf.records.atomic_file import write_atomically
+    from pytest_attnperf.reports.text.figures import one_line
+
+    if file == "-":
+        sys.stdout.write(f"{text}\n")
+    else:
+        write_atomically(Path(file), f"{text}\n".encode("utf-8", "replace"))
+        sys.stderr.write(f"written: {one_line(file, 1000)}\n")
+
+
 def choose_ink(choice: str = "auto") -> Ink:
     """Returns colours for standard output, on or off by `choice`, a value of --color: 'auto', 'always' or 'never'."""
     import os
@@ -36,16 +48,19 @@ def choose_ink(choice: str = "auto") -> Ink:
     return Ink(on=wants_colour(sys.stdout, os.environ, choice))
 
 
-def add_forms(parser: argparse.ArgumentParser, folder: str = "--html") -> None:
-    """Adds to the parser option `folder`, for all reports in a folder, and one per form, such as --markdown. Raises
-    UsageError for a mistake in the list of forms."""
+def add_forms(parser: argparse.ArgumentParser) -> argparse.Action:
+    """Adds to the parser option --report, for all reports in a folder, which it returns, and one per form, such as
+    --markdown. Raises UsageError for a mistake in the list of forms."""
     from pytest_attnperf.reports.files.form_list import LISTED_IN, list_forms
 
     parser.set_defaults(forms_listed_in=LISTED_IN)
-    parser.add_argument(folder, type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
+    folder = parser.add_argument(
+        "--report", type=Path, metavar="DIR", help="write report.html and the other forms into DIR"
+    )
     for form in list_forms():
         title = form.title.replace("%", "%%")  # argparse fills in what follows a single one
         parser.add_argument(f"--{form.name}", dest=form.name, metavar="FILE", help=f"write {title}; - prints it")
+    return folder
 
 
 def asked_forms(options: argparse.Namespace) -> dict[str, str]:
@@ -79,3 +94,15 @@ def write_forms(joined: Joined, folder: Path | None, asked: Mapping[str, str], *
     if failed:
         raise UsageError("\n".join([*failed, *told]))
     return told
+
+
+def open_page(folder: Path) -> None:
+    """Opens the folder's report.html in a browser. Prints its path, and says so, if there is no browser here."""
+    import webbrowser
+
+    from pytest_attnperf.reports.files.form_list import HTML
+    from pytest_attnperf.reports.text.figures import one_line
+
+    page = folder.resolve() / HTML
+    if not webbrowser.open(page.as_uri()):
+        sys.stderr.write(f"there is no browser here; open this file in one: {one_line(str(page), 1000)}\n")

@@ -1,9 +1,9 @@
 """The `attnperf` command. Commands that need kernels ask a worker; the others only read files.
 
-A command is one file of commands/. Its name is the file's, with hyphens. GROUP, SUMMARY and ORDER say how it is listed.
-DESCRIPTION, EPILOG and USAGE are its --help. `add_arguments` declares its arguments, and `run` returns the exit status.
-Only the command that was typed is imported: `attnperf worker` runs where our dependencies may be missing, and importing
-the others would take time.
+A command is one file of commands/, or a folder whose files are its actions; `command_files.py` finds them. GROUP,
+SUMMARY and ORDER say how it is listed. DESCRIPTION, EPILOG and USAGE are its --help. `add_arguments` declares its
+arguments, and `run` returns the exit status. Only the command that was typed is imported: `attnperf worker` runs where
+our dependencies may be missing, and importing the others would take time.
 """
 
 from __future__ import annotations
@@ -13,54 +13,42 @@ import codecs
 import contextlib
 import io
 import os
-import re
 import select
 import sys
-from collections.abc import Sequence
-from importlib import import_module
-from types import ModuleType
-from typing import NamedTuple, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
 
 from pytest_attnperf import __version__
-from pytest_attnperf.cli import commands
-from pytest_attnperf.errors import AttnperfError, UsageError
+from pytest_attnperf.cli.command_files import (
+    has_actions,
+    import_command,
+    list_names,
+    list_whole_names,
+    read_commands,
+    render_list,
+)
+from pytest_attnperf.errors import AttnperfError
 
 FAILED, INTERRUPTED, READER_GONE = 2, 130, 141
 """Exit status for invalid input, after Ctrl-C, and when the output's reader has gone (128 plus the signal)."""
 
 USAGE = "attnperf COMMAND [options]"
-DESCRIPTION = "Companion of pytest-attnperf. Benchmarks run in pytest: pytest --attnperf suites/"
-NAME_COLUMNS, WIDTH = 18, 80
+DESCRIPTION = "Companion of pytest-attnperf. Benchmarks run by: pytest --attnperf suites/"
 ERROR_CHARACTERS = 20_000
 
-
-FACT = re.compile(r"^(GROUP|ORDER|SUMMARY) = (.+)$", re.MULTILINE)
-LAST = 1000
-NEEDED = ("GROUP", "SUMMARY", "DESCRIPTION", "EPILOG", "add_arguments(parser)", "run(options)")
-"""Names that the file of a command must define."""
-
-
-class Command(NamedTuple):
-    """A command as the list shows it. `group` is its heading, `summary` one line, also the `help` of its parser, and
-    `order` its place in the list. Groups stand in the order of their first commands."""
-
-    group: str
-    summary: str
-    order: int
-
-
-EPILOG = """`attnperf COMMAND --help` has examples; docs/commands.md lists every command and option.
+EPILOG = """`attnperf COMMAND --help` has examples; docs/commands.md lists every option.
 
 examples:
-  attnperf report .attnperf/results.json    the tables of the last run
-  attnperf history                          the cases of many runs, and when each last changed
+  attnperf report      the tables of the last run
+  attnperf explain     why its worst case has its verdict
 
-exit status: 0 done, 1 the results shown have a failure, 2 the command or a file is invalid, 130 stopped by Ctrl-C,
-141 the reader of the output has gone (attnperf ... | head)
+exit status: 0 done, 1 the results shown have a failure, 2 the command or a file
+is invalid, 130 stopped by Ctrl-C, 141 the reader of the output has gone
 
-exit status of pytest --attnperf: 0 nothing failed, 1 a case failed or, under --attnperf-strict, could not be
-decided, or a finding concerns the run, 2 stopped by Ctrl-C, 3 an error of pytest or a plugin, 4 an option, an ini
-value or a marker is invalid, 5 no test was collected
+exit status of pytest --attnperf: 0 nothing failed, 1 a case failed or, under
+--attnperf-strict, could not be decided, or a finding concerns the run,
+2 stopped by Ctrl-C, 3 an error of pytest or a plugin, 4 an option, an ini value
+or a marker is invalid, 5 no test was collected
 """
 
 PLAIN = {"…": "...", "≥": ">=", "≤": "<=", "≈": "~", "±": "+-", "\xd7": "x", "µ": "u", "·": "-", "→": "->"}
@@ -88,67 +76,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return READER_GONE if gone else FAILED
 
 
-def command_names() -> list[str]:
-    """Returns the name of every command as it is typed, sorted: the files of commands/ with hyphens for underscores."""
-    files = sorted(file for folder in commands.__path__ for file in os.listdir(folder))
-    return [file[:-3].replace("_", "-") for file in files if file.endswith(".py") and not file.startswith("_")]
-
-
-def read_commands() -> dict[str, Command]:
-    """Returns name -> Command in the order of the list. Reads the commands' files as text, without importing them."""
-    found = {name: _read_command(name) for name in command_names()}
-    first = {one.group: one.order for one in sorted(found.values(), key=lambda one: one.order, reverse=True)}
-    return dict(sorted(found.items(), key=lambda item: (first[item[1].group], item[1].order, item[0])))
-
-
-def _read_command(name: str) -> Command:
-    """Returns GROUP, SUMMARY, ORDER, read from lines of a command's file. Raises UsageError without the first two."""
-    from ast import literal_eval
-
-    paths = (os.path.join(folder, f"{name.replace('-', '_')}.py") for folder in commands.__path__)
-    path = next(path for path in paths if os.path.exists(path))
-    with open(path, encoding="utf-8") as file:
-        facts = {fact: literal_eval(value) for fact, value in FACT.findall(file.read())}
-    if not facts.keys() >= {"GROUP", "SUMMARY"}:
-        raise UsageError(f"{path}:1: a command needs GROUP = ... and SUMMARY = ..., each on its own line")
-    return Command(facts["GROUP"], facts["SUMMARY"], facts.get("ORDER", LAST))
-
-
-def render_command_list() -> str:
-    """Returns the list of all commands with their summaries, under group headings, for 80 columns."""
-    import textwrap
-
-    lines: list[str] = []
-    group = ""
-    for name, command in read_commands().items():
-        if command.group != group:
-            group = command.group
-            lines += ["", f"{group}:"] if lines else [f"{group}:"]
-        first = f"  {name:<{NAME_COLUMNS}}"
-        lines += textwrap.wrap(command.summary, WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
-    return "\n".join(lines)
-
-
-def import_command(name: str) -> ModuleType:
-    """Imports and returns a command's module. Raises UsageError if one of the names that a command needs is missing."""
-    module = import_module(f"pytest_attnperf.cli.commands.{name.replace('-', '_')}")
-    for lacking in ("DESCRIPTION", "EPILOG", "add_arguments", "run"):
-        if not hasattr(module, lacking):
-            raise UsageError(f"{module.__file__}:1: a command needs {', '.join(NEEDED)}; {lacking} is missing")
-    return module
-
-
 def _run_command(words: list[str]) -> int:
-    name = next((word for word in words if not word.startswith("-")), "")
+    name, action = [*(word for word in words if not word.startswith("-")), "", ""][:2]
     if not words:
-        sys.stderr.write(f"usage: {USAGE}\n\n{render_command_list()}\n\n`attnperf COMMAND --help` has examples\n")
+        sys.stderr.write(f"usage: {USAGE}\n\n{render_list()}\n\n`attnperf COMMAND --help` has examples\n")
         return FAILED
-    if name not in command_names():
+    if name not in list_names():
+        from pytest_attnperf.cli.old_names import OLD_NAMES, run_old_name
+
+        if name in OLD_NAMES:
+            return run_old_name(words, name, _run_command)
         parser = build_parser([])
         if name:
             parser.error(_describe_unknown(name))
         parser.parse_args(words)
         return FAILED
+    if has_actions(name):
+        if action not in list_names(name):
+            return _refuse_action(words, name, action)
+        name = f"{name} {action}"
     parser = build_parser([name])
     options, unknown = parser.parse_known_args(words)
     if unknown:
@@ -157,35 +103,63 @@ def _run_command(words: list[str]) -> int:
     return status
 
 
+def _refuse_action(words: Sequence[str], name: str, action: str) -> int:
+    """Prints the help of a command with actions if it is asked for, else an error with its actions and the nearest one.
+    Returns 2; the help ends the process."""
+    if {"-h", "--help"} & set(words):
+        build_parser([name]).parse_args([name, "--help"])
+    said = f"there is no action {_make_safe(repr(action))}" if action else "an action is needed"
+    near = _describe_nearest(action, list_names(name))
+    sys.stderr.write(
+        f"usage: attnperf {name} ACTION [options]\n\n{render_list(name)}\n\nattnperf {name}: {said}{near}\n"
+    )
+    return FAILED
+
+
 def build_whole_parser() -> argparse.ArgumentParser:
     """Returns a parser that knows all commands, for completion, documentation and tests. Imports all of them."""
-    return build_parser(list(read_commands()), shown=None)
+    return build_parser(list_whole_names(), shown=None)
 
 
 def build_parser(names: Sequence[str], shown: str | None = argparse.SUPPRESS) -> argparse.ArgumentParser:
-    """Returns a parser that knows the commands `names`. Its --help lists all commands; `shown` is the help of
-    argparse's own list, hidden unless None."""
+    """Returns a parser that knows the commands and actions `names`. Its --help lists all commands; `shown` is the help
+    of argparse's own list, hidden unless None."""
     parser = _Listing(prog="attnperf", usage=USAGE, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"pytest-attnperf {__version__}")
-    kinds = parser.add_subparsers(
-        dest="command",
-        metavar="COMMAND",
-        required=True,
-        prog="attnperf",
-        help=shown,
-        parser_class=argparse.ArgumentParser,
-    )
+    kinds = _add_choices(parser, "command", "attnperf", shown)
+    folders: dict[str, Any] = {}
     for name in names:
-        module = import_command(name)
-        declared = kinds.add_parser(
-            name,
-            help=module.SUMMARY,
-            usage=getattr(module, "USAGE", None),
-            description=module.DESCRIPTION,
-            epilog=module.EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(declared)
+        first, _, action = name.partition(" ")
+        if has_actions(first) and first not in folders:
+            listed = _declare(kinds, first, first)
+            listed.description = f"{listed.description}\n\n{render_list(first)}"
+            folders[first] = _add_choices(listed, "action", f"attnperf {first}", argparse.SUPPRESS)
+        if first not in folders or action:
+            declared = _declare(folders.get(first, kinds), name, action or first)
+            import_command(name).add_arguments(declared)
+    return parser
+
+
+def _add_choices(parser: argparse.ArgumentParser, dest: str, typed: str, shown: str | None) -> Any:
+    """Adds to the parser a place for the names of commands or actions, and returns it."""
+    kinds = argparse.ArgumentParser
+    return parser.add_subparsers(
+        dest=dest, metavar=dest.upper(), required=True, prog=typed, help=shown, parser_class=kinds
+    )
+
+
+def _declare(kinds: Any, name: str, typed: str) -> argparse.ArgumentParser:
+    """Adds a command or an action to its place, with its help, and returns its parser."""
+    module = import_command(name)
+    usage = f"attnperf {name} ACTION [options]" if has_actions(name) else getattr(module, "USAGE", None)
+    parser: argparse.ArgumentParser = kinds.add_parser(
+        typed,
+        help=module.SUMMARY,
+        usage=usage,
+        description=module.DESCRIPTION,
+        epilog=module.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     return parser
 
 
@@ -193,17 +167,24 @@ class _Listing(argparse.ArgumentParser):
     """A parser whose description is the list of commands. The list is made only when the help is printed."""
 
     def format_help(self) -> str:
-        self.description = f"{DESCRIPTION}\n\n{render_command_list()}"
+        self.description = f"{DESCRIPTION}\n\n{render_list()}"
         return super().format_help()
 
 
 def _describe_unknown(name: str) -> str:
+    known = list(read_commands())
+    actions = {one.partition(" ")[2]: one for one in list_whole_names() if " " in one}
+    near = _describe_nearest(name, [*known, *actions], actions)
+    return f"there is no command {_make_safe(repr(name))}{near}\ncommands: {', '.join(known)}"
+
+
+def _describe_nearest(name: str, known: Sequence[str], shown: Mapping[str, str] | None = None) -> str:
+    """Returns '; did you mean ...?' with the name among `known` that is nearest, or what `shown` has in its place; ''
+    if none is near."""
     import difflib
 
-    known = list(read_commands())
     near = difflib.get_close_matches(name, known, 1, 0.5)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
-    return f"there is no command {_make_safe(repr(name))}{meant}\ncommands: {', '.join(known)}"
+    return f"; did you mean {(shown or {}).get(near[0], near[0])!r}?" if near else ""
 
 
 def _describe_unrecognized(name: str, words: Sequence[str]) -> str:

@@ -325,7 +325,7 @@ def _format_figure(figure: CeilingFigure) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one process of `attnperf calibrate-device`; the arguments are the torch device and a file.
+    """Runs one process of `attnperf doctor --calibrate`; the arguments are the torch device and a file.
     Writes the figures to the file as JSON and returns 0; returns 1 if an AttnperfError occurs, and prints it."""
     torch_device, path = arguments
 

@@ -10,7 +10,7 @@ import abc
 import contextlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,31 +36,22 @@ SUITES = "suites"
 QUIET = ("-qq", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider")
 """Options by which pytest prints nothing itself and does not capture output of the command."""
 
-INTERRUPTED = 130
-"""Exit status of an interrupted command, as in a shell."""
-
 ALL_TIERS = f"{BY_NAME['tier'].flag}=nightly"
 """Option by which no case is left to other runs."""
 
-IMPORTED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-"""Options that hide pytest's warning that this package is already imported."""
 
+class WorkPlugin:
+    """A pytest plugin that does a command's work instead of pytest's next step; keeps its exit status or error.
+    Registers pytest-attnperf's own plugin where it is not installed as an entry point."""
 
-class Loader:
-    """A pytest plugin that registers pytest-attnperf's own plugin where it is not installed as an entry point."""
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.raised: list[BaseException] = []
 
     def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
         """Registers pytest-attnperf's main plugin, unless it is registered, before pytest reads the command line."""
         if not pluginmanager.has_plugin("attnperf"):
             pluginmanager.register(main, "attnperf")
-
-
-class WorkPlugin(Loader):
-    """A pytest plugin that does a command's work instead of pytest's next step; keeps its exit status or error."""
-
-    def __init__(self) -> None:
-        self.status: int | None = None
-        self.raised: list[BaseException] = []
 
     def work_in(self, session: pytest.Session, work: Callable[[], int]) -> bool:
         """Calls `work` and stores its exit status in `status`, or what it raises in `raised`, for `work_with`. Returns
@@ -85,7 +76,7 @@ def work_with(worker: WorkPlugin, suite: str, *options: str) -> int:
     """
     start = suite or (SUITES if Path(SUITES).is_dir() else "")
     if not Path(start).exists():
-        raise UsageError(f"{start} does not exist; run this in the project's folder, or name its tests by --suite=PATH")
+        raise UsageError(f"{start} does not exist; run this in the project's folder, or name its tests by --tests PATH")
     with own_options():
         ended = pytest.main([*QUIET, *no_xdist(), *options, *filter(None, [start])], plugins=[worker])
     if worker.raised:
@@ -95,15 +86,6 @@ def work_with(worker: WorkPlugin, suite: str, *options: str) -> int:
             f"pytest could not load the project of {start or '.'} (status {int(ended)}); see its output above"
         )
     return worker.status
-
-
-def warm(words: Sequence[str]) -> int:
-    """Runs `attnperf warm` on the cases that the pytest arguments `words` select: builds and compiles them, without
-    timing. Returns 0 if all are ready, 1 if not, 130 if interrupted, else 2."""
-    with own_options():
-        ended = int(pytest.main(["--attnperf-warm", *IMPORTED, *no_xdist(), *words], plugins=[Loader()]))
-    known = {0: 0, int(pytest.ExitCode.TESTS_FAILED): 1, int(pytest.ExitCode.INTERRUPTED): INTERRUPTED}
-    return known.get(ended, 2)
 
 
 def no_xdist() -> tuple[str, ...]:
@@ -196,7 +178,7 @@ class Collecting(WorkPlugin, abc.ABC):
 
     def _work_if_whole(self, session: pytest.Session) -> int:
         if self._broken:
-            raise UsageError(f"{'; '.join(self._broken)}; correct it, or name other tests by --suite=PATH")
+            raise UsageError(f"{'; '.join(self._broken)}; correct it, or name other tests by --tests PATH")
         return self.work_on(session)
 
     @abc.abstractmethod

@@ -42,7 +42,7 @@ def read_runs(paths: Sequence[Path]) -> Joined:
 
 
 def read_named(path: Path) -> list[tuple[str, RunResult]]:
-    """Returns [(name, run)] of one file; a file that `attnperf merge` wrote for several devices holds several runs.
+    """Returns [(name, run)] of one file; what `attnperf report --out` wrote for several devices holds several runs.
     Raises as `read_run`."""
     from pytest_attnperf.reports.files.merged import decode_merged
 

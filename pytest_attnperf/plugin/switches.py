@@ -81,7 +81,7 @@ SWITCHES = (
     ),
     Switch(
         "--attnperf-warm",
-        "build, compile and autotune every case before a timed run, without timing (attnperf warm); default: off",
+        "build, compile and autotune every case before a timed run, without timing; default: off",
     ),
     Switch(
         "--attnperf-together",

@@ -98,7 +98,7 @@ class _CollectingProject(Collecting):
         if not items:
             raise UsageError(
                 f"no timed test of {session.config.rootpath} has {backend.name} in family {family.name}: workers run "
-                "a backend through a test; name a test file by --suite=PATH whose attnperf marker has "
+                "a backend through a test; name a test file by --tests PATH whose attnperf marker has "
                 f"family={family.name!r} and this backend"
             )
         workloads = _workloads_of(items)

@@ -87,7 +87,7 @@ class KernelBound:
 
 @dataclass(frozen=True)
 class DeviceCeilings:
-    """The measured ceilings of one device (`attnperf calibrate-device`): plateaus, not data sheet peaks.
+    """The measured ceilings of one device (`attnperf doctor --calibrate`): plateaus, not data sheet peaks.
 
     arch, product, compute_units   of the device, as in `DeviceInfo`
     flops_per_s        of the fastest square GEMM by dtype ('f16', 'bf16', 'f32', 'tf32', ...)

@@ -18,7 +18,7 @@ _OTHER_QUOTE = b"\\u0022"
 
 
 CONFLICT = (
-    "both sides of a conflict were kept, or it was edited by hand; keep one of them (attnperf merge-baselines "
+    "both sides of a conflict were kept, or it was edited by hand; keep one of them (attnperf baselines merge "
     "--resolve, while the merge is open)"
 )
 

@@ -85,7 +85,7 @@ def launches_of(profile: CaseProfile) -> tuple[Launch, ...] | None:
 def _find_ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | None) -> DeviceCeilings | None:
     """Returns the ceilings from the first root that has some for this device; None if none has.
 
-    Raises BaselineError for an invalid file, and for a figure that `attnperf calibrate-device` would have refused.
+    Raises BaselineError for an invalid file, and for a figure that `attnperf doctor --calibrate` would have refused.
     """
     found = next((found for root in store.roots if (found := ceilings_for(root, device)) is not None), None)
     if found is None or spec is None or spec.confidence == UNRELIABLE:
@@ -97,7 +97,7 @@ def _find_ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | 
         if peak is not None and rate > peak * (1 + MARGIN):
             raise BaselineError(
                 f"`{name}` is {rate:.4g} per second, above the peak {peak:.4g} of {spec.name}; "
-                "measure again: attnperf calibrate-device"
+                "measure again: attnperf doctor --calibrate"
             )
     return found
 

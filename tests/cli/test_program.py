@@ -14,7 +14,8 @@ import pytest
 from docs import make_commands
 from pytest_attnperf import __version__
 from pytest_attnperf.cli import commands
-from pytest_attnperf.cli.program import build_parser, main, read_commands, render_command_list
+from pytest_attnperf.cli.command_files import UNLISTED, list_names, read_commands, render_list
+from pytest_attnperf.cli.program import build_parser, main
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -119,22 +120,23 @@ def test_a_missing_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
 def test_a_missing_argument(capsys: pytest.CaptureFixture[str]) -> None:
     """A command without what it needs exits 2 with its own usage."""
     with pytest.raises(SystemExit) as stopped:
-        main(["report"])
+        main(["compare"])
     assert stopped.value.code == 2
-    assert "usage: attnperf report" in capsys.readouterr().err
+    assert "usage: attnperf compare" in capsys.readouterr().err
 
 
 def test_nothing_typed(capsys: pytest.CaptureFixture[str]) -> None:
     """`attnperf` alone lists the commands on standard error, and exits 2."""
     assert main([]) == 2
     printed = capsys.readouterr()
-    assert (printed.out, render_command_list() in printed.err) == ("", True)
+    assert (printed.out, render_list() in printed.err) == ("", True)
 
 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
         ("reprot", "there is no command 'reprot'; did you mean 'report'?\ncommands: "),
+        ("chekc", "there is no command 'chekc'; did you mean 'baselines check'?\ncommands: "),
         ("xyzzy", "there is no command 'xyzzy'\ncommands: "),
         ("re\x1b[2J", "there is no command 're\\x1b[2J'"),
     ],
@@ -150,12 +152,13 @@ def test_an_unknown_command(typed: str, said: str, capsys: pytest.CaptureFixture
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """`attnperf --help` lists what can be typed by purpose, says of `worker` that it is not, and has exit codes."""
+    """`attnperf --help` lists what can be typed by purpose, names what rarely is, and has exit codes."""
     with pytest.raises(SystemExit):
         main(["--help"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert all(f" {name} {command.summary}" in printed for name, command in read_commands().items())
-    assert "worker serve a pytest of another tree or machine over stdin and stdout; not typed by hand" in printed
+    listed = {name: command for name, command in read_commands().items() if command.group != UNLISTED}
+    assert all(f" {name} {command.summary}" in printed for name, command in listed.items())
+    assert " also: completion, worker " in printed
     assert "exit status: 0 done" in printed
     assert "exit status of pytest --attnperf: 0 nothing failed" in printed
 
@@ -166,15 +169,53 @@ def test_the_order_of_the_screen() -> None:
     for name, command in read_commands().items():
         listed.setdefault(command.group, []).append(name)
     assert listed == {
-        "first hour": ["init", "doctor", "warm", "list", "report"],
-        "every day": ["explain", "accept", "baselines", "compare", "history", "bisect"],
-        "in CI": ["gate", "merge", "comment", "merge-baselines"],
-        "deeper": [
-            *("profile", "stages", "ladder", "occupancy", "calibrate-device", "tune"),
-            *("dispatch", "run-kernel", "build-kernels"),
-        ],
-        "shells and machines": ["completion", "worker"],
+        "first hour": ["init", "doctor", "list", "report"],
+        "every day": ["explain", "baselines", "compare", "history", "bisect"],
+        "in CI": ["gate"],
+        "deeper": ["profile", "occupancy", "tune", "dispatch", "kernel"],
+        "also": ["completion", "worker"],
     }
+    assert list(read_commands("baselines")) == ["check", "accept", "merge"]
+    assert list(read_commands("kernel")) == ["run", "build"]
+
+
+def test_help_fits_two_screens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`attnperf --help` has at most 48 lines of 80 columns, each command on a line of its own."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 48
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith("  ") and line.split()[0] in list_names() for line in lines) == 15
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["baselines"], "attnperf baselines: an action is needed\n"),
+        (["baselines", "chekc"], "attnperf baselines: there is no action 'chekc'; did you mean 'check'?\n"),
+        (["kernel", "--arch", "x\x1b"], "attnperf kernel: there is no action 'x\\x1b'\n"),
+    ],
+)
+def test_an_action_that_is_not_there(typed: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A missing or unknown action ends with status 2, the actions with what each does, and the nearest name."""
+    assert main(typed) == 2
+    printed = capsys.readouterr()
+    assert printed.err == f"usage: attnperf {typed[0]} ACTION [options]\n\n{render_list(typed[0])}\n\n{said}"
+    assert all(f"  {name} " in printed.err for name in list_names(typed[0]))
+
+
+@pytest.mark.parametrize("name", ["baselines", "kernel"])
+def test_help_of_a_command_with_actions(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`attnperf NAME --help` begins with a sentence, lists the actions with what each does, and has examples."""
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: attnperf {name} ACTION [options]\n\n")
+    assert render_list(name) in printed
+    assert f"\nexamples:\n  attnperf {name} " in printed
 
 
 THROW_AWAY = """
@@ -198,7 +239,8 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A folder whose files are commands, too."""
     monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
     yield tmp_path
-    sys.modules.pop(f"{commands.__name__}.throw_away", None)
+    for name in [name for name in sys.modules if name.startswith(f"{commands.__name__}.throw_away")]:
+        del sys.modules[name]
 
 
 def test_a_command_is_one_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +250,7 @@ def test_a_command_is_one_file(folder: Path, capsys: pytest.CaptureFixture[str])
     assert list(read_commands())[-3:] == ["throw-away", "completion", "worker"]
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert "\n  throw-away        count to three\n" in capsys.readouterr().out
+    assert "\n  throw-away  count to three\n" in capsys.readouterr().out
     assert main(["completion", "bash"]) == 0
     assert re.search(r"throw_away_option_strings=\(.*--far", capsys.readouterr().out)
     section = make_commands.listed().partition("### attnperf throw-away\n")[2].partition("\n## ")[0]
@@ -220,8 +262,23 @@ def test_a_command_that_does_not_say_where_it_stands(folder: Path) -> None:
     """Its file is named, and other commands are not kept from their work."""
     (folder / "throw_away.py").write_text('SUMMARY = "count to three"\n')
     with pytest.raises(UsageError, match=rf"{folder}/throw_away\.py:1: a command needs GROUP = .* and SUMMARY = "):
-        render_command_list()
+        render_list()
     assert build_parser(["report"]).parse_args(["report", "r.json"]).command == "report"
+
+
+def test_an_action_is_one_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder among the commands is a command, and each file in it an action, without a group of its own; nothing of
+    the others is imported."""
+    (folder / "throw_away").mkdir()
+    (folder / "throw_away" / "__init__.py").write_text(
+        'GROUP = "deeper"\nSUMMARY = "count"\nDESCRIPTION = "Counts."\nEPILOG = ""\n'
+    )
+    (folder / "throw_away" / "to_three.py").write_text(THROW_AWAY.replace('GROUP = "deeper"\n', ""))
+    (folder / "throw_away" / "broken.py").write_text('SUMMARY = "fail"\nraise SystemExit(7)\n')
+    assert main(["throw-away", "to-three", "--far"]) == 4
+    with pytest.raises(SystemExit):
+        main(["throw-away", "--help"])
+    assert "\nactions:\n  broken      fail\n  to-three    count to three\n" in capsys.readouterr().out
 
 
 def test_help_loads_no_command() -> None:
@@ -236,8 +293,8 @@ def test_help_loads_no_command() -> None:
     ran = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     loaded = ran.stdout.rpartition("LOADED ")[2].split()
     assert [name for name in loaded if "__editable__" not in name] == [
-        *("pytest_attnperf", "pytest_attnperf.cli", "pytest_attnperf.cli.commands", "pytest_attnperf.cli.program"),
-        "pytest_attnperf.errors",
+        *("pytest_attnperf", "pytest_attnperf.cli", "pytest_attnperf.cli.command_files"),
+        *("pytest_attnperf.cli.commands", "pytest_attnperf.cli.program", "pytest_attnperf.errors"),
     ]
 
 

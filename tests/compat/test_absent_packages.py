@@ -27,8 +27,8 @@ OPTIONAL = (
 """By the name they are imported by."""
 
 COMMANDS: Sequence[tuple[str, str, str]] = [
-    ("jinja2", "report results.json --html page", "pytest-attnperf[html]"),
-    ("vl_convert", "report results.json --html page", "pytest-attnperf[html]"),
+    ("jinja2", "report results.json --report page", "pytest-attnperf[html]"),
+    ("vl_convert", "report results.json --report page", "pytest-attnperf[html]"),
     ("sqlalchemy", "history prefill --history runs.sqlite", "pytest-attnperf[history]"),
     ("psycopg", "history prefill --history postgresql://nobody@localhost/none", "pytest-attnperf[postgresql]"),
     ("yaml", "profile --claims claims.yaml", "pytest-attnperf[yaml]"),

@@ -1,4 +1,4 @@
-"""`attnperf accept` the whole way, on the fake device: slower, accepted, and quiet."""
+"""`attnperf baselines accept` the whole way, on the fake device: slower, accepted, and quiet."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_a_test_file_that_cannot_be_imported(tmp_path: Path) -> None:
     done = typed(tmp_path, "collect")
     assert done.stdout.splitlines()[-1] == (
         "raised: test_it.py cannot be collected: ModuleNotFoundError: No module named 'no_such_module'; correct it, or "
-        "name other tests by --suite=PATH"
+        "name other tests by --tests PATH"
     )
 
 

@@ -202,7 +202,7 @@ def test_nightly_cases_are_left_out_and_not_missed(
     left = f"moved/fake.a/{NIGHTLY} is left to nightly runs, and was stored for every run"
     assert finding == f"policy loosened since the baseline: {left}"
     assert run.ret == 1
-    judge = ["gate", "--results", ".attnperf/results.json", "--base", "baselines", "--tier"]
+    judge = ["gate", "--results", ".attnperf/results.json", "--against", "baselines", "--tier"]
     capsys.readouterr()
     said = [(main([*judge, tier, "--strict"]), capsys.readouterr().out) for tier in ("pr", "nightly")]
     assert [status for status, _ in said] == [1, 1]

@@ -83,7 +83,7 @@ def test_a_tiny_prefill_is_bound_by_latency(
     found = classify_bound(TINY, time_us, spec=H200, ceilings=ceilings, launches=launches)
     assert found.bound is BoundClass.LATENCY
     assert ("(calibrated)" in found.reason) is (ceilings is not None)
-    assert ("calibrate-device" in found.decide) is (ceilings is None)
+    assert ("doctor --calibrate" in found.decide) is (ceilings is None)
 
 
 @BOTH
@@ -212,7 +212,7 @@ def test_a_compute_share_below_what_memory_could_have_been() -> None:
     found = classify_bound(figures, 9.0, spec=H200, launches=one(1000))
     assert found.bound is BoundClass.UNDECIDED
     assert "(enough, but the other share is larger; the threshold is" in found.reason
-    assert found.decide.startswith("attnperf calibrate-device")
+    assert found.decide.startswith("attnperf doctor --calibrate")
 
 
 def test_many_launches() -> None:
@@ -293,7 +293,7 @@ def test_unknown_peaks() -> None:
         found = classify_bound(GEMM, 1000.0, spec=spec)
         assert found.bound is BoundClass.UNDECIDED
         assert "no peak of this device is known" in found.reason
-        assert found.decide.startswith("attnperf calibrate-device on this device")
+        assert found.decide.startswith("attnperf doctor --calibrate on this device")
 
 
 def test_a_foreign_calibration_is_said() -> None:

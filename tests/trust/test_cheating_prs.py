@@ -63,7 +63,7 @@ def judged(
 
     def gate(*cases: CaseResult, options: tuple[str, ...] = ()) -> tuple[int, str]:
         json_results.write(tmp_path / "results.json", run_of(*cases))
-        words = ["gate", "--results", str(tmp_path / "results.json"), "--base", "main", "--strict", *options]
+        words = ["gate", "--results", str(tmp_path / "results.json"), "--against", "main", "--strict", *options]
         return run(build_parser(["gate"]).parse_args(words)), capsys.readouterr().out
 
     return gate

@@ -185,12 +185,13 @@ def test_a_database_with_a_damaged_name(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 READERS = {
-    "report": "report {}", "compare": "compare {} {}", "dispatch": "dispatch {}", "stages": "stages {}",
-    "ladder": "ladder {}", "profile": "profile {}", "claims": "profile --claims {}", "gate": "gate --results {}",
-    "import": "history --import {}", "merge": "merge {} --out o.json", "driver": "merge-baselines {} {} {}",
-    "rewrite": "merge-baselines --rewrite {}", "explain": "explain --results {}", "occupancy": "occupancy {}",
-    "accept": "accept X --from {} --reason r --author a", "device": "calibrate-device --against {}",
-    "comment": "comment --repo o/r --pull 1 --run-number 1 --dry-run --verdict passed --markdown {}",
+    "report": "report {}", "compare": "compare {} {}", "dispatch": "dispatch {}", "stages": "report --by stage {}",
+    "ladder": "report --by step {}", "profile": "profile {}", "claims": "profile --claims {}",
+    "gate": "gate --results {}",
+    "import": "history --import {}", "merge": "report {} --out o.json", "driver": "baselines merge {} {} {}",
+    "rewrite": "baselines merge --rewrite {}", "explain": "explain --results {}", "occupancy": "occupancy {}",
+    "accept": "baselines accept X --results {} --reason r --author a", "device": "doctor --calibrate --against {}",
+    "comment": "report --comment --repo o/r --pull 1 --run-number 1 --dry-run --verdict passed --comment-text {}",
 }  # fmt: skip
 """Commands that read the file in place of {}."""
 
@@ -228,7 +229,7 @@ def test_pipes_among_baselines_and_stores(
     folder = tmp_path / "base" / "sm_90" / "sample"
     folder.mkdir(parents=True)
     os.mkfifo(folder / "prefill.json")
-    assert cli(["gate", "--results", "r.json", "--base", "./base", "--no-strict"]) == 1
+    assert cli(["gate", "--results", "r.json", "--against", "./base", "--no-strict"]) == 1
     assert "prefill.json is a pipe" in capsys.readouterr().out
     pytest.importorskip("sqlalchemy", reason="the history needs it")
     monkeypatch.setenv("ATTNPERF_HISTORY", str(folder / "prefill.json"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_attnperf.errors import AttnperfError, UsageError
 
-GROUP = "shells and machines"
+GROUP = "also"
 ORDER = 220
 SUMMARY = "print a script with which a shell completes these commands"
 DESCRIPTION = "Prints a script with which a shell completes commands, options, files and case keys."

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.cli.option_groups import RESULTS
 from pytest_attnperf.cli.output import count_columns
 from pytest_attnperf.errors import UsageError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 GROUP = "deeper"
 ORDER = 190
-SUMMARY = "which backend to use where, from measured results"
+SUMMARY = "choose the backend by shape, from measured results"
 DESCRIPTION = "Prints the best backend by family, shape and size, with margin and confidence, from results."
 
 EPILOG = """RESULTS is the results.json of a run that measured, a file or a folder of stored baselines, or one
@@ -28,7 +29,7 @@ published report. Only cases that were proven right count. All files must be fro
 exit status: 0 printed, 2 the command or a file is invalid
 
 examples:
-  attnperf dispatch .attnperf/results.json
+  attnperf dispatch                                             the last run
   attnperf dispatch baselines/sm_90/h200 --family prefill --out choose_backend.py
   attnperf dispatch baselines/published/mi300x_ck_triton_native.json --incumbent ck
 """
@@ -55,7 +56,8 @@ class TimesSource:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and options of `attnperf dispatch` to its parser."""
-    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="results, baselines, or a report")
+    parser.add_argument("results", nargs="*", type=Path, default=[RESULTS], metavar="RESULTS", help="results, "
+                        f"baselines, or a published report (default: {RESULTS})")  # fmt: skip
     parser.add_argument("--incumbent", default="", metavar="BACKEND", help="use it for ties and what is unmeasured "
                         "(default: for each family the one that is fastest most often)")  # fmt: skip
     parser.add_argument(

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pytest_attnperf.cli.option_groups import DependentOptions, add_old_spelling, settle_all
 from pytest_attnperf.cli.output import choose_ink, count_columns
 from pytest_attnperf.environment import kfd
 from pytest_attnperf.environment.gpu_tokens import visible_gpus
@@ -26,9 +27,10 @@ from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, DoctorFinding, St
 
 GROUP = "first hour"
 ORDER = 10
-SUMMARY = "check this machine and its packages, and how to fix problems; pack a bundle for bug reports"
+SUMMARY = "check this machine, and how to fix it; measure its ceilings"
 DESCRIPTION = "Checks torch, aiter, Triton, compilers, the GPU, its settings and the disk."
 
+BASELINES = Path("baselines")
 WIDTH = 80
 """Columns if no terminal tells its width."""
 
@@ -39,14 +41,21 @@ EPILOG = """It changes nothing, including device settings. On a GPU the last par
 which timer cases get, and how much two processes of the same code differ. Each line says what was found. A line
 that is not ok also says what that means for the numbers and how to fix it. docs/doctor.md explains every line.
 
+--calibrate instead measures what torch's own products, copies and reads reach here, each proven right before it is
+timed: lower bounds of what the device can do, stored in DIR/<arch>/<product>/ceilings/ for rooflines. Nothing else may
+run on the device meanwhile.
+
 examples:
   attnperf doctor                        everything: 3 s without a GPU, 75 s with one
   attnperf doctor --quick                without the minute of measuring noise
   attnperf doctor -v                     also the details of each line: files, versions, variables
   attnperf doctor --json -               for a program
   attnperf doctor --bundle doctor.zip    for a bug report, without names of people, machines and folders
+  attnperf doctor --calibrate            what this device reaches: some 20 s a process on a GPU
+  attnperf doctor --calibrate --processes 7 --against baselines/sm_90/h200/ceilings/132.json --dry-run
 
-exit status: 0 no problem found, 1 a problem found, 2 the command or a file is invalid, or it was stopped
+exit status: 0 no problem found, or measured; 1 a problem found, or a measured figure is impossible and was refused;
+2 the command or a file is invalid, it was stopped, or a measuring process died
 """
 
 PROMISED_S = 72.0
@@ -70,11 +79,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", type=Path, metavar="FILE.zip", help="pack the report for a bug report")
     parser.add_argument("-v", "--verbose", action="store_true", help="print meaning and details of every line")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="when to use colours")
+    parser.add_argument("--calibrate", action="store_true", help="measure what this device reaches, for rooflines")
+    with_calibrate = DependentOptions(parser, "--calibrate", lambda options: bool(options.calibrate))
+    add = with_calibrate.add
+    add("--processes", type=int, default=3, metavar="N", help="processes per median (default: 3)")
+    stored = add("--baselines", type=Path, default=BASELINES, metavar="DIR", help=f"folder (default: {BASELINES})")
+    add_old_spelling(parser, "--out", stored)
+    add("--dry-run", action="store_true", default=False, help="measure and print, but store nothing")
+    add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="run on it (default: a GPU if any)")
+    add("--against", type=Path, metavar="FILE", help="stored ceilings to compare with")
+    parser.set_defaults(dependent=[with_calibrate])
 
 
 def run(options: argparse.Namespace) -> int:
     """Examines the machine, prints the report, and writes files by option. Returns 1 if it found a problem, 2 if
-    interrupted, else 0. Raises UsageError for an invalid file name, OSError if writing fails."""
+    interrupted, else 0. Raises UsageError for an invalid file name, OSError if writing fails. With --calibrate it
+    measures the device instead."""
+    settle_all(options, options.dependent)
+    if options.json not in ("", "-"):
+        _refuse_folder(Path(options.json))
+    if options.calibrate:
+        return _calibrate(options)
     try:
         return _run_doctor(options)
     except KeyboardInterrupt:
@@ -82,13 +107,21 @@ def run(options: argparse.Namespace) -> int:
         return 2
 
 
+def _calibrate(options: argparse.Namespace) -> int:
+    """Measures the device. Returns 1 if a figure is impossible, else 0. Raises UsageError for options of the checks."""
+    from pytest_attnperf.tools.doctor.calibrating import calibrate_device
+
+    given = {"--quick": options.quick, "--bundle": options.bundle, "--verbose": options.verbose}
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        raise UsageError(f"{flag} has no effect with --calibrate, which checks nothing; drop one of the two")
+    return calibrate_device(options)
+
+
 def _run_doctor(options: argparse.Namespace) -> int:
     from pytest_attnperf.tools.doctor.bundle import check_bundle_name
 
     if options.bundle is not None:
         check_bundle_name(options.bundle)
-    if options.json not in ("", "-"):
-        _refuse_folder(Path(options.json))
     here = surroundings_here()
     chosen = [probe for probe in PROBES if not (options.quick and probe.name == NOISE)]
     if here.has_gpu and not options.quick:

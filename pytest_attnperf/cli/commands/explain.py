@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 GROUP = "every day"
 ORDER = 40
-SUMMARY = "explain a case's verdict: words, every figure, what changed, and what would decide it"
+SUMMARY = "explain a verdict: each figure, and what would decide it"
 DESCRIPTION = "Explains one verdict from stored results: plain words first, figures below."
 
 RESULTS = Path(".attnperf/results.json")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.option_groups import add_old_spelling
 from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, write_forms
 from pytest_attnperf.environment.provenance import is_ci
 from pytest_attnperf.errors import UsageError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 GROUP = "in CI"
 ORDER = 90
-SUMMARY = "judge results of another machine against the baselines of a revision"
+SUMMARY = "judge another machine's results against a revision's baselines"
 DESCRIPTION = "Judges results files again, on a machine that needs neither the GPU nor the measured code."
 
 WIDTH = 110
@@ -38,10 +39,10 @@ BYTES_MAX = 200_000_000
 USUAL_BASELINES = "baselines"
 
 EPILOG = f"""Computes every verdict again from the samples and checks in the results files, with the policy stored in
-the baselines of BASE. It checks out and runs nothing of BASE, and uses results files as data only. It cannot detect
-invented samples: code that runs in the measuring job can forge them.
+the baselines of --against. It checks out and runs nothing of that tree, and uses results files as data only. It cannot
+detect invented samples: code that runs in the measuring job can forge them.
 
-BASE is a revision (origin/main, main...HEAD), or a folder: a checkout or its baselines. Without it, the working
+--against names a revision (origin/main, main...HEAD), or a folder: a checkout or its baselines. Without it, the working
 tree's baselines are used, which a change under review may have edited.
 
 modes: block  fails if a case fails or, with --strict, the suite does (the default; {MODE_VARIABLE} sets another)
@@ -49,10 +50,10 @@ modes: block  fails if a case fails or, with --strict, the suite does (the defau
        shadow prints one line, and exits 0
 
 examples:
-  attnperf gate --results results.json --base origin/main
-  attnperf gate --results mi300x.json h200.json --base "$BASE_SHA" --markdown comment.md --junit junit.xml
-  attnperf gate --results results.json --base origin/main --tier nightly
-  attnperf gate --results results.json --base "$BASE_SHA" --commit "$HEAD_SHA" --device gfx942/mi300x --strict
+  attnperf gate --results results.json --against origin/main
+  attnperf gate --results mi300x.json h200.json --against "$BASE_SHA" --markdown comment.md --junit junit.xml
+  attnperf gate --results results.json --against origin/main --tier nightly
+  attnperf gate --results results.json --against "$BASE_SHA" --commit "$HEAD_SHA" --device gfx942/mi300x --strict
 
 exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the base is invalid
 """
@@ -61,7 +62,10 @@ exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the b
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and options of `attnperf gate` to its parser."""
     parser.add_argument("--results", type=Path, nargs="+", required=True, metavar="FILE", help="results of pytest runs")
-    parser.add_argument("--base", default="", metavar="REV|DIR", help="tree with the baselines (default: this tree)")
+    against = parser.add_argument(
+        "--against", default="", metavar="REV|DIR", help="tree with the baselines (default: this tree)"
+    )
+    add_old_spelling(parser, "--base", against)
     parser.add_argument(
         "--baselines", default=USUAL_BASELINES, metavar="NAME", help="its folder (default: %(default)s)"
     )
@@ -81,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on", metavar="VERDICTS", help="failing verdicts, comma-separated; replaces the stored ones"
     )
-    add_forms(parser, "--report")
+    add_forms(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the judged results; several go to FILE, "
                         "FILE-2, ...")  # fmt: skip
     parser.add_argument("--max-bytes", type=int, default=BYTES_MAX, metavar="N", help="most bytes of a results file")
@@ -94,7 +98,7 @@ def _add_demands(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", nargs="+", default=[], metavar="DEVICE", help="devices that must have been "
                         "measured, e.g. gfx942/mi300x; any: at least one device")  # fmt: skip
     parser.add_argument("--arch", default="", metavar="ARCHS", help="comma-separated architectures whose stored "
-                        "kernels must be in the results; all: every one in BASE")  # fmt: skip
+                        "kernels must be in the results; all: every one of --against")  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -108,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
 
     mode = _choose_mode(options.mode, os.environ.get(MODE_VARIABLE, ""))
     read = read_results(options.results, options.max_bytes)
-    with open_base(options.base, options.baselines, Path.cwd()) as base:
+    with open_base(options.against, options.baselines, Path.cwd()) as base:
         judged = rejudge_all(read, BaselineStore(base.folder), _parse_settings(options, base))
         label = base.label
     joined = join_runs(judged)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 GROUP = "every day"
 ORDER = 70
-SUMMARY = "show a case over time and where it changed, by commit; import and prune runs"
+SUMMARY = "show cases over time, and the commit at which each changed"
 DESCRIPTION = "Shows cases over time from a store of many runs."
 
 WIDTH = 100

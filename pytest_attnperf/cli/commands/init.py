@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GROUP = "first hour"
 ORDER = 5
-SUMMARY = "write a first gated test, lines for git, and a CI workflow into a repository"
+SUMMARY = "write a first gated test, lines for git and a CI workflow"
 DESCRIPTION = "Writes into a repository what is needed to gate a first kernel, and says what to type next."
 
 SYSTEMS = ("github", "gitlab", "none")
@@ -107,4 +107,4 @@ def _list_next(root: Path, test: StarterFile, kernel: StarterKernel | None) -> l
     if not found:
         lines += ["no GPU is used here, and times of a CPU vary; let only a doubling fail:"]
         lines += [f'  export PYTEST_ADDOPTS="{CPU_OPTIONS}"']
-    return [*lines, "once in each clone, so that git merges baselines:", "  attnperf merge-baselines --install"]
+    return [*lines, "once in each clone, so that git merges baselines:", "  attnperf baselines merge --install"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.cli.option_groups import add_tests
 from pytest_attnperf.cli.output import count_columns
 from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.tools.project_list import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 GROUP = "first hour"
 ORDER = 25
-SUMMARY = "list what this project has: backends, op families, workloads, suites, timers"
+SUMMARY = "list backends, op families, workloads, suites and timers"
 DESCRIPTION = "Lists the backends, op families, workloads and suites of this project, and the timers. Measures nothing."
 
 EPILOG = """Backends and families are those that conftest files register; workloads and suites are the cases that pytest
@@ -39,7 +40,7 @@ initialised. Compiled kernels are no cases: attnperf occupancy --all lists them.
 examples:
   attnperf list
   attnperf list backends --family prefill
-  attnperf list workloads --backend triton --suite suites/test_prefill.py
+  attnperf list workloads --backend triton --tests suites/test_prefill.py
   attnperf list suites --json
 
 exit status: 0 listed, 2 the command or the project is invalid
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--backend", default="", metavar="TEXT", help="only backends with TEXT in their names")
     parser.add_argument("--family", default="", metavar="F", help="only this op family")
-    parser.add_argument("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
+    add_tests(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -66,13 +67,13 @@ def run(options: argparse.Namespace) -> int:
     if options.kind and options.kind not in KINDS:
         raise UnknownNameError("kind", options.kind, KINDS)
     if options.kind == "timers":
-        if options.backend or options.family or options.suite:
-            raise UsageError("timers belong to no backend, family or suite; drop --backend, --family and --suite")
+        if options.backend or options.family or options.tests:
+            raise UsageError("timers belong to no backend, family or suite; drop --backend, --family and --tests")
         _write_rows("timers", list_timers(), as_json=options.json)
         return 0
     from pytest_attnperf.plugin.own_pytest import collect_all
 
-    return collect_all(partial(_print_project, options), options.suite)
+    return collect_all(partial(_print_project, options), options.tests)
 
 
 def _print_project(options: argparse.Namespace, project: Project) -> int:

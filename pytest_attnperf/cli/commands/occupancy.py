@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_attnperf.cli.option_groups import add_tests
 from pytest_attnperf.codeobject.arch import AgprRule, ArchLimits, limits_of
 from pytest_attnperf.codeobject.headroom import Raise, compute_headroom, compute_staircase
 from pytest_attnperf.codeobject.occupancy import (
@@ -50,7 +51,7 @@ from pytest_attnperf.tools.occupancy.occupancy_text import (
 
 GROUP = "deeper"
 ORDER = 160
-SUMMARY = "compute how many waves of a kernel fit a SIMD, why, and what would raise it"
+SUMMARY = "compute how many waves of a kernel fit a SIMD, and why"
 DESCRIPTION = "Computes how many waves of a kernel fit a SIMD of one architecture, why, and what would raise it."
 
 EPILOG = """LDS includes the dynamic part that the launch asks for. Occupancy is a diagnosis, not a goal: matrix kernels
@@ -99,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", default="", metavar="NAME", help="kernel of a FILE that has several")
     parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="for a FILE: LDS added at launch")
     parser.add_argument("--set", default="", metavar="K=V,...", help="for a KERNEL: change settings, e.g. BLOCK_M=128")
-    parser.add_argument("--suite", default=SUITE, metavar="PATH", help=f"of a KERNEL: test file (default: {SUITE})")
+    add_tests(parser, SUITE, SUITE)
     parser.add_argument("--arch", metavar="ARCH", help="gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1201 ...")
     parser.add_argument("--vgprs", type=int, metavar="N", help="architectural VGPRs per lane, without AGPRs")
     parser.add_argument("--agprs", type=int, default=0, metavar="N", help="accumulation VGPRs per lane (default: 0)")
@@ -336,10 +337,10 @@ def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
     KERNEL-CONFIG. Raises UsageError if the suite is missing, CodeObjectError if nothing was compiled."""
     from pytest_attnperf.reports.files import json_results
 
-    if not Path(options.suite).exists():
+    if not Path(options.tests).exists():
         raise UsageError(
-            f"{options.what} is neither a file nor a known kernel, because there is no {options.suite}; "
-            "run this in the project's folder, or name the test file with --suite"
+            f"{options.what} is neither a file nor a known kernel, because there is no {options.tests}; "
+            "run this in the project's folder, or name the test file with --tests"
         )
     with tempfile.TemporaryDirectory(prefix="attnperf-occupancy-") as folder:
         results = Path(folder) / "results.json"
@@ -353,7 +354,7 @@ def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
         )
         if not results.exists():
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-OUTPUT_LINES:])
-            raise CodeObjectError(f"{options.suite} compiled nothing for {options.what!r}; pytest said:\n{tail}")
+            raise CodeObjectError(f"{options.tests} compiled nothing for {options.what!r}; pytest said:\n{tail}")
         run = json_results.read(results)
     broken = [f"{result.key}: {result.summary}" for result in run.code if result.code is None]
     found = [
@@ -369,4 +370,4 @@ def _build_command(options: argparse.Namespace, results: Path) -> list[str]:
     command += [f"--attnperf-results={results}", "-m", "attnperf_code", "-k", options.what]
     command += [f"--attnperf-arch={options.arch}"] if options.arch else []
     command += [f"--attnperf-code-set={options.set}"] if options.set else []
-    return [*command, options.suite]
+    return [*command, options.tests]

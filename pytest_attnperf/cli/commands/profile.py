@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GROUP = "deeper"
 ORDER = 130
-SUMMARY = "show where GPU time goes, what binds kernels, and which figures are contradictory"
+SUMMARY = "show where GPU time goes, and what binds each kernel"
 DESCRIPTION = "Shows where GPU time goes, what binds kernels and what is contradictory, from profilers' files."
 
 SNIFFED_BYTES = 4096

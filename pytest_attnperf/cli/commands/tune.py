@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.option_groups import add_old_spelling, add_tests
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.session.time_left import parse_seconds
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 GROUP = "deeper"
 ORDER = 180
-SUMMARY = "search a backend's best configuration, and write the files that its kernel reads"
+SUMMARY = "search a backend's best configuration, and write its files"
 DESCRIPTION = "Searches one backend's configuration for some workloads, and compares the best with the default."
 
 JOURNAL = "journal.jsonl"
@@ -57,9 +58,9 @@ elsewhere (nothing is written); 2 the command is invalid, or nothing could be me
 interrupted
 
 examples:
-  attnperf tune triton.flash --workloads b=4,s=512,h=8,d=256,causal --budget 10m
-  attnperf tune triton.gemm --workloads sizes.csv --out tuned/gemm --strategy optuna --trials 200
-  attnperf tune triton.flash --workloads b=4,s=512,h=8,d=256,causal --static gfx942
+  attnperf tune triton.flash --workload b=4,s=512,h=8,d=256,causal --budget 10m
+  attnperf tune triton.gemm --workload sizes.csv --out tuned/gemm --strategy optuna --trials 200
+  attnperf tune triton.flash --workload b=4,s=512,h=8,d=256,causal --static gfx942
 """
 
 
@@ -68,13 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("backend", help="name of a registered backend, e.g. triton.flash")
     add("--family", default="", help="op family, if the backend has several")
-    add(
-        "--workloads",
+    workload = add(
+        "--workload",
         action="append",
         default=[],
         metavar="LINE|ID|FILE",
         help="workload to tune for, as in --attnperf-workload; may be repeated (default: all of the suites)",
     )
+    add_old_spelling(parser, "--workloads", workload)
     add("--out", type=Path, metavar="DIR", help="folder of the results (default: .attnperf/tune/BACKEND)")
     add("--budget", default="10m", metavar="TIME", help="time limit, e.g. 90s, 10m, 1h (default: %(default)s)")
     add("--strategy", default="auto", metavar="NAME", help="auto, race, optuna or exhaustive (default: %(default)s)")
@@ -98,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes that compile (default: CPU cores)"
     )
-    add("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
+    add_tests(parser)
     add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="run on it (default: a GPU if any)")
 
 
@@ -115,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
             lambda project: _tune_backend(project, options),
             options.backend,
             options.family,
-            options.suite,
+            options.tests,
             f"--attnperf-device={device}",
         )
     except KeyboardInterrupt:
@@ -201,7 +203,7 @@ def _make_job(
     from pytest_attnperf.tools.tuner.tuner_settings import TuneSearchSettings
     from pytest_attnperf.workers.interleave import InterleavePlan
 
-    tuned = project.list_workloads(options.workloads)
+    tuned = project.list_workloads(options.workload)
     every = {workload.id: workload for workload in (*tuned, *project.suite_workloads)}
     machine = None if options.static else lease_machine(project, options.gpus, list(every.values()), stack)
     arch = options.static or _arch_of(machine)

@@ -23,7 +23,7 @@ from pytest_attnperf.workers.command_plan import StartLine
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.protocol import open_pidfd
 
-GROUP = "shells and machines"
+GROUP = "also"
 ORDER = 230
 SUMMARY = "serve a pytest of another tree or machine over stdin and stdout; not typed by hand"
 DESCRIPTION = """The remote end of `pytest --attnperf --attnperf-against="COMMAND"`, and of `--attnperf-candidate`.

@@ -170,8 +170,8 @@ BROKEN = (
         (
             "The worker gave no answer within its limit and was killed: it hangs, or compiles for longer than the "
             "limit.",
-            "Usual causes: a first compilation (warm it ahead: attnperf warm), a kernel that never ends, a lost "
-            "device.",
+            "Usual causes: a first compilation (warm it ahead: pytest --attnperf-warm), a kernel that never ends, a "
+            "lost device.",
         ),
     ),
     Cause(NoteKind.KILLED, "the process died", DIED),

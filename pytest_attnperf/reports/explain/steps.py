@@ -16,7 +16,7 @@ PAIRS = 8
 """Pairs of an interleaved look by default."""
 
 ENOUGH = 7
-"""Processes or pairs that `attnperf accept` needs."""
+"""Processes or pairs that `attnperf baselines accept` needs."""
 
 TEXT_LIMIT = 2000
 _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./-]*")
@@ -81,9 +81,9 @@ def suggest_bisect(told: Told) -> NextStep:
 
 
 def suggest_accept(told: Told) -> tuple[NextStep, ...]:
-    """Returns steps to accept an intended slowdown: measure ENOUGH processes, unless done, then attnperf accept."""
+    """Returns steps to accept an intended slowdown: measure ENOUGH processes unless done, then accept them."""
     case, key = told.case, quote_word(str(told.case.key))
-    take = f'attnperf accept {key} --from {quote_word(told.facts.source)} --reason "..."'
+    take = f'attnperf baselines accept {key} --results {quote_word(told.facts.source)} --reason "..."'
     if max(len(case.second), len(case.pairs)) >= ENOUGH:
         return (NextStep("if the change is wanted:", take),)
     measure = format_pytest_command(case.nodeid, f"--attnperf-second-look={ENOUGH}")

@@ -22,11 +22,14 @@ LISTED_IN = "pytest_attnperf/reports/files/forms.py"
 """The list's file, for messages."""
 
 TAKEN_NAMES = (
-    *("help", "html", "report", "history", "quiet", "verbose", "color", "results", "out", "expect", "allow-commits"),
-    *("strict", "no-strict", "base", "baselines", "suite", "filtered", "tier", "commit", "device", "arch", "mode"),
+    *("help", "report", "html", "open", "history", "quiet", "verbose", "color", "results", "by", "out", "comment"),
+    *("workload", "cpu", "over", "relative-to", "backends", "code", "profile", "write", "expect", "allow-commits"),
+    *("strict", "no-strict", "comment-text", "verdict", "repo", "pull", "head-sha", "head-repo", "base-branch"),
+    *("run-number", "run-attempt", "run-url", "name", "mode", "status", "author", "dry-run"),
+    *("against", "base", "baselines", "suite", "filtered", "tier", "commit", "device", "arch"),
     *("threshold", "floor-us", "fail-on", "json", "max-bytes", "command"),
 )
-"""Options and arguments of `attnperf report`, `merge` and `gate` that are no forms."""
+"""Options and arguments of `attnperf report` and `gate` that are no forms."""
 
 _PATH = str(Path(__file__).with_name("forms.py"))
 _OPTION_WORD = re.compile(r"[a-z][a-z0-9-]*")

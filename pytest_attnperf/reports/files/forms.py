@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.raised import find_raise_place
+from pytest_attnperf.reports.files.csv_table import render_csv
 from pytest_attnperf.reports.files.junit_xml import render_junit
 from pytest_attnperf.reports.files.markdown import render_summary
 from pytest_attnperf.reports.run.joined import Joined
@@ -43,4 +44,5 @@ class Form:
 FORMS = (
     Form("markdown", "report.md", "Markdown for a pull request", render_summary),
     Form("junit", "junit.xml", "JUnit XML", render_junit),
+    Form("csv", "results.csv", "CSV, a row per case", render_csv),
 )

@@ -215,8 +215,8 @@ def _refuse_other_schema(data: bytes, where: str) -> int:
         raise ResultsFileError(f"{where}: field 'schema' is {found}; known: 1 to {RESULTS_SCHEMA}")
     if head.merged is not None:
         raise ResultsFileError(
-            f"{where} holds the runs of several devices, joined by attnperf merge. attnperf report, compare, gate and "
-            "merge read them, but this needs one run: name the results file of one of them"
+            f"{where} holds the runs of several devices, joined by attnperf report --out. attnperf report, compare "
+            "and gate read them, but this needs one run: name the results file of one of them"
         )
     return found
 

@@ -201,7 +201,7 @@ class PageCharts {
     const ceilings = Object.hasOwn(this.data.ceilings, chosen) ? this.data.ceilings[chosen] : [];
     const note = ceilings.length
       ? "Solid lines were measured on such a device, dashed ones are its data sheet's."
-      : "Ceilings of this device are not known: attnperf calibrate-device measures them.";
+      : "Ceilings of this device are not known: attnperf doctor --calibrate measures them.";
     await this.drawMany("roofline", "rooflines", indices.filter((index) => device(index) === chosen), { ceilings }, note);
   }
 }

@@ -103,7 +103,7 @@ def _refuse_unknown(run: RunResult, chosen: Selection, where: str) -> None:
         raise UsageError(f"{where} holds no case; a ladder needs a run of the suites: pytest --attnperf suites/")
     if chosen.base not in backends:
         raise UsageError(
-            f"{where} has no case of the base backend {chosen.base!r}; choose one by --base: "
+            f"{where} has no case of the base backend {chosen.base!r}; choose one by --over: "
             f"{', '.join(sorted(backends))}"
         )
     refuse_unknown_backends(run, chosen.backends)

@@ -229,7 +229,9 @@ def open_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
         yield Base(_find_baselines_folder(cwd / plain, baselines, plain), plain)
         return
     if repository is None:
-        raise UsageError(f"--base {text!r} is no folder, and {cwd} is not in a git repository; name a baselines folder")
+        raise UsageError(
+            f"--against {text!r} is no folder, and {cwd} is not in a git repository; name a baselines folder"
+        )
     revision = text.removeprefix(REV)
     commit = repository.commit_of(revision)
     with tempfile.TemporaryDirectory(prefix="attnperf-base-") as folder:
@@ -303,5 +305,5 @@ def _find_baselines_folder(tree: Path, baselines: str, text: str) -> Path:
     if tree.is_dir() and (any(tree.glob("*/*/*.json")) or any(tree.glob("*/*.json"))):
         return tree
     raise UsageError(
-        f"--base {text!r} holds no baselines: neither {tree / baselines} nor <arch>/<product>/*.json there"
+        f"--against {text!r} holds no baselines: neither {tree / baselines} nor <arch>/<product>/*.json there"
     )

@@ -103,7 +103,7 @@ def advise_on_gemm(summary: ProfileSummary) -> Iterator[Advice]:
     for family in summary.families:
         if family.family == GEMM and family.share >= DOMINATES:
             yield Advice(
-                "Measure these GEMM shapes against a calibrated GEMM ceiling (attnperf calibrate-device) before "
+                "Measure these GEMM shapes against a calibrated GEMM ceiling (attnperf doctor --calibrate) before "
                 "libraries or batch sizes are changed: kernel times alone do not show how far the GEMMs are from "
                 "what the device reaches",
                 _format_family(family),

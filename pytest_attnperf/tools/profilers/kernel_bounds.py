@@ -110,7 +110,7 @@ def _only_size(kernel: KernelTime, text: str) -> ShapeTime:
         grids = ", ".join(f"{one.shape.grid_items} ({one.spread.calls:,} calls)" for one in kernel.shapes[:SHOWN])
         raise UsageError(
             f"{shorten_name(kernel.name)} ({text!r}) runs at {len(sizes)} sizes, which are different work: grids in "
-            f"work-items {grids}; profile one workload alone, e.g. with attnperf run-kernel"
+            f"work-items {grids}; profile one workload alone, e.g. with attnperf kernel run"
         )
     if not kernel.shapes:
         raise UsageError(f"{shorten_name(kernel.name)}: only statistics; give a kernel trace to find what limits it")

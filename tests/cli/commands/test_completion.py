@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_attnperf.cli.command_files import list_names
 from pytest_attnperf.cli.commands.completion import SHELLS, case_keys, find_completion, render_script
-from pytest_attnperf.cli.program import command_names, main
+from pytest_attnperf.cli.program import main
 
 KEY = {"suite": "prefill", "backend": "triton.flash", "workload": "prefill-b1-s64-h1-d16-f16", "label": ""}
 LINE = "prefill/triton.flash/prefill-b1-s64-h1-d16-f16"
@@ -21,7 +22,7 @@ TYPED = {
     "command": "attnperf rep",
     "option": "attnperf report --h",
     "choice": "attnperf report --color a",
-    "folder": "attnperf report --html f",
+    "folder": "attnperf report --report f",
     "file": "attnperf report f",
     "second file": "attnperf report file.json f",
     "case": "attnperf history pre",
@@ -76,7 +77,7 @@ def completed(scripts: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
     ("typed", "offered"),
     [
         ("command", {"report"}),
-        ("option", {"--help", "--html", "--history"}),
+        ("option", {"--help", "--history", "--head-sha", "--head-repo"}),
         ("choice", {"auto", "always"}),
         ("folder", {"folder"}),
         ("file", {"file.json", "folder"}),
@@ -100,7 +101,7 @@ def test_a_hostile_key_is_not_run(completed: tuple[dict[str, list[str]], Path]) 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_knows_every_command(scripts: dict[str, str], shell: str) -> None:
     """Scripts for all shells that are named hold all commands, and ask for case keys only when Tab is pressed."""
-    assert [name for name in command_names() if name not in scripts[shell]] == []
+    assert [name for name in list_names() if name not in scripts[shell]] == []
     assert "attnperf completion --cases" in scripts[shell]
     if shell == "zsh":
         assert "_attnperf_cases() {" in scripts[shell]

@@ -330,3 +330,19 @@ def test_next_step_fits_what_was_found() -> None:
     assert format_summary_line(DoctorReport((), 0.0)).endswith(
         "0 ok, 0 notes, 0 warnings, 0 problems, 0 unknown in 0.0 s; timer: not known"
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--processes 3", "--processes needs --calibrate; add that, or drop --processes"),
+        ("--device cpu --quick", "--device needs --calibrate; add that, or drop --device"),
+        ("--calibrate --quick", "--quick has no effect with --calibrate, which checks nothing; drop one of the two"),
+        ("--calibrate -v", "--verbose has no effect with --calibrate, which checks nothing; drop one of the two"),
+        ("--calibrate --json no/such/f", "--json no/such/f: there is no folder no/such; make it first"),
+    ],
+)
+def test_options_of_calibrating(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Options of --calibrate without it, and of the checks with it, are one line each, status 2."""
+    assert main(["doctor", *typed.split()]) == 2
+    assert capsys.readouterr() == ("", f"attnperf: {said}\n")

@@ -92,12 +92,12 @@ def test_an_edited_baseline_does_not_change_what_the_base_says(
     """A change that stores its own slowdown passes against itself, and fails against the base revision."""
     store_baselines(repository / "baselines", "fake.a", us=110.0)
     assert gate(cases=SLOW) == 0
-    assert gate("--base", "main", cases=SLOW) == 1
+    assert gate("--against", "main", cases=SLOW) == 1
     commit = _git(repository, "rev-parse", "main")[:12]
     assert f"against the baselines of main ({commit}): failed: 1 slower" in capsys.readouterr().out
     _git(repository, "commit", "-qam", "my own baseline")
-    assert gate("--base", "main...HEAD") == 1
-    assert gate("--base", "change") == 0
+    assert gate("--against", "main...HEAD") == 1
+    assert gate("--against", "change") == 0
 
 
 @needs_git
@@ -109,19 +109,19 @@ def test_a_deleted_baseline_and_its_case_are_missed(
     store_baselines(repository / "baselines", "fake.b")
     kept = (timed_case(100.3, "fake.b"),)
     assert gate("--strict", cases=kept) == 0
-    assert gate("--strict", "--base", "main") == 1
+    assert gate("--strict", "--against", "main") == 1
     assert "prefill/fake.a/w has a baseline but no case" in capsys.readouterr().out
-    assert gate("--strict", "--base", "main", "--filtered") == 0
-    assert gate("--base", "main") == 0
+    assert gate("--strict", "--against", "main", "--filtered") == 0
+    assert gate("--against", "main") == 0
 
 
 @needs_git
 def test_no_folder_takes_a_revisions_place(repository: Path, gate: Gate) -> None:
-    """A folder that a change calls `main` is not what --base main reads; dir: and ./ say that a folder is meant."""
+    """A folder that a change calls `main` is not what --against main reads; dir: and ./ say that a folder is meant."""
     store_baselines(repository / "main" / "baselines", "fake.a", "fake.b", us=110.0)
-    assert gate("--base", "main", cases=SLOW) == 1
+    assert gate("--against", "main", cases=SLOW) == 1
     for named in ("dir:main", "./main", str(repository / "main"), "./main/baselines"):
-        assert gate("--base", named) == 0
+        assert gate("--against", named) == 0
 
 
 @needs_git
@@ -131,12 +131,12 @@ def test_a_link_in_the_base_is_refused(repository: Path, gate: Gate) -> None:
     _git(repository, "add", "baselines")
     _git(repository, "commit", "-q", "-m", "a link")
     with pytest.raises(UsageError, match="other than regular files"):
-        gate("--base", "change", cases=SAME)
+        gate("--against", "change", cases=SAME)
     (repository / "linked").symlink_to("baselines")
     _git(repository, "add", "linked")
     _git(repository, "commit", "-q", "-m", "another")
     with pytest.raises(UsageError, match="other than regular files"):
-        gate("--base", "change", "--baselines", "linked", cases=SAME)
+        gate("--against", "change", "--baselines", "linked", cases=SAME)
 
 
 @needs_git
@@ -150,13 +150,13 @@ def test_only_baselines_are_read_of_the_base(
     (repository / ".gitattributes").write_text("baselines export-ignore\n")
     _git(repository, "add", ".gitattributes", "baselines")
     _git(repository, "commit", "-q", "-m", "more files")
-    assert gate("--base", "change", cases=SLOW) == 1
+    assert gate("--against", "change", cases=SLOW) == 1
     monkeypatch.setattr(findings, "BYTES_MAX", 100)
     with pytest.raises(UsageError, match="larger than 100 bytes"):
-        gate("--base", "change")
+        gate("--against", "change")
     monkeypatch.setattr(findings, "FILES_MAX", 1)
     with pytest.raises(UsageError, match="at most 1 are read"):
-        gate("--base", "change")
+        gate("--against", "change")
 
 
 @needs_git
@@ -164,22 +164,22 @@ def test_a_base_that_is_none_is_refused(repository: Path, gate: Gate) -> None:
     """A revision that does not exist, one without the folder, a folder outside of the repository."""
     (repository / "empty").mkdir()
     with pytest.raises(UsageError, match=r"no commit 'mian'.*close: main"):
-        gate("--base", "mian", cases=SAME)
+        gate("--against", "mian", cases=SAME)
     with pytest.raises(UsageError, match="has no folder stored; name it with --baselines"):
-        gate("--base", "main", "--baselines", "stored")
+        gate("--against", "main", "--baselines", "stored")
     with pytest.raises(UsageError, match="is no folder in the repository"):
-        gate("--base", "main", "--baselines", "../baselines")
+        gate("--against", "main", "--baselines", "../baselines")
     with pytest.raises(UsageError, match="holds no baselines"):
-        gate("--base", "dir:empty")
+        gate("--against", "dir:empty")
 
 
 def test_without_git_only_a_folder_can_be_the_base(project: Path, gate: Gate) -> None:
     """A folder's name is enough where there is no repository; another name is refused."""
     (project / "checkout").mkdir()
     (project / "baselines").rename(project / "checkout" / "baselines")
-    assert gate("--base", "checkout", cases=SAME) == 0
+    assert gate("--against", "checkout", cases=SAME) == 0
     with pytest.raises(UsageError, match="is not in a git repository"):
-        gate("--base", "main")
+        gate("--against", "main")
 
 
 def test_reasons_are_printed_of_the_worst(project: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,9 +271,9 @@ def test_pairs_must_be_against_a_commit_of_the_base(
     pairs = tuple(PairSummary(1.0 + share, 100.0, 100.0, 1, "host", (1.0 + share,)) for share in (0.0, 1e-4, 2e-4))
     for label, status in ((f"main ({base})", 0), (f"HEAD ({own})", 1), ("main (deadbeef)", 1)):
         cases = tuple(replace(case, pairs=pairs, against=label) for case in SAME)
-        assert gate("--strict", "--base", "main", cases=cases) == status, label
+        assert gate("--strict", "--against", "main", cases=cases) == status, label
     assert "measured against another base: 'main (deadbeef)'" in capsys.readouterr().out
-    assert gate("--strict", "--base", "./baselines") == 0
+    assert gate("--strict", "--against", "./baselines") == 0
 
 
 def test_the_policy_is_the_bases_unless_it_is_given(project: Path, gate: Gate) -> None:

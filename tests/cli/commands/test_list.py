@@ -92,7 +92,7 @@ def test_a_family_alone_shows_its_grammar(project: FakeProject) -> None:
 
 def test_rows_as_data(project: FakeProject) -> None:
     """The same as text, of what is chosen."""
-    assert listed(project, "backends", "--backend=e.a", "--suite=suites/test_prefill.py")[0] == {
+    assert listed(project, "backends", "--backend=e.a", "--tests=suites/test_prefill.py")[0] == {
         "name": "fake.a",
         "families": ["prefill"],
         "unsupported": "",
@@ -116,9 +116,9 @@ def test_timers_need_no_project(capsys: pytest.CaptureFixture[str]) -> None:
         (("backend",), "unknown kind 'backend'; known: backends, families, suites, timers, workloads"),
         (
             ("timers", "--family=rope"),
-            "timers belong to no backend, family or suite; drop --backend, --family and --suite",
+            "timers belong to no backend, family or suite; drop --backend, --family and --tests",
         ),
-        (("suites", "--suite=nowhere"), "nowhere does not exist; run this in the project's folder"),
+        (("suites", "--tests=nowhere"), "nowhere does not exist; run this in the project's folder"),
     ],
 )
 def test_what_is_not_there(words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -328,7 +328,7 @@ def test_kernels_of_a_suite(project: Path, capsys: pytest.CaptureFixture[str]) -
         (["hip.absent"], "compiled nothing for 'hip.absent'"),
         (["hip.saxpy", "--set", "TILE=1"], "no kernel has a setting TILE"),
         (
-            ["hip.saxpy", "--suite", "no/such.py"],
+            ["hip.saxpy", "--tests", "no/such.py"],
             "hip.saxpy is neither a file nor a known kernel, because there is no no/such.py",
         ),
     ],

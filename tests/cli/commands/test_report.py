@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -126,7 +127,7 @@ def test_every_form_at_once(written: Written, capsys: Captured, tmp_path: Path) 
     pytest.importorskip("vl_convert", reason="the page needs vl-convert-python")
     out, junit, text = tmp_path / "out", tmp_path / "made" / "j.xml", tmp_path / "made" / "r.md"
     path = str(written("r.json", Verdict.SLOWER))
-    assert main(["report", path, "--html", str(out), "--junit", str(junit), "--markdown", str(text)]) == 1
+    assert main(["report", path, "--report", str(out), "--junit", str(junit), "--markdown", str(text)]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert [line.split(": ")[0] for line in said.err.splitlines()] == ["report", "written", "written"]
@@ -157,7 +158,7 @@ def test_stored_baselines(capsys: Captured, tmp_path: Path) -> None:
 def test_a_page_of_stored_baselines(tmp_path: Path) -> None:
     """It is headed by what it is, in its title, too."""
     pytest.importorskip("vl_convert", reason="the page needs vl-convert-python")
-    assert main(["report", str(PREFILL), "--html", str(tmp_path)]) == 0
+    assert main(["report", str(PREFILL), "--report", str(tmp_path)]) == 0
     html = (tmp_path / "report.html").read_text()
     assert "<title>stored baselines: " in html
     assert '<span class="outcome open">Stored baselines</span>' in html
@@ -204,7 +205,7 @@ def test_a_missing_extra(written: Written, capsys: Captured, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "jinja2", None)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "report.html").write_text("of yesterday")
-    assert main(["report", str(written()), "--html", str(tmp_path / "out")]) == 2
+    assert main(["report", str(written()), "--report", str(tmp_path / "out")]) == 2
     assert "pip install 'pytest-attnperf[html]'" in capsys.readouterr().err
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"results.json", *FORM_FILES}
 
@@ -212,10 +213,10 @@ def test_a_missing_extra(written: Written, capsys: Captured, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--html", "{path}"], "results.json"),
+        (["--report", "{path}"], "results.json"),
         (["--junit", "{path}/x.xml"], "results.json"),
-        (["--history", "h.sqlite"], "--history is shown only in the page: add --html DIR"),
-        (["--html", "{folder}/out", "--history", "{folder}/none.sqlite"], "none.sqlite"),
+        (["--history", "h.sqlite"], "--history is shown only in the page: add --report DIR"),
+        (["--report", "{folder}/out", "--history", "{folder}/none.sqlite"], "none.sqlite"),
         (["{folder}/absent.json"], "absent.json"),
     ],
 )
@@ -244,6 +245,86 @@ def test_results_are_given_back_as_they_were(written: Written, tmp_path: Path) -
     """The results beside the page are the ones that it was made of."""
     pytest.importorskip("vl_convert", reason="the page needs vl-convert-python")
     path = written()
-    main(["report", str(path), "--html", str(tmp_path / "out")])
+    main(["report", str(path), "--report", str(tmp_path / "out")])
     copy: RunResult = json_results.decode((tmp_path / "out" / "results.json").read_bytes(), "copy")
     assert copy == json_results.decode(path.read_bytes(), "original")
+
+
+def test_the_last_run_is_meant(written: Written, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without RESULTS it reads .attnperf/results.json; without that file one line says what writes it, status 2."""
+    folder = written().parent
+    monkeypatch.chdir(folder)
+    assert main(["report"]) == 2
+    assert capsys.readouterr().err == (
+        "attnperf: there is no .attnperf/results.json; pytest --attnperf writes results, by default to "
+        ".attnperf/results.json\n"
+    )
+    written(".attnperf/results.json")
+    assert main(["report"]) == 0
+    assert capsys.readouterr().out.endswith("results: .attnperf/results.json\n")
+
+
+@pytest.mark.parametrize("has_browser", [True, False])
+def test_the_page_is_opened(
+    written: Written, capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_browser: bool
+) -> None:
+    """`--open` writes the folder, by default .attnperf/report, and opens its page; without a browser it says so, and
+    where the page is."""
+    pytest.importorskip("vl_convert", reason="the page needs vl-convert-python")
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or has_browser)
+    path = written()
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / ".attnperf/report/report.html"
+    assert main(["report", str(path), "--open"]) == 0
+    said = capsys.readouterr().err
+    assert opened == [page.as_uri()]
+    assert page.is_file()
+    assert (f"there is no browser here; open this file in one: {page}\n" in said) is not has_browser
+
+
+def test_no_page_is_opened_that_was_not_made(written: Written, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without the extra that makes it, --open ends with 2 and asks for no browser."""
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setattr("webbrowser.open", lambda url: pytest.fail(url))
+    assert main(["report", str(written()), "--open", "--report", str(tmp_path / "out")]) == 2
+
+
+def test_csv_for_a_pipe(written: Written, capsys: Captured) -> None:
+    """`--csv -` prints a header and a row per case, which csv reads; with --out, too."""
+    path = written("r.json", Verdict.SLOWER)
+    assert main(["report", str(path), "--csv", "-"]) == 1
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["verdict"] for row in rows] == ["SLOWER"] * 6
+    assert main(["report", str(path), "--out", str(path.with_name("m.json")), "--csv", "-"]) == 1
+    assert list(csv.DictReader(capsys.readouterr().out.splitlines())) == rows
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--cpu c.json", "--cpu needs --by stage; add that, or drop --cpu"),
+        ("--by step --cpu c.json", "--cpu needs --by stage; add that, or drop --cpu"),
+        ("--by stage --over x", "--over needs --by step; add that, or drop --over"),
+        ("--relative-to x", "--relative-to needs --by step; add that, or drop --relative-to"),
+        ("--workload x", "--workload needs --by stage or --by step; add that, or drop --workload"),
+        ("--expect 3", "--expect needs --out FILE; add that, or drop --expect"),
+        ("--no-strict", "--strict needs --out FILE; add that, or drop --strict"),
+        ("--comment --allow-commits", "--allow-commits needs --out FILE; add that, or drop --allow-commits"),
+        ("--pull 7", "--pull needs --comment; add that, or drop --pull"),
+        ("--out m.json --comment", "--out and --comment are two different reports; give one of them"),
+        ("--by step --out m.json", "--by step and --out are two different reports; give one of them"),
+        ("--by stage -v", "--verbose has no effect with --by stage; drop one of the two"),
+        ("--by step --csv -", "--csv has no effect with --by step; drop one of the two"),
+        ("--out m.json --history h", "--history has no effect with --out; drop one of the two"),
+        ("--comment --open", "--open has no effect with --comment; drop one of the two"),
+        ("--comment --markdown t.md", "--markdown writes a report; the text of a comment is --comment-text FILE"),
+        ("{path} --by stage", "--by stage shows one file, and 2 were given; name one RESULTS"),
+    ],
+)
+def test_an_option_of_another_mode(written: Written, capsys: Captured, typed: str, said: str) -> None:
+    """One line on stderr names the option and what it needs, or what it contradicts; status 2, nothing written."""
+    path = written()
+    assert main(["report", str(path), *(word.format(path=path) for word in typed.split())]) == 2
+    assert capsys.readouterr() == ("", f"attnperf: {said}\n")
+    assert [file.name for file in path.parent.iterdir()] == [path.name]

@@ -43,7 +43,7 @@ def tunable(attnperf_project: FakeProject) -> FakeProject:
 
 def test_the_faster_configuration_is_found_and_written(tunable: FakeProject) -> None:
     """The winner's file, the report and everything measured are written, and the terminal says so."""
-    done = typed(tunable, "fake.a", "--workloads", WORKLOAD, "--out", "tuned", *QUICK)
+    done = typed(tunable, "fake.a", "--workload", WORKLOAD, "--out", "tuned", *QUICK)
     assert (done.returncode, done.stdout.startswith("BETTER: ")) == (0, True), done.stdout + done.stderr
     assert re.search(r"^1 winner +0\.8\d\d +64$", done.stdout, re.MULTILINE)
     assert "written: tuned/configs/fake_kernel/fake.json: the only rule changed" in done.stdout
@@ -54,7 +54,7 @@ def test_the_faster_configuration_is_found_and_written(tunable: FakeProject) -> 
     assert (result["verdict"], result["winner"]["values"]) == ("BETTER", {"BLOCK_M": 64})
     assert {change["workload"]: change["tuned"] for change in result["changes"]} == {WORKLOAD: True, OTHER: False}
     assert "BETTER" in (tunable.path / "tuned/report.md").read_text()
-    again = typed(tunable, "fake.a", "--workloads", WORKLOAD, "--out", "tuned", *QUICK)
+    again = typed(tunable, "fake.a", "--workload", WORKLOAD, "--out", "tuned", *QUICK)
     assert "resuming tuned/journal.jsonl" in again.stderr
     assert json.loads((tunable.path / "tuned/tune.json").read_text())["trials"] == result["trials"]
 
@@ -64,7 +64,7 @@ def test_slower_elsewhere_writes_nothing(tunable: FakeProject) -> None:
     tunable.backend(
         "fake.a", time_us=100.0, space=SPACE, pinned=[FASTER, {**FASTER, "time_us": 130.0, "only": [OTHER]}]
     )
-    done = typed(tunable, "fake.a", "--workloads", WORKLOAD, "--out", "tuned", *QUICK)
+    done = typed(tunable, "fake.a", "--workload", WORKLOAD, "--out", "tuned", *QUICK)
     assert (done.returncode, done.stdout.startswith("SLOWER_ELSEWHERE: ")) == (1, True), done.stdout + done.stderr
     assert not (tunable.path / "tuned/configs").exists()
 
@@ -74,8 +74,8 @@ OFF = {
     "refused": (("fake.b",), "two rules serve these"),
     "default": (("fake.c", "--default", "BLOCK_K=1"), "--default: fake_kernel has no BLOCK_K; it has BLOCK_M"),
     "family": (("fake.c", "--family", "decode"), "fake.c implements prefill, not decode"),
-    "workload": (("fake.c", "--workloads", "s=many"), "s=many"),
-    "suite": (("fake.c", "--suite", "nowhere"), "nowhere does not exist"),
+    "workload": (("fake.c", "--workload", "s=many"), "s=many"),
+    "suite": (("fake.c", "--tests", "nowhere"), "nowhere does not exist"),
     "folder": (("fake.c", "--out", "conftest.py"), "--out conftest.py: the folder cannot be created (File exists)"),
 }
 """Commands that are off, and what is said of each."""
@@ -118,7 +118,7 @@ def test_a_backend_that_no_suite_runs(attnperf_project: FakeProject) -> None:
     done = typed(attnperf_project, "fake.a")
     assert done.returncode == 2
     assert "no timed test of" in done.stderr
-    assert "--suite=PATH" in done.stderr
+    assert "--tests PATH" in done.stderr
 
 
 def options(*arguments: str) -> argparse.Namespace:

@@ -183,7 +183,7 @@ def test_slower_names_its_figures_and_its_commands() -> None:
     node = "'suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s1024-h8-d64-f16-causal]'"
     assert commands[0] == f"pytest --attnperf --attnperf-against=4f2c1ab90d11 {node}"
     assert commands[1] == f"attnperf bisect 4f2c1ab90d11 8f7e9d6a1b2c {node}"
-    assert f'attnperf accept {case.key} --from r.json --reason "..."' in commands
+    assert f'attnperf baselines accept {case.key} --results r.json --reason "..."' in commands
     assert f"pytest --attnperf --attnperf-second-look=7 {node}" in commands
 
 
@@ -194,7 +194,7 @@ def test_slower_by_enough_pairs_is_accepted_as_it_is() -> None:
     commands = [step.command for step in words.steps]
     assert "in 8 pairs" in " ".join(words.sentences)
     assert not any("second-look" in command or "--attnperf-against" in command for command in commands)
-    assert any(command.startswith("attnperf accept ") for command in commands)
+    assert any(command.startswith("attnperf baselines accept ") for command in commands)
 
 
 def test_incorrect_says_which_output_by_how_much_and_where() -> None:
@@ -249,7 +249,7 @@ def test_incorrect_says_which_output_by_how_much_and_where() -> None:
         (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.REMEMBERS),)}, "a cached result"),
         (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.NO_STORE),)}, "has no store instruction"),
         (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.NO_MATRIX),)}, "a fallback was compiled"),
-        (Verdict.ERROR, {"reasons": (note(NoteKind.NO_ANSWER),)}, "attnperf warm"),
+        (Verdict.ERROR, {"reasons": (note(NoteKind.NO_ANSWER),)}, "pytest --attnperf-warm"),
         (Verdict.ERROR, {"reasons": (note(NoteKind.OUT_OF_MEMORY),)}, "ran out of memory"),
         (Verdict.ERROR, {"fault": Fault("out of memory")}, "ran out of memory"),
         (Verdict.ERROR, {"reasons": (note(NoteKind.DIED),)}, "ended without an answer"),

@@ -74,7 +74,7 @@ def test_a_new_form_is_one_line_of_the_list(
     assert (tmp_path / "own.added").read_text() == "cases,3\n"
     assert main(["report", results, "--added", "-"]) == 0
     assert capsys.readouterr().out == "cases,3\n"
-    for command in ("report", "merge", "gate"):
+    for command in ("report", "gate"):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         assert "write 100 % of cases; - prints it" in " ".join(capsys.readouterr().out.split())

@@ -70,7 +70,7 @@ def add(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 def test_a_mistake_in_a_line_is_named(add: Callable[[Any], None], line: Any, said: str, capsys: Captured) -> None:
     """With the form, file and line of the list, and what to write instead; every command ends with that sentence."""
     add(line)
-    for command in ("report", "merge", "gate"):
+    for command in ("report", "gate"):
         assert main([command, "--help"]) == 2
         err = capsys.readouterr().err
         assert re.match(r"attnperf: \S+/reports/files/forms\.py:\d+: ", err)
@@ -91,7 +91,7 @@ def test_taken_names_are_all_options_of_the_commands() -> None:
     """Every other option and argument of a command with reports is taken, and nothing else is."""
     kinds = next(one for one in build_whole_parser()._actions if isinstance(one, argparse._SubParsersAction))
     found = {"command"}
-    for command in ("report", "merge", "gate"):
+    for command in ("report", "gate"):
         for action in kinds.choices[command]._actions:
             found |= {word.lstrip("-") for word in action.option_strings if word.startswith("--")} or {action.dest}
     assert found - {form.name for form in FORMS} == {*TAKEN_NAMES}
@@ -114,13 +114,13 @@ def test_a_render_that_fails_costs_its_own_file_only(
     place = rf"form 'rst': {re.escape(__file__)}:\d+: AttributeError: 'CaseResult' object has no attribute 'kee'"
     written, said = folder.write_reports(tmp_path, join_single(sample_run(1)))
     assert re.fullmatch(f"report: report.rst was not written: {place}", said)
-    assert written.endswith(": report.html, results.json, report.md, junit.xml")
+    assert written.endswith(": report.html, results.json, report.md, junit.xml, results.csv")
     assert not (tmp_path / "report.rst").exists()
     results = str(tmp_path / "results.json")
     assert main(["report", results, "--rst", "-", "--junit", str(tmp_path / "own.xml")]) == 2
     assert re.fullmatch(rf"attnperf: {place}\nwritten: \S+own\.xml\n", capsys.readouterr().err)
     assert (tmp_path / "own.xml").exists()
-    assert main(["report", results, "--html", str(tmp_path / "b")]) == 2
+    assert main(["report", results, "--report", str(tmp_path / "b")]) == 2
     assert re.search(place, capsys.readouterr().err)
     assert (tmp_path / "b/report.md").exists()
 
@@ -139,7 +139,7 @@ def test_an_option_of_no_form_is_answered_with_the_list(capsys: Captured) -> Non
     assert ended.value.code == 2
     err = capsys.readouterr().err
     assert "unrecognized arguments: --rst - --mrkdown -; did you mean --markdown?\n" in err
-    assert "\noptions: --help, --html, --markdown, --junit, --history" in err
+    assert "\noptions: --help, --report, --markdown, --junit, --csv, --open, --history" in err
     assert err.endswith("\nforms of a report are listed in FORMS of pytest_attnperf/reports/files/forms.py\n")
 
 

@@ -69,7 +69,7 @@ def test_a_base_without_a_time_is_no_error(case: CaseFactory, run: RunFactory) -
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"base": "hip.first"}, "r.json has no case of the base backend 'hip.first'; choose one by --base: hip.flash,"),
+        ({"base": "hip.first"}, "r.json has no case of the base backend 'hip.first'; choose one by --over: hip.flash,"),
         ({"backends": ("hip.flsh",)}, "unknown backend 'hip.flsh'; known: hip.flash, hip.naive"),
         ({"workloads": ("decode",)}, f"unknown workload 'decode'; known: {OTHER}, prefill-b4-s512-h8-d256-f16-causal"),
         (

@@ -37,14 +37,14 @@ VALUES = {
 }
 """Of variables whose values are checked; every other one is a word."""
 ARRAYS = {
-    "files": "--results of.json",
+    "files": "of.json",
     "names": "--artifact attnperf-results --artifact attnperf-code-objects",
     "commits": "a" * 40,
     "there": "--device any --arch all",
 }
 """Of arrays of the shell."""
 _COMMANDS = {
-    "attnperf": re.compile(r"(?:^|[\s(/])attnperf (gate|comment) (.*)"),
+    "attnperf": re.compile(r"(?:^|[\s(/])attnperf (gate|report) (.*)"),
     "fetch": re.compile(r"python -m pytest_attnperf\.tools\.ci\.(fetch_results) (.*)"),
     "pytest": re.compile(r"-m (pytest) (.*)"),
 }

@@ -11,7 +11,7 @@ MARKER = "<!-- pytest-attnperf: attnperf -->"
 
 
 def put(github: FakeGitHub, stamp: Stamp, text: str = "report", **changes: bool) -> str:
-    """As `attnperf comment` does it."""
+    """As `attnperf report --comment` does it."""
     body = f"{MARKER}\n{stamp.format_line()}\n\n{text}"
     return comments.put_comment(github.client(), REPO, 7, body, marker=MARKER, author=BOT, stamp=stamp, **changes)
 

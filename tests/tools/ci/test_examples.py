@@ -57,7 +57,7 @@ def test_every_command_on_the_page_parses() -> None:
     lines = [re.sub(r"\s+", " ", re.sub(r"^pytest ", "python -m pytest ", span)) for span in spans]
     found = [(command, parsed(command, arguments)) for command, arguments in commands("\n".join([blocks, *lines]))]
     named = [command for command, _ in found]
-    assert [named.count(command) for command in ("gate", "comment", "fetch_results")] == [3, 1, 1]
+    assert [named.count(command) for command in ("gate", "report", "fetch_results")] == [3, 2, 1]
     assert named.count("pytest") >= 4
 
 
@@ -91,7 +91,7 @@ def test_judging_half_of_gitlab_runs_on_a_protected_branch_and_runs_nothing_of_t
     assert job["variables"]["API"] == "$CI_API_V4_URL/projects/$MEASURED_PROJECT"
     script = "\n".join(job["script"])
     assert "git clone --quiet --no-checkout" in script
-    assert '--base "refs/remotes/origin/$target"' in script  # a tag may be called origin/main
+    assert '--against "refs/remotes/origin/$target"' in script  # a tag may be called origin/main
     assert '--commit "$head" "$sha"' in script
     assert "PRIVATE-TOKEN" not in script  # curl would send it on to where an artifact is stored
     assert "unzip -p archive.zip measured/results.json | head -c" in script
@@ -167,7 +167,7 @@ def test_slurm_measures_on_a_node_and_judges_here(cluster: Path, monkeypatch: py
     assert {"--gpus-per-node=1", "--wait", "--partition=mi300", "--account=k"} <= set(given(cluster, "sbatch"))
     assert "--attnperf-against=v1.0" in given(cluster, "pytest")
     gate = given(cluster, "gate")
-    assert gate[gate.index("--base") + 1] == "v1.0"
+    assert gate[gate.index("--against") + 1] == "v1.0"
     assert gate[gate.index("--mode") + 1] == "block"
 
 

@@ -71,7 +71,7 @@ def test_branch_tip_is_a_full_commit(github: FakeGitHub) -> None:
 
 
 def put(github: FakeGitHub, stamp: Stamp, conclusion: Conclusion, counted: str = "2 slower", **changes: bool) -> str:
-    """As `attnperf comment --status` does it."""
+    """As `attnperf report --comment --status` does it."""
     url = "https://github.com/octo/kernels/actions/runs/5"
     return put_status(github.client(), REPO, stamp, conclusion, counted, context=CONTEXT, url=url, **changes)
 

@@ -142,9 +142,9 @@ def test_comment_is_given_the_judged_results(runner: Runner) -> None:
     (runner.folder / "judged").mkdir()
     for name in ("attnperf-results.json", "attnperf-code-objects.json"):
         (runner.folder / "judged" / name).write_text("{}")
-    called = runner.run("Comment and set the status", VERDICT="failed", PULL="7").called["comment"]
+    called = runner.run("Comment and set the status", VERDICT="failed", PULL="7").called["report"]
     files = ["judged/attnperf-code-objects.json", "judged/attnperf-results.json"]
-    assert called[:6] == ["comment", "--results", *files, "--verdict", "failed"]
+    assert called[:6] == ["report", *files, "--comment", "--verdict", "failed"]
     assert called[called.index("--pull") + 1 : called.index("--pull") + 4] == ["7", "--base-branch", "main"]
     assert called[called.index("--head-sha") + 1] == VALUES["HEAD_SHA"]
     assert called[-1] == "--status"
@@ -154,8 +154,8 @@ def test_comment_is_given_the_judged_results(runner: Runner) -> None:
 def test_comment_without_results_says_what_is_the_matter(runner: Runner, verdict: str) -> None:
     """A push has no pull request, and its commit gets its status all the same."""
     (runner.folder / "judged").mkdir()
-    called = runner.run("Comment and set the status", VERDICT=verdict, PULL="").called["comment"]
-    assert called[:3] == ["comment", "--verdict", verdict]
+    called = runner.run("Comment and set the status", VERDICT=verdict, PULL="").called["report"]
+    assert called[:4] == ["report", "--comment", "--verdict", verdict]
     assert "--pull" not in called
 
 
@@ -169,6 +169,6 @@ def test_hostile_names_are_words_and_never_run(runner: Runner) -> None:
     """What a fork is called, and what a variable of the event holds, stays one argument."""
     hostile = "x/$(touch owned);`touch owned` '\" *"
     (runner.folder / "judged").mkdir()
-    called = runner.run("Comment and set the status", VERDICT="broken", PULL="7", HEAD_REPO=hostile).called["comment"]
+    called = runner.run("Comment and set the status", VERDICT="broken", PULL="7", HEAD_REPO=hostile).called["report"]
     assert called[called.index("--head-repo") + 1] == hostile
     assert not (runner.folder / "owned").exists()

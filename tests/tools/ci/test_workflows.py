@@ -121,7 +121,7 @@ def test_commenting_runs_nothing_of_the_artifact() -> None:
     assert [re.sub(r"\s.*fetched", " fetched", line) for line in lines] == [
         "--head-sha fetched",
         'if fetched/$name/results.json" ]; then continue; fi',
-        'attnperf fetched/$name/results.json" --base "$BASE_SHA" --mode block --strict \\',
+        'attnperf fetched/$name/results.json" --against "$BASE_SHA" --mode block --strict \\',
     ]
     installs = [line.strip() for line in scripts.splitlines() if "install" in line]
     assert installs == ["python -m pip install ."]
@@ -184,7 +184,7 @@ def test_every_command_in_the_workflows_parses() -> None:
         (MEASURE, "pytest"),
         (COMMENT, "fetch_results"),
         (COMMENT, "gate"),
-        (COMMENT, "comment"),
+        (COMMENT, "report"),
     ]
     options = found[-1][2]
     assert (options.status, options.pull, options.run_number, options.verdict) == (True, 7, 12, "failed")

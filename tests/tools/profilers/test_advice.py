@@ -99,7 +99,7 @@ def test_largest_names_its_largest_kernel() -> None:
 def test_gemms_are_measured_where_they_dominate(family: str, ms: float, said: bool) -> None:
     """Half of the time in GEMMs asks for a calibrated ceiling; less, or another family, does not."""
     advice = found(
-        profile((family, "compute", 10, ms), ("other", "compute", 10, 100 - ms)), "attnperf calibrate-device"
+        profile((family, "compute", 10, ms), ("other", "compute", 10, 100 - ms)), "attnperf doctor --calibrate"
     )
     assert bool(advice) == said
     assert [one.gain for one in advice] == [pytest.approx(1.0)] * said

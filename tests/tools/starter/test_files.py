@@ -35,7 +35,7 @@ OWN = {
         "- pytest -rs perf",
         "ATTNPERF_GATE: warn",
         "paths: [summary.md]",
-        "- attnperf gate --results measured/results.json --base FETCH_HEAD --strict --markdown summary.md",
+        "- attnperf gate --results measured/results.json --against FETCH_HEAD --strict --markdown summary.md",
     },
 }
 """Lines of a template that the examples do not have; comments of the one for GitLab are its own."""

@@ -52,7 +52,7 @@ def test_verdict_that_no_figure_decides_stays_open(bound: str) -> None:
     found = found_in({"bound": bound, "counters": ["MfmaUtil"]}, performance=taking("1.002 ms"))
     assert found.holds is None
     assert "274.4 TFLOP/s, 21 % of 1307 TFLOP/s (f16 matrix, peak)" in found.text
-    assert "based on MfmaUtil, whose values are not given; to decide: attnperf calibrate-device" in found.text
+    assert "based on MfmaUtil, whose values are not given; to decide: attnperf doctor --calibrate" in found.text
 
 
 @pytest.mark.parametrize(

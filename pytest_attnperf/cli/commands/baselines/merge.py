@@ -1,4 +1,4 @@
-"""`attnperf merge-baselines`: merges baseline files as git's merge driver, and keeps their diffs readable."""
+"""`attnperf baselines merge`: merges baseline files as git's merge driver, and keeps their diffs readable."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from pytest_attnperf.tools.starter.files import ATTRIBUTES, DRIVER
 if TYPE_CHECKING:
     from pytest_attnperf.baselines.three_way import Conflict
 
-GROUP = "in CI"
-ORDER = 120
-SUMMARY = "merge baseline files entry by entry, as git's merge driver or after a conflict"
+ORDER = 3
+SUMMARY = "merge entry by entry, as git's merge driver or after a conflict"
 DESCRIPTION = "Merges baseline files entry by entry, and never loses one."
 
 STAGES = (1, 2, 3)
@@ -32,18 +31,18 @@ PREFERENCES = ("ours", "theirs", "newer")
 
 EPILOG = f"""An entry that only one side changed is taken from that side. If both changed it differently, it is written
 twice, between git's conflict markers; keep one and run git add, or resolve all of a file at once:
-  attnperf merge-baselines --resolve FILE --prefer newer && git add FILE
+  attnperf baselines merge --resolve FILE --prefer newer && git add FILE
 --resolve works on any baseline file that git left in conflict, even without the driver. If neither side's time is
-valid for the merged code, measure again: pytest --update-baselines NODEID, or attnperf accept.
+valid for the merged code, measure again: pytest --update-baselines NODEID, or attnperf baselines accept.
 
-Once per clone: attnperf merge-baselines --install; .gitattributes needs the line
+Once per clone: attnperf baselines merge --install; .gitattributes needs the line
   {ATTRIBUTES}
 
 examples:
-  attnperf merge-baselines --install
-  attnperf merge-baselines --resolve baselines/sm_90/h200/prefill.json --prefer theirs
-  attnperf merge-baselines --rewrite baselines          add summary lines to files that have none
-  attnperf merge-baselines BASE OURS THEIRS             three files; the result is written to OURS
+  attnperf baselines merge --install
+  attnperf baselines merge --resolve baselines/sm_90/h200/prefill.json --prefer theirs
+  attnperf baselines merge --rewrite baselines          add summary lines to files that have none
+  attnperf baselines merge BASE OURS THEIRS             three files; the result is written to OURS
 
 exit status: 0 merged or done, 1 conflicts are left and marked, 2 the command or a file is invalid (with PATH, as
 git calls it, OURS then holds the merge by lines, and git reports a CONFLICT)
@@ -61,7 +60,7 @@ class MergeSides:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments and options of `attnperf merge-baselines` to its parser."""
+    """Adds the arguments and options of `attnperf baselines merge` to its parser."""
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="BASE OURS THEIRS [PATH], git's %%O %%A "
                         "%%B %%P; with --resolve and --rewrite: baseline files")  # fmt: skip
     parser.add_argument("--prefer", choices=PREFERENCES, default="", help="resolve conflicts: take one side, or the "
@@ -138,7 +137,7 @@ def _describe_conflicts(name: str, conflicts: Sequence[Conflict]) -> list[str]:
                   (("ours", one.ours), ("theirs", one.theirs))]  # fmt: skip
     if conflicts:
         lines.append(
-            f"keep one of each in {name}, or: attnperf merge-baselines --resolve {shlex.quote(name)} --prefer newer; "
+            f"keep one of each in {name}, or: attnperf baselines merge --resolve {shlex.quote(name)} --prefer newer; "
             "then git add it. If neither time is valid for the merged code: pytest --update-baselines"
         )
     return lines
@@ -221,7 +220,7 @@ def _install(files: Sequence[Path]) -> int:
     Returns 0. Raises UsageError if a file is given or git fails."""
     if files:
         raise UsageError("--install sets up this clone and takes no file; drop the file")
-    command = f"{shlex.quote(sys.executable)} -m pytest_attnperf.cli merge-baselines %O %A %B %P"
+    command = f"{shlex.quote(sys.executable)} -m pytest_attnperf.cli baselines merge %O %A %B %P"
     settings = {
         "name": "baselines of pytest-attnperf, entry by entry",
         "driver": command,

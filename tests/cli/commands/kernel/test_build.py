@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.backends import Registry
-from pytest_attnperf.cli.commands.build_kernels import OUT, build_all
+from pytest_attnperf.cli.commands.kernel.build import OUT, build_all
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.codeobject.hip_toolchain import CLANG, hip_reasons
 from pytest_attnperf.codeobject.object_manifest import read_manifest
@@ -162,7 +162,7 @@ def test_without_a_compiler(registered: Registered, tmp_path: Path, monkeypatch:
 
 def test_a_suite_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     """A folder that does not exist exits 2 with one line."""
-    assert main(["build-kernels", "--suite", "no/such"]) == 2
+    assert main(["kernel", "build", "--tests", "no/such"]) == 2
     assert capsys.readouterr().err.startswith("attnperf: no/such does not exist; run this in the project's folder")
 
 
@@ -184,7 +184,7 @@ def test_typed_in_a_project(registered: Registered, tmp_path: Path) -> None:
     )
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["library"]\n')
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    command = [sys.executable, "-m", "pytest_attnperf.cli", "build-kernels", "--arch", "gfx942"]
+    command = [sys.executable, "-m", "pytest_attnperf.cli", "kernel", "build", "--arch", "gfx942"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith(f"2 objects in {OUT}, 0 failed\n")

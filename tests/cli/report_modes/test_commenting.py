@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.commands import comment as comment_command
+from pytest_attnperf.cli.commands.report import run
 from pytest_attnperf.cli.program import build_parser
+from pytest_attnperf.cli.report_modes import commenting
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -40,7 +41,7 @@ def results(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def comment(github: FakeGitHub, monkeypatch: pytest.MonkeyPatch) -> Comment:
-    """`attnperf comment` with these arguments, against the fake."""
+    """`attnperf report --comment` with these arguments, against the fake."""
     for name in ("GITHUB_REPOSITORY", "GH_TOKEN", "ATTNPERF_GATE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
@@ -49,7 +50,7 @@ def comment(github: FakeGitHub, monkeypatch: pytest.MonkeyPatch) -> Comment:
 
     def called(*arguments: object, head: str = HEAD) -> int:
         whose = ["--repo", REPO, *(["--head-sha", head, "--head-repo", REPO] if head else [])]
-        return comment_command.run(build_parser(["comment"]).parse_args(["comment", *map(str, arguments), *whose]))
+        return run(build_parser(["report"]).parse_args(["report", *map(str, arguments), "--comment", *whose]))
 
     return called
 
@@ -69,14 +70,14 @@ def test_first_run_posts_and_the_next_updates(
     comment: Comment, github: FakeGitHub, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One comment, whose unseen first lines say whose and of which run it is."""
-    assert comment("--results", results, "--run-number", 1, "--run-url", RUN_URL) == 0
+    assert comment(results, "--run-number", 1, "--run-url", RUN_URL) == 0
     marker, stamp, empty, heading = body(github).split("\n")[:4]
     assert (marker, empty) == ("<!-- pytest-attnperf: attnperf -->", "")
     assert f'"sha": "{HEAD}", "run": 1, "attempt": 1' in stamp
     assert heading == "**attnperf gate: would fail.** Mode `warn`: nothing is blocked."
     assert f"<sub>commit {HEAD[:12]}, [run 1.1]({RUN_URL})</sub>" in body(github)
     assert "SLOWER" in body(github)
-    assert comment("--results", results, "--run-number", 2, "--mode", "block") == 0
+    assert comment(results, "--run-number", 2, "--mode", "block") == 0
     assert "**attnperf gate: failed.**" in body(github)
     assert capsys.readouterr().out.splitlines() == ["posted comment 100 on #7", "updated comment 100 on #7"]
 
@@ -85,9 +86,9 @@ def test_older_run_leaves_a_newer_comment(
     comment: Comment, github: FakeGitHub, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It ends with 0 and says so."""
-    comment("--results", results, "--run-number", 5)
+    comment(results, "--run-number", 5)
     before = body(github)
-    assert comment("--results", results, "--run-number", 4) == 0
+    assert comment(results, "--run-number", 4) == 0
     assert body(github) == before
     assert "left #7 as it is: the comment is of run 5.1" in capsys.readouterr().out
 
@@ -111,7 +112,7 @@ def test_closed_or_moved_pull_request_gets_no_comment(
 ) -> None:
     """The reason is printed, and that is no failure."""
     github.pulls[0].update(change)
-    assert comment("--results", results, *arguments) == 0
+    assert comment(results, *arguments) == 0
     assert said in capsys.readouterr().out
     assert github.written == []
 
@@ -122,7 +123,7 @@ def test_pull_request_named_in_the_results_is_not_believed(
     """The comment goes where the measured commit is the head, whatever the file says."""
     github.pull(8, sha=NEWER)
     run = replace(sample_run(2), commit=NEWER, provenance={"pull_request": "8", "ci_url": "https://x/pull/8"})
-    comment("--results", _written(tmp_path / "forged.json", run))
+    comment(_written(tmp_path / "forged.json", run))
     assert list(github.comments) == [7]
 
 
@@ -141,7 +142,7 @@ def test_status_follows_verdict_and_mode(
     comment: Comment, github: FakeGitHub, results: Path, verdict: str, mode: str, state: str
 ) -> None:
     """Results that fail are never 'passed', whatever --verdict says."""
-    assert comment("--results", results, "--verdict", verdict, "--mode", mode, "--status", "--run-number", 3) == 0
+    assert comment(results, "--verdict", verdict, "--mode", mode, "--status", "--run-number", 3) == 0
     (status,) = github.statuses[HEAD]
     assert (status["state"], status["context"]) == (state, "attnperf/gate")
     assert "1 slower, 2 same" in status["description"]
@@ -154,7 +155,7 @@ def test_pass_into_another_branch_is_none_into_the_default_one(
     github.pull(8, base="old")
     run = _written(tmp_path / "r.json", sample_run(2, verdicts=[Verdict.SAME]))
     for number, branch in ((8, "old"), (7, "main")):
-        comment("--results", run, "--mode", "block", "--status", "--pull", number, "--base-branch", branch)
+        comment(run, "--mode", "block", "--status", "--pull", number, "--base-branch", branch)
     assert [status["context"] for status in github.statuses[HEAD]] == ["attnperf/gate", "attnperf/gate into old"]
 
 
@@ -162,7 +163,7 @@ def test_pull_request_that_was_moved_to_another_branch_is_left_alone(
     comment: Comment, github: FakeGitHub, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its author may do that between judging and commenting."""
-    assert comment("--results", results, "--status", "--pull", 7, "--base-branch", "old") == 0
+    assert comment(results, "--status", "--pull", 7, "--base-branch", "old") == 0
     assert "nothing written: #7 now has the base main, but --base-branch old" in capsys.readouterr().out
     assert github.written == []
 
@@ -170,9 +171,9 @@ def test_pull_request_that_was_moved_to_another_branch_is_left_alone(
 def test_passed_results_are_a_success(comment: Comment, github: FakeGitHub, tmp_path: Path) -> None:
     """But strict reasons, which only the gate knows, still fail by --verdict."""
     run = _written(tmp_path / "r.json", sample_run(2, verdicts=[Verdict.SAME]))
-    comment("--results", run, "--mode", "block", "--status", "--run-number", 1)
+    comment(run, "--mode", "block", "--status", "--run-number", 1)
     assert github.statuses[HEAD][0]["state"] == "success"
-    comment("--results", run, "--mode", "block", "--status", "--run-number", 2, "--verdict", "failed")
+    comment(run, "--mode", "block", "--status", "--run-number", 2, "--verdict", "failed")
     assert github.statuses[HEAD][0]["state"] == "failure"
 
 
@@ -189,13 +190,13 @@ def test_comment_says_why_it_failed_where_no_case_did(
 ) -> None:
     """The report of such a run says that it passed."""
     run = replace(sample_run(2, verdicts=[verdict]), findings=findings)
-    comment("--results", _written(tmp_path / "r.json", run), "--verdict", "failed")
+    comment(_written(tmp_path / "r.json", run), "--verdict", "failed")
     assert f"No case failed, but the gate is strict: {said}\n" in body(github)
 
 
 def test_shadow_writes_no_comment(comment: Comment, github: FakeGitHub, results: Path) -> None:
     """Nobody who works on the pull request is bothered."""
-    assert comment("--results", results, "--mode", "shadow", "--run-number", 1) == 0
+    assert comment(results, "--mode", "shadow", "--run-number", 1) == 0
     assert github.comments == {}
 
 
@@ -204,11 +205,11 @@ def test_mode_of_the_variable_counts(
 ) -> None:
     """One variable of the repository changes it for everybody."""
     monkeypatch.setenv("ATTNPERF_GATE", "block")
-    comment("--results", results)
+    comment(results)
     assert "**attnperf gate: failed.** This commit is blocked." in body(github)
     monkeypatch.setenv("ATTNPERF_GATE", "of")
     with pytest.raises(UsageError, match="ATTNPERF_GATE is 'of'"):
-        comment("--results", results)
+        comment(results)
 
 
 def test_run_without_results_says_why_nothing_is_there(comment: Comment, github: FakeGitHub) -> None:
@@ -225,7 +226,7 @@ def test_hostile_text_stays_text(comment: Comment, github: FakeGitHub, tmp_path:
     key = CaseKey("prefill", "triton.flash", HOSTILE)
     cases = tuple(replace(case, key=key, summary=HOSTILE, notes=(HOSTILE,), fails=True) for case in run.cases[:1])
     whole = replace(run, cases=cases, commit=HOSTILE, findings=(HOSTILE,), notes=(HOSTILE,), against=HOSTILE)
-    comment("--results", _written(tmp_path / "hostile.json", whole), "--status")
+    comment(_written(tmp_path / "hostile.json", whole), "--status")
     text = body(github)
     assert not re.search(r"(?<![\w&;`\\])@maintainers", text)
     assert "<img" not in text
@@ -239,21 +240,21 @@ def test_hostile_text_stays_text(comment: Comment, github: FakeGitHub, tmp_path:
 def test_long_report_fits_into_a_comment(comment: Comment, github: FakeGitHub, tmp_path: Path) -> None:
     """Hundreds of failing cases, and Markdown of a megabyte that another tool made."""
     run = sample_run(300, verdicts=[Verdict.SLOWER])
-    comment("--results", _written(tmp_path / "large.json", run), "--run-number", 1)
+    comment(_written(tmp_path / "large.json", run), "--run-number", 1)
     assert 10_000 < len(body(github)) <= 65_536
     (tmp_path / "large.md").write_text("<details>\n\n" + "| row |\n" * 100_000 + "</details>\n")
-    comment("--markdown", tmp_path / "large.md", "--verdict", "failed", "--run-number", 2)
+    comment("--comment-text", tmp_path / "large.md", "--verdict", "failed", "--run-number", 2)
     assert 10_000 < len(body(github)) <= 65_536
     assert body(github).count("<details") == body(github).count("</details>") == 1
 
 
 def test_comment_as_a_person_is_updated_as_that_person(comment: Comment, github: FakeGitHub, results: Path) -> None:
     """One that the bot wrote is not this token's, and is left."""
-    comment("--results", results, "--run-number", 1)
+    comment(results, "--run-number", 1)
     github.user = github.author = "release-bot"
-    comment("--results", results, "--run-number", 2)
-    comment("--results", results, "--run-number", 3)
-    comment("--results", results, "--run-number", 4, "--author", BOT)
+    comment(results, "--run-number", 2)
+    comment(results, "--run-number", 3)
+    comment(results, "--run-number", 4, "--author", BOT)
     runs = [re.findall(r'"run": (\d+)', found["body"]) for found in github.comments[7]]
     assert runs == [["4"], ["3"]]
 
@@ -263,7 +264,7 @@ def test_refusal_ends_with_1_and_never_shows_the_token(
 ) -> None:
     """The status, which blocks, is set all the same: it comes first."""
     github.script.append(Scripted("POST", "issues", 403, {"message": f"{TOKEN} may not"}))
-    assert comment("--results", results, "--status", "--mode", "block") == 1
+    assert comment(results, "--status", "--mode", "block") == 1
     said = capsys.readouterr()
     assert "GitHub answered 403 to POST" in said.err
     assert TOKEN not in said.out + said.err
@@ -274,7 +275,7 @@ def test_dry_run_changes_nothing(
     comment: Comment, github: FakeGitHub, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It prints what it would do, and the comment."""
-    assert comment("--results", results, "--status", "--dry-run") == 0
+    assert comment(results, "--status", "--dry-run") == 0
     said = capsys.readouterr().out
     assert "would set the status attnperf/gate = success" in said
     assert "would post a comment on #7\n<!-- pytest-attnperf: attnperf -->" in said
@@ -290,25 +291,25 @@ def test_dry_run_needs_no_token(
 ) -> None:
     """It prints the comment; everything else does need one."""
     monkeypatch.delenv("GITHUB_TOKEN")
-    assert comment("--results", results, "--dry-run") == 0
+    assert comment(results, "--dry-run") == 0
     assert "no token: GitHub was not asked\n<!-- pytest-attnperf" in capsys.readouterr().out
     assert github.seen == []
     with pytest.raises(UsageError, match="no token: set GITHUB_TOKEN"):
-        comment("--results", results)
+        comment(results)
 
 
 @pytest.mark.parametrize(
     ("arguments", "head", "expected"),
     [
-        ([], HEAD, "give --results FILE or --markdown FILE, or --verdict broken or unmeasured"),
-        (["--verdict", "passed"], HEAD, "give --results FILE or --markdown FILE"),
+        ([], HEAD, "there is no .attnperf/results.json; pytest --attnperf writes results"),
+        (["--verdict", "passed"], HEAD, "give RESULTS or --comment-text FILE, or --verdict broken or unmeasured"),
         (["--verdict", "broken"], "", "give --head-sha SHA, --pull N, or both"),
         (["--verdict", "broken"], "abc", "--head-sha 'abc' is no full commit id"),
         (["--verdict", "broken", "--pull", "0"], HEAD, "--pull is 0; pull requests are numbered from 1"),
         (["--verdict", "broken", "--name=a-->x"], HEAD, "a comment's name is 'a-->x'"),
         (["--verdict", "broken", "--run-url", "javascript:x"], HEAD, "--run-url is 'javascript:x'; an http address"),
         (["--verdict", "broken", "--base-branch", "main"], HEAD, "--base-branch is the base of --pull N"),
-        (["--markdown", "judged.md"], HEAD, "--markdown does not say whether the gate passed"),
+        (["--comment-text", "judged.md"], HEAD, "--comment-text does not say whether the gate passed"),
     ],
 )
 def test_bad_command_is_refused_before_anything_is_asked(
@@ -324,6 +325,6 @@ def test_huge_file_is_refused(
     comment: Comment, results: Path, monkeypatch: pytest.MonkeyPatch, github: FakeGitHub
 ) -> None:
     """Before it is read."""
-    monkeypatch.setattr(comment_command, "FILE_LIMIT", 10)
+    monkeypatch.setattr(commenting, "FILE_LIMIT", 10)
     with pytest.raises(UsageError, match=r"judged\.json has [\d,]+ bytes; at most 10 are read"):
-        comment("--results", results)
+        comment(results)

@@ -93,7 +93,7 @@ def test_nothing_is_removed_where_cases_are_not_known(recorded: FakeProject) -> 
     status, _, error = check(recorded, "--remove-orphaned")
     assert status == 2
     assert "suites/test_prefill.py was skipped during collection" in error
-    status, _, error = check(recorded, "--remove-orphaned", "--suite=suites")
+    status, _, error = check(recorded, "--remove-orphaned", "--tests=suites")
     assert status == 2
     assert "other files may have cases of the same suite" in error
     assert recorded.baseline().exists()

@@ -1,4 +1,4 @@
-"""`attnperf comment`: posts one comment on a pull request and updates it; sets the commit status of the gate."""
+"""`attnperf report --comment`: posts one comment on a pull request, updates it, and sets the commit status."""
 
 from __future__ import annotations
 
@@ -21,28 +21,6 @@ if TYPE_CHECKING:
     from pytest_attnperf.tools.ci.outcome import Conclusion, GateOutcome
     from pytest_attnperf.tools.ci.pulls import Pull
 
-GROUP = "in CI"
-ORDER = 110
-SUMMARY = "post one comment on a GitHub pull request, and update it in later runs"
-DESCRIPTION = "Posts judged results as one comment on a GitHub pull request, and updates it afterwards."
-
-EPILOG = """The token comes from GITHUB_TOKEN, the address of the API from GITHUB_API_URL. Give the judged results of
-`attnperf gate`, not those that an untrusted job uploaded. The pull request is found by --head-sha, which must come
-from GitHub's event, never from a file of the run.
-
-A status belongs to a commit, and pull requests into several branches may offer the same commit. --pull and
---base-branch distinguish them: the status is NAME/gate for the default branch and 'NAME/gate into BRANCH' for another.
-
-A comment is ours if the token's own account wrote it and its first line is our marker. It is not changed if the
-pull request is closed, has a newer commit, or shows a newer run.
-
-exit status: 0 done, or nothing changed for the printed reason; 1 GitHub refused or did not answer; 2 the command or
-a file is invalid
-
-examples:
-  attnperf comment --results judged.json --repo OWNER/NAME --head-sha SHA --run-number 12 --status
-  attnperf comment --markdown judged.md --verdict failed --repo OWNER/NAME --pull 7 --dry-run
-"""
 FILE_LIMIT = 200_000_000
 SUMMARY_BYTES = 60_000
 STATUS_CONTEXT = "{name}/gate"
@@ -58,55 +36,7 @@ class CommentReport:
     outcome: GateOutcome
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments and options of `attnperf comment` to its parser."""
-    parser.add_argument("--results", nargs="+", type=Path, default=[], metavar="FILE", help="judged results")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the comment's text (default: from --results)")
-    parser.add_argument(
-        "--verdict",
-        default="",
-        choices=["passed", "failed", "broken", "unmeasured"],
-        help="outcome of the gate (default: that of --results); broken and unmeasured need no file",
-    )
-    parser.add_argument(
-        "--repo",
-        default=os.environ.get("GITHUB_REPOSITORY", ""),
-        metavar="OWNER/NAME",
-        help="the repository (default: $GITHUB_REPOSITORY)",
-    )
-    parser.add_argument("--pull", type=int, metavar="N", help="the pull request")
-    parser.add_argument("--head-sha", default="", metavar="SHA", help="measured commit, the pull request's newest")
-    parser.add_argument("--head-repo", default="", metavar="OWNER/NAME", help="repository that it was pushed to")
-    parser.add_argument(
-        "--base-branch",
-        default="",
-        metavar="BRANCH",
-        help="branch whose baselines were used; nothing is written if --pull now has another base",
-    )
-    parser.add_argument(
-        "--run-number",
-        type=int,
-        default=0,
-        metavar="N",
-        help="number of the measuring run; an older run never replaces a newer one",
-    )
-    parser.add_argument("--run-attempt", type=int, default=1, metavar="N", help="attempt of that run (default: 1)")
-    parser.add_argument("--run-url", default="", metavar="URL", help="address of its log")
-    parser.add_argument(
-        "--name", default="attnperf", help="name of the gate, if there are several (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--mode",
-        default="",
-        metavar="MODE",
-        help="shadow (no comment), warn or block (default: $ATTNPERF_GATE, else warn)",
-    )
-    parser.add_argument("--status", action="store_true", help="also set the commit status")
-    parser.add_argument("--author", default="", metavar="LOGIN", help="the account of the token (default: ask GitHub)")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
-
-
-def run(options: argparse.Namespace) -> int:
+def post_comment(options: argparse.Namespace) -> int:
     """Sets the commit status, then writes the pull request's comment. Returns 1 if GitHub fails, else 0. Raises
     UsageError for invalid options. The status comes first: it blocks, so it must not depend on a comment."""
     from pytest_attnperf.tools.ci.github import GitHubError, make_client
@@ -209,7 +139,7 @@ def _make_stamp(options: argparse.Namespace, report: CommentReport, pull: Pull |
 
 
 def _read_report(options: argparse.Namespace) -> CommentReport:
-    """Reads --results and --markdown; returns the comment's text, counts and outcome. The outcome is --verdict, else
+    """Reads RESULTS and --comment-text; returns the comment's text, counts and outcome. The outcome is --verdict, else
     PASSED, but FAILED in place of PASSED if the results fail. Raises UsageError if neither says whether the gate
     passed, and ResultsFileError for invalid results."""
     from pytest_attnperf.reports.files import markdown
@@ -219,12 +149,12 @@ def _read_report(options: argparse.Namespace) -> CommentReport:
     said = GateOutcome(options.verdict) if options.verdict else None
     joined = _read_joined(options.results) if options.results else None
     if joined is None and said is None:
-        raise UsageError("--markdown does not say whether the gate passed; add --verdict, or --results FILE")
+        raise UsageError("--comment-text does not say whether the gate passed; add --verdict, or RESULTS")
     outcome = said or GateOutcome.PASSED
     if joined is not None and joined.has_failed and outcome is GateOutcome.PASSED:
         outcome = GateOutcome.FAILED
-    if options.markdown is not None:
-        text = read_regular(options.markdown, FILE_LIMIT).decode(errors="replace")
+    if options.comment_text is not None:
+        text = read_regular(options.comment_text, FILE_LIMIT).decode(errors="replace")
     elif joined is not None:
         text = markdown.render_summary(joined, limit_bytes=SUMMARY_BYTES, link=options.run_url)
     else:
@@ -291,5 +221,5 @@ def _require_sound(options: argparse.Namespace) -> None:
     format_marker(options.name)
     if options.run_url and not re.fullmatch(r"https?://[A-Za-z0-9._~:/?&=%+-]{1,500}", options.run_url):
         raise UsageError(f"--run-url is {one_line(options.run_url)!r}; an http address is needed")
-    if not (options.results or options.markdown or options.verdict in ("broken", "unmeasured")):
-        raise UsageError("give --results FILE or --markdown FILE, or --verdict broken or unmeasured")
+    if not (options.results or options.comment_text or options.verdict in ("broken", "unmeasured")):
+        raise UsageError("give RESULTS or --comment-text FILE, or --verdict broken or unmeasured")

@@ -1,4 +1,4 @@
-"""`attnperf build-kernels`: compiles the registered HIP kernels to object files, for machines that must not compile."""
+"""`attnperf kernel build`: compiles the registered HIP kernels to object files, for machines that must not compile."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.option_groups import add_tests
 from pytest_attnperf.codeobject.building import build_object
 from pytest_attnperf.codeobject.built import Built, object_bytes, source_hashes
 from pytest_attnperf.codeobject.object_manifest import PrebuiltObject, read_manifest, write_manifest
@@ -22,8 +23,7 @@ from pytest_attnperf.records.atomic_file import write_atomically
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.own_pytest import Registered
 
-GROUP = "deeper"
-ORDER = 210
+ORDER = 2
 SUMMARY = "compile the registered HIP kernels into a folder of objects"
 DESCRIPTION = "Compiles every registered HIP kernel for AMD GPUs into a folder of objects. Needs no GPU."
 
@@ -33,8 +33,8 @@ EPILOG = f"""With ATTNPERF_HIP_OBJECTS=DIR, kernels are loaded from that folder;
 exit status: 0 all are written, 1 some do not compile, 2 the command is invalid, or there is no compiler
 
 examples:
-  attnperf build-kernels --arch gfx942
-  attnperf build-kernels --arch gfx942,gfx950 --kernel hip.flash --out {OUT}
+  attnperf kernel build --arch gfx942
+  attnperf kernel build --arch gfx942,gfx950 --kernel hip.flash --out {OUT}
 """
 
 
@@ -48,13 +48,13 @@ class BuildOutcome:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments and options of `attnperf build-kernels` to its parser."""
+    """Adds the arguments and options of `attnperf kernel build` to its parser."""
     parser.add_argument("--arch", default="gfx942", metavar="ARCH,...", help="targets, or 'all' (default: gfx942)")
     parser.add_argument("--kernel", action="append", metavar="NAME", help="compile this kernel only; may be repeated")
     parser.add_argument(
         "--out", type=Path, default=Path(OUT), metavar="DIR", help=f"folder of the objects (default: {OUT})"
     )
-    parser.add_argument("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
+    add_tests(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     unknown names, ToolMissingError without a compiler."""
     from pytest_attnperf.plugin.own_pytest import visit_project
 
-    return visit_project(lambda registered: build_all(registered, options), options.suite)
+    return visit_project(lambda registered: build_all(registered, options), options.tests)
 
 
 def build_all(registered: Registered, options: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.option_groups import add_tests
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.own_pytest import Cases
     from pytest_attnperf.records import DeviceInfo
 
-GROUP = "every day"
-ORDER = 55
-SUMMARY = "compare every stored entry with this tree, without measuring: stale, orphaned, missing"
+ORDER = 1
+SUMMARY = "compare every stored entry with this tree, without measuring"
 DESCRIPTION = "Compares every stored baseline entry with the cases of this tree. Needs no GPU, and measures nothing."
 
 BASELINES = Path("baselines")
@@ -36,7 +36,7 @@ compared: another compiler version makes different code from the same kernel.
 
 examples:
   attnperf baselines check
-  attnperf baselines check --on sm_90/h200 --suite suites/test_prefill.py
+  attnperf baselines check --on sm_90/h200 --tests suites/test_prefill.py
   attnperf baselines check --tier nightly
   attnperf baselines check --remove-orphaned && git diff baselines/
 
@@ -54,13 +54,12 @@ class Product:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments and options of `attnperf baselines` to its parser."""
-    parser.add_argument("action", choices=("check",), help="compare, and print what is due")
+    """Adds the arguments and options of `attnperf baselines check` to its parser."""
     parser.add_argument("--on", default="", metavar="ARCH/PRODUCT", help="compare this product only (default: all)")
     parser.add_argument(
         "--baselines", type=Path, default=BASELINES, metavar="DIR", help=f"stored baselines (default: {BASELINES})"
     )
-    parser.add_argument("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
+    add_tests(parser)
     parser.add_argument(
         "--tier", choices=TIERS, default=TIERS[0], help="cases that need an entry: of pull requests (default), or all"
     )
@@ -75,14 +74,14 @@ def run(options: argparse.Namespace) -> int:
     from pytest_attnperf.plugin.own_pytest import collect_cases
 
     removed = [state for state in REMOVABLE if getattr(options, f"remove_{state}")]
-    if removed and options.suite:
+    if removed and options.tests:
         raise UsageError(
-            f"--remove-{removed[0]} with --suite: other files may have cases of the same suite, whose entries would be "
-            "lost; drop --suite"
+            f"--remove-{removed[0]} with --tests: other files may have cases of the same suite, whose entries would be "
+            "lost; drop --tests"
         )
     products = _list_products(options.baselines, options.on)
     work = partial(_print_all_due, options, products)
-    return collect_cases(work, options.suite, whole=bool(removed))
+    return collect_cases(work, options.tests, whole=bool(removed))
 
 
 def _list_products(root: Path, on: str) -> list[Product]:
@@ -117,7 +116,7 @@ def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases
     store = BaselineStore(options.baselines)
     of_tree = cases(_make_device(product))
     suites = {case.key.suite for case in of_tree}
-    if not options.suite:
+    if not options.tests:
         suites |= set(store.list_suites(product.arch, product.name))
     count, due = 0, []
     for suite in sorted(suites):

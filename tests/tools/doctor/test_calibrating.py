@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.ceilings_store import CeilingsStore, ceilings_for, compute_median_ceilings
-from pytest_attnperf.cli.commands import calibrate_device as module
-from pytest_attnperf.cli.commands.calibrate_device import CeilingProcesses, conclude, find_impossible, find_peak, run
+from pytest_attnperf.cli.option_groups import settle_all
 from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.environment import gpu_tokens
 from pytest_attnperf.environment.cards import GpuBusyError, lease_gpu
@@ -22,6 +21,14 @@ from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, US, CeilingFigure
 from pytest_attnperf.measure.ceilings import ProcessCeilings
 from pytest_attnperf.records import DeviceInfo, Fingerprint
 from pytest_attnperf.records.gpus import DeviceState
+from pytest_attnperf.tools.doctor import calibrating as module
+from pytest_attnperf.tools.doctor.calibrating import (
+    CeilingProcesses,
+    calibrate_device,
+    conclude,
+    find_impossible,
+    find_peak,
+)
 
 H200 = DeviceInfo("cuda", "sm_90", "h200", "NVIDIA H200", compute_units=132)
 FIGURES = {
@@ -47,7 +54,9 @@ def process(device: DeviceInfo = H200, **figures: float) -> ProcessCeilings:
 
 def parsed(*arguments: str) -> argparse.Namespace:
     """Options as the command line gives them."""
-    return build_parser(["calibrate-device"]).parse_args(["calibrate-device", *arguments])
+    options = build_parser(["doctor"]).parse_args(["doctor", "--calibrate", *arguments])
+    settle_all(options, options.dependent)
+    return options
 
 
 def concluded(found: Sequence[ProcessCeilings], capsys: Any, *arguments: str) -> tuple[int, str]:
@@ -58,7 +67,7 @@ def concluded(found: Sequence[ProcessCeilings], capsys: Any, *arguments: str) ->
 def test_the_table(tmp_path: Path, capsys: Any) -> None:
     """A line for each figure: median, size, spread, share of the peak, clock; the source and the state stand above."""
     found = [process(), process(f16=7.07e14), process(f16=6.93e14)]
-    status, said = concluded(found, capsys, "--out", str(tmp_path))
+    status, said = concluded(found, capsys, "--baselines", str(tmp_path))
     lines = said.splitlines()
     assert status == 0
     assert lines[0].startswith("NVIDIA H200 (sm_90, 132 compute units): medians of 3 fresh processes; spread:")
@@ -77,9 +86,19 @@ def test_the_table(tmp_path: Path, capsys: Any) -> None:
     assert stored.flops_per_s == {"f16": 7e14, "f32": 5e13, "tf32": 4e14}
 
 
+def test_json_in_a_file(tmp_path: Path, capsys: Any) -> None:
+    """`--json FILE` writes the object beside the table, and says so on standard error."""
+    file = tmp_path / "found.json"
+    assert conclude([process()], STATE, parsed("--dry-run", "--json", str(file))) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("NVIDIA H200")
+    assert said.err == f"written: {file}\n"
+    assert json.loads(file.read_text())["device"]["product"] == "h200"
+
+
 def test_fp32_is_not_held_to_the_rate_of_tf32(tmp_path: Path, capsys: Any) -> None:
     """Products in fp32 get no share of a peak that is TF32's; those in TF32 do, and cache and launches have none."""
-    _, said = concluded([process(), process()], capsys, "--out", str(tmp_path))
+    _, said = concluded([process(), process()], capsys, "--baselines", str(tmp_path))
     shares = {
         line.split()[0]: line.split()[-3:-1] for line in said.splitlines() if line[:4] in ("f32 ", "tf32", "cach")
     }
@@ -89,7 +108,7 @@ def test_fp32_is_not_held_to_the_rate_of_tf32(tmp_path: Path, capsys: Any) -> No
 def test_an_impossible_figure_is_refused(tmp_path: Path, capsys: Any) -> None:
     """A figure more than 3 % above the data sheet's peak is neither printed as reached nor stored, and fails."""
     found = [process(), process(), process(copy=5.2e12, read=4.9e12)]
-    status, said = concluded(found, capsys, "--out", str(tmp_path))
+    status, said = concluded(found, capsys, "--baselines", str(tmp_path))
     assert status == 1
     flat = " ".join(said.split())
     assert "refused: copy: impossible: 5200 GB/s at 2048 MiB, Tensor.copy_ is 1.08 times the peak" in flat
@@ -112,15 +131,15 @@ def test_nothing_is_refused_without_a_peak_to_rely_on() -> None:
 
 def test_a_dry_run_stores_nothing(tmp_path: Path, capsys: Any) -> None:
     """`--dry-run` prints the table and leaves no file."""
-    status, said = concluded([process()], capsys, "--out", str(tmp_path), "--dry-run")
+    status, said = concluded([process()], capsys, "--baselines", str(tmp_path), "--dry-run")
     assert status == 0
     assert said.splitlines()[-1] == "nothing was stored (--dry-run)"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_json_is_one_object(tmp_path: Path, capsys: Any) -> None:
-    """`--json` prints nothing but an object with the ceilings as stored, the peaks, and what was refused."""
-    status, said = concluded([process(copy=9e12)], capsys, "--out", str(tmp_path), "--json")
+    """`--json -` prints nothing but an object with the ceilings as stored, the peaks, and what was refused."""
+    status, said = concluded([process(copy=9e12)], capsys, "--baselines", str(tmp_path), "--json", "-")
     found = json.loads(said)
     assert status == 1
     assert found["ceilings"]["flops_per_s"]["f16"] == 7e14
@@ -135,7 +154,7 @@ def test_what_cannot_be_stored_is_printed_first(tmp_path: Path, capsys: Any) -> 
     path = CeilingsStore(tmp_path).write(tmp_path, compute_median_ceilings([process()], "2026-01-02"))
     path.write_text("{}")
     with pytest.raises(BaselineError, match="field `schema` is None"):
-        conclude([process()], STATE, parsed("--out", str(tmp_path)))
+        conclude([process()], STATE, parsed("--baselines", str(tmp_path)))
     assert "700 TFLOP/s" in capsys.readouterr().out
     assert path.read_text() == "{}"
 
@@ -166,9 +185,9 @@ def test_a_change_from_another_device_is_said(tmp_path: Path, capsys: Any) -> No
     assert "change: from another device, sm_90 h200 with 132 compute units" in said
     _, said = concluded([process()], capsys, "--dry-run", "--against", str(path))
     assert "another device" not in said
-    _, said = concluded([process()], capsys, "--dry-run", "--json", "--against", str(path))
+    _, said = concluded([process()], capsys, "--dry-run", "--json", "-", "--against", str(path))
     assert json.loads(said)["against"]["ceilings"]["flops_per_s"]["f16"] == 7e14
-    _, said = concluded([process()], capsys, "--dry-run", "--json")
+    _, said = concluded([process()], capsys, "--dry-run", "--json", "-")
     assert json.loads(said)["against"] is None
 
 
@@ -176,15 +195,15 @@ def test_a_root_that_holds_nothing_costs_no_measurement(tmp_path: Path) -> None:
     """A file in the place of a folder is refused before a process starts; with --dry-run nothing is stored."""
     (tmp_path / "file").write_text("")
     with pytest.raises(BaselineError, match=r"/file/deep: .*/file is not a folder; name another folder"):
-        module.choose_kind(parsed("--device", "cpu", "--out", str(tmp_path / "file" / "deep")))
-    assert module.choose_kind(parsed("--device", "cpu", "--dry-run", "--out", str(tmp_path / "file"))) == "cpu"
-    assert module.choose_kind(parsed("--device", "cpu", "--out", str(tmp_path / "new" / "deep"))) == "cpu"
+        module.choose_kind(parsed("--device", "cpu", "--baselines", str(tmp_path / "file" / "deep")))
+    assert module.choose_kind(parsed("--device", "cpu", "--dry-run", "--baselines", str(tmp_path / "file"))) == "cpu"
+    assert module.choose_kind(parsed("--device", "cpu", "--baselines", str(tmp_path / "new" / "deep"))) == "cpu"
 
 
 def test_a_cpu_says_what_it_is(tmp_path: Path, capsys: Any) -> None:
     """Figures of a CPU are stored under its own architecture, and are said to tell nothing of a GPU."""
     cpu = DeviceInfo("cpu", "cpu-x86_64", "amd-epyc", "AMD EPYC", compute_units=1)
-    _, said = concluded([process(cpu)], capsys, "--out", str(tmp_path))
+    _, said = concluded([process(cpu)], capsys, "--baselines", str(tmp_path))
     assert "a CPU, threads: 1, small sizes: to try the command; says nothing of a GPU" in said
     assert (tmp_path / "cpu-x86_64" / "amd-epyc" / "ceilings" / "1.json").exists()
 
@@ -226,7 +245,7 @@ def test_processes_run_one_after_the_other_on_a_leased_gpu(
 ) -> None:
     """As many processes as asked for, on the one GPU that is leased meanwhile and free afterwards."""
     ran = gpu_machine(monkeypatch, tmp_path)
-    assert run(parsed("--processes", "2", "--dry-run")) == 0
+    assert calibrate_device(parsed("--processes", "2", "--dry-run")) == 0
     assert ran == [("gpu", "3", 1, 2), ("gpu", "3", 2, 2)]
     assert "medians of 2 fresh processes" in capsys.readouterr().out
     lease_gpu(("3",)).release()
@@ -238,7 +257,7 @@ def test_a_gpu_that_another_run_holds(monkeypatch: pytest.MonkeyPatch, tmp_path:
     held = lease_gpu(("3",))
     try:
         with pytest.raises(GpuBusyError, match=r"no free GPU: 1 visible GPU \(3\), every one leased by another run"):
-            run(parsed())
+            calibrate_device(parsed())
     finally:
         held.release()
     assert ran == []
@@ -247,7 +266,7 @@ def test_a_gpu_that_another_run_holds(monkeypatch: pytest.MonkeyPatch, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--processes", "0"), "--processes 0 must be at least 1; 3 is the default"),
+        (("--processes", "0"), "--processes 0 must be at least 1"),
         (("--device", "gpu"), "--device gpu: no GPU: no /dev/nvidia0; use --device cpu to try the command"),
     ],
 )
@@ -257,7 +276,7 @@ def test_what_cannot_be_run(
     """Nothing is started without a process to run, or without the GPU that was asked for."""
     ran = gpu_machine(monkeypatch, tmp_path, gpu=False)
     with pytest.raises(UsageError) as caught:
-        run(parsed(*arguments))
+        calibrate_device(parsed(*arguments))
     assert message in str(caught.value)
     assert ran == []
 
@@ -267,14 +286,14 @@ def test_without_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gpu_machine(monkeypatch, tmp_path, gpu=False)
     monkeypatch.setattr(gpu_tokens, "torch_build", lambda: None)
     with pytest.raises(UsageError, match="torch is not installed for this Python"):
-        run(parsed("--device", "cpu"))
+        calibrate_device(parsed("--device", "cpu"))
 
 
 def test_a_bad_file_to_compare_with_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A file of --against that cannot be read costs no measurement."""
     ran = gpu_machine(monkeypatch, tmp_path)
     with pytest.raises(BaselineError, match="cannot be read"):
-        run(parsed("--against", str(tmp_path / "none.json")))
+        calibrate_device(parsed("--against", str(tmp_path / "none.json")))
     assert ran == []
 
 
@@ -329,7 +348,7 @@ def test_the_whole_command_on_a_cpu(tmp_path: Path, capsys: Any, monkeypatch: py
         "sys.exit(c.main(sys.argv[1:]))"
     )
     monkeypatch.setattr(module, "START", program)
-    assert run(parsed("--device", "cpu", "--processes", "1", "--out", str(tmp_path))) == 0
+    assert calibrate_device(parsed("--device", "cpu", "--processes", "1", "--baselines", str(tmp_path))) == 0
     said = capsys.readouterr()
     assert "process 1 of 1: f32 on cpu\n" in said.err
     assert "left out: copy: too large" in said.out

@@ -1,4 +1,4 @@
-"""`attnperf stages`: shows where the time of calls goes, by stage, and compares staged with fused attention."""
+"""`attnperf report --by stage`: shows where the time of calls goes, and compares staged with fused attention."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_attnperf.cli.output import write_text
 from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.reports.run.ladder_cases import is_timed
@@ -25,25 +26,8 @@ from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, format_
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
 from pytest_attnperf.results import CaseResult, RunResult
 
-GROUP = "deeper"
-ORDER = 140
-SUMMARY = "show where a call's time goes: stages, launches, first call; staged against fused"
-DESCRIPTION = "Shows where the time of calls goes, by stage, and compares staged with fused attention."
-
 CPU_BACKEND = "layer.plain"
 NOTE_LIMIT = 300
-
-EPILOG = f"""RESULTS is a file that pytest --attnperf wrote. Cases of tests with breakdown=True have stages. With --cpu,
-each backend is compared with {CPU_BACKEND} on the CPU of that run (pytest --attnperf --attnperf-device=cpu). Where
-qk_scores, causal_mask, row_softmax and weighted_values were measured beside prefill, their sums are compared with fused
-kernels.
-
-exit status: 0 printed, 2 the command or a file is invalid
-
-examples:
-  attnperf stages .attnperf/results.json
-  attnperf stages gpu.json --cpu cpu.json --workload block-b1-s512-e4096-h32-hk8-d128-bf16 --markdown
-"""
 
 FAMILIES = ("qk_scores", "causal_mask", "row_softmax", "weighted_values")
 STAGED = ".staged"
@@ -71,22 +55,13 @@ class CpuTimes:
     times_us: dict[str, float]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments and options of `attnperf stages` to its parser."""
-    parser.add_argument("results", type=Path, metavar="RESULTS", help="the results.json of a run that measured")
-    parser.add_argument("--cpu", type=Path, metavar="RESULTS", help=f"a run on a CPU with times of {CPU_BACKEND}")
-    parser.add_argument(
-        "--workload", action="append", default=[], metavar="ID", help="show this one only; may be repeated"
-    )
-    parser.add_argument("--markdown", action="store_true", help="print Markdown")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Prints tables of stages, as text or Markdown. Returns 0. Raises UsageError if there is nothing to show,
-    ResultsFileError for an unreadable file."""
+def show_stages(options: argparse.Namespace) -> int:
+    """Prints tables of stages as text, or writes them as Markdown. Returns 0. Raises UsageError if there is
+    nothing to show, ResultsFileError for an unreadable file."""
     from pytest_attnperf.reports.files import json_results
 
-    results, where = json_results.read(options.results), str(options.results)
+    (path,) = options.results
+    results, where = json_results.read(path), str(path)
     _refuse_unknown(results, options.workload)
     groups = {
         title: cases
@@ -104,8 +79,10 @@ def run(options: argparse.Namespace) -> int:
     tables = [*_build_tables(groups, cpu), *staged]
     if not staged:
         lines.append("staged against fused: no prefill here has cases of its stages")
-    said = render_markdown_tables(lines, tables) if options.markdown else render_terminal_tables(lines, tables, WIDTH)
-    sys.stdout.write(f"{said}\n")
+    if options.markdown is not None:
+        write_text(render_markdown_tables(lines, tables), options.markdown)
+    else:
+        sys.stdout.write(f"{render_terminal_tables(lines, tables, WIDTH)}\n")
     return 0
 
 

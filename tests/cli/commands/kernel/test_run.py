@@ -14,8 +14,8 @@ import pytest
 
 from kernels.native.prefill import BACKENDS as NATIVE
 from pytest_attnperf.backends import Backend, Prepared, Registry
-from pytest_attnperf.cli.commands import run_kernel as run_kernel_command
-from pytest_attnperf.cli.commands.run_kernel import choose_workload, launch_lines, run_case
+from pytest_attnperf.cli.commands.kernel import run as run_command
+from pytest_attnperf.cli.commands.kernel.run import choose_workload, launch_lines, run_case
 from pytest_attnperf.cli.program import build_parser, main
 from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
 from pytest_attnperf.kernel_builds import KernelRegistry
@@ -25,7 +25,7 @@ from pytest_attnperf.plugin.own_pytest import Registered
 from pytest_attnperf.records import DeviceInfo, Launch
 from pytest_attnperf.workloads.families import FAMILIES
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SMALL = "prefill-b1-s32-h2-d16-f32"
 
 
@@ -169,20 +169,20 @@ def test_launches_are_shown_with_their_sizes() -> None:
         (["native.eager", "--workload", "s=1", "--calls", "0"], "--calls 0 must be at least 1"),
         (["native.eager", "--workload", "s=1", "--warmup", "-1"], "--warmup -1 must be at least 0"),
         (
-            ["native.eager", "--workload", "s=1", "--suite", "no/such"],
+            ["native.eager", "--workload", "s=1", "--tests", "no/such"],
             "no/such does not exist; run this in the project",
         ),
     ],
 )
 def test_a_command_that_is_off(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Numbers out of range and a suite that is not there exit 2 with one line."""
-    assert main(["run-kernel", *arguments]) == 2
+    assert main(["kernel", "run", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_typed_in_a_project() -> None:
     """Typed in this repository, the command finds a registered backend, whatever options pytest has been given."""
-    command = [sys.executable, "-m", "pytest_attnperf.cli", "run-kernel", "native.eager", "--workload", SMALL]
+    command = [sys.executable, "-m", "pytest_attnperf.cli", "kernel", "run", "native.eager", "--workload", SMALL]
     environment = os.environ | {"PYTEST_ADDOPTS": "--no-such-option", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, "--device", "cpu"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -195,7 +195,7 @@ def test_typed_in_a_project() -> None:
 @pytest.mark.gpu
 def test_on_a_gpu_launches_are_shown() -> None:
     """On a GPU every kernel of a call is shown with its sizes, where graphs can be read."""
-    command = [sys.executable, "-m", "pytest_attnperf.cli", "run-kernel", "native.eager", "--workload", SMALL]
+    command = [sys.executable, "-m", "pytest_attnperf.cli", "kernel", "run", "native.eager", "--workload", SMALL]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "one call launches:\n  " in done.stdout or "is not known: the nodes of a graph" in done.stdout
@@ -207,7 +207,7 @@ def test_the_command_passes_the_device_on(monkeypatch: pytest.MonkeyPatch) -> No
 
     seen: list[Any] = []
     monkeypatch.setattr(own_pytest, "visit_project", lambda work, *rest: seen.append(rest) or 0)
-    typed = ["run-kernel", "b", "--workload", "w", "--device", "cpu", "--suite", "tests"]
-    parsed = build_parser(["run-kernel"]).parse_args(typed)
-    assert run_kernel_command.run(parsed) == 0
+    typed = ["kernel", "run", "b", "--workload", "w", "--device", "cpu", "--tests", "tests"]
+    parsed = build_parser(["kernel run"]).parse_args(typed)
+    assert run_command.run(parsed) == 0
     assert seen == [("tests", "--attnperf-device=cpu")]

@@ -1,4 +1,4 @@
-"""`attnperf run-kernel`: runs one backend on one workload in this process, for rocprofv3, nsys, ncu and debuggers."""
+"""`attnperf kernel run`: runs one backend on one workload in this process, for rocprofv3, nsys, ncu and debuggers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.option_groups import add_tests
 from pytest_attnperf.cli.output import say
 from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
 from pytest_attnperf.measure import interpreting
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import Launch
     from pytest_attnperf.workloads.base import Workload
 
-GROUP = "deeper"
-ORDER = 200
+ORDER = 1
 SUMMARY = "run one backend on one workload, for profilers and debuggers"
 DESCRIPTION = "Runs one registered backend on one workload in this process, for profilers and debuggers."
 
@@ -30,14 +30,14 @@ calls run inside a profiler range named attnperf.
 exit status: 0 it ran, 1 it is unsupported here or its result is wrong, 2 the command is invalid
 
 examples:
-  attnperf run-kernel hip.flash --workload s=512,d=64,h=8
-  rocprofv3 --kernel-trace -- attnperf run-kernel hip.flash --workload s=4096,h=16,d=128,causal --calls 5
-  ncu --nvtx --nvtx-include attnperf/ attnperf run-kernel triton.flash --workload prefill-b1-s512-h8-d64-f16
+  attnperf kernel run hip.flash --workload s=512,d=64,h=8
+  rocprofv3 --kernel-trace -- attnperf kernel run hip.flash --workload s=4096,h=16,d=128,causal --calls 5
+  ncu --nvtx --nvtx-include attnperf/ attnperf kernel run triton.flash --workload prefill-b1-s512-h8-d64-f16
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments and options of `attnperf run-kernel` to its parser."""
+    """Adds the arguments and options of `attnperf kernel run` to its parser."""
     parser.add_argument("backend", help="name of a registered backend, e.g. hip.flash")
     parser.add_argument("--workload", required=True, metavar="LINE|ID", help="workload to run, e.g. s=512,d=64,h=8")
     parser.add_argument("--calls", type=int, default=20, metavar="N", help="calls in the range (default: 20)")
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", choices=("auto", "gpu", "cpu"), default="auto", help="run on it (default: a GPU if any)"
     )
-    parser.add_argument("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
+    add_tests(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     from pytest_attnperf.plugin.own_pytest import visit_project
 
     return visit_project(
-        lambda registered: run_case(registered, options), options.suite, f"--attnperf-device={options.device}"
+        lambda registered: run_case(registered, options), options.tests, f"--attnperf-device={options.device}"
     )
 
 

@@ -1,4 +1,4 @@
-"""`attnperf accept`: which case is meant, who accepts, and the texts that are kept."""
+"""`attnperf baselines accept`: which case is meant, who accepts, and the texts that are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pytest_attnperf.baselines.acceptance import REASON_MAX, Acceptance, find_problem, require_text
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from
-from pytest_attnperf.cli.commands.accept import choose_case, git_name, write_all
+from pytest_attnperf.cli.commands.baselines.accept import choose_case, git_name, write_all
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.records import (
@@ -116,7 +116,7 @@ def test_errors_are_one_line_and_status_2(tmp_path: Path, capsys: pytest.Capture
     for data in (None, b"[]", json_results.encode(run)):
         if data is not None:
             path.write_bytes(data)
-        refused.append(main(["accept", "prefill", "--from", str(path), *asked]))
+        refused.append(main(["baselines", "accept", "prefill", "--results", str(path), *asked]))
         refused.append(capsys.readouterr().err)
     assert refused[::2] == [2, 2, 2]
     assert "is no file; it takes what pytest --attnperf wrote" in refused[1]
@@ -150,7 +150,7 @@ def test_of_several_suites_all_or_none_is_written(results: RunResult, tmp_path: 
 def test_the_help_names_examples_and_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     """The options and both closing sections are there."""
     with pytest.raises(SystemExit):
-        main(["accept", "--help"])
+        main(["baselines", "accept", "--help"])
     said = capsys.readouterr().out
-    for part in ("--from FILE", "--reason TEXT", "--dry-run", "examples:", "exit status: 0 stored"):
+    for part in ("--results FILE", "--reason TEXT", "--dry-run", "examples:", "exit status: 0 stored"):
         assert part in said

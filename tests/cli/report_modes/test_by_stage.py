@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.commands.stages import stage_ids, staged_tables
 from pytest_attnperf.cli.program import main
+from pytest_attnperf.cli.report_modes.by_stage import stage_ids, staged_tables
 from pytest_attnperf.records import CaseKey, DeviceInfo, Launch, Verdict
 from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.reports.files import json_results
@@ -61,10 +61,10 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def run(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Run:
-    """Type `attnperf stages NAME ARGUMENTS`, names of files in braces; what it prints with exit status 0."""
+    """Types `attnperf report NAME --by stage ARGUMENTS`, files in braces; what it prints with exit status 0."""
 
     def typed(name: str, *arguments: str) -> str:
-        status = main(["stages", files[name], *(argument.format_map(files) for argument in arguments)])
+        status = main(["report", files[name], "--by", "stage", *(argument.format_map(files) for argument in arguments)])
         printed = capsys.readouterr()
         assert status == 0, printed.err
         return printed.out
@@ -73,8 +73,8 @@ def run(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What `attnperf stages ARGUMENTS` says with exit status 2."""
-    assert main(["stages", *arguments]) == 2
+    """What `attnperf report --by stage ARGUMENTS` says with exit status 2."""
+    assert main(["report", "--by", "stage", *arguments]) == 2
     return capsys.readouterr().err
 
 
@@ -114,7 +114,7 @@ def test_one_workload(run: Run) -> None:
 
 def test_markdown(run: Run) -> None:
     """Every table whole, under a heading."""
-    text = run("gpu", "--markdown")
+    text = run("gpu", "--markdown", "-")
     assert f"### {LAYER}\n\n| backend " in text
 
 
@@ -139,7 +139,7 @@ def test_a_cpu_file_that_is_none(files: dict[str, str], capsys: pytest.CaptureFi
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The name and the reason, without a traceback."""
-    assert "No such file" in refused(capsys, str(tmp_path / "gone.json"))
+    assert "gone.json; pytest --attnperf writes results" in refused(capsys, str(tmp_path / "gone.json"))
 
 
 STAGE_FAMILIES: dict[str, type[AttentionStage]] = {

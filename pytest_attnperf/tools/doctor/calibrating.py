@@ -1,4 +1,4 @@
-"""`attnperf calibrate-device`: measures what this device reaches, in fresh processes one by one, and stores it."""
+"""`attnperf doctor --calibrate`: measures what this device reaches, in fresh processes one by one, and stores it."""
 
 from __future__ import annotations
 
@@ -28,19 +28,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.records.gpus import DeviceState
 
-GROUP = "deeper"
-ORDER = 170
-SUMMARY = "measure what this device reaches, for rooflines"
-DESCRIPTION = "Measures the ceilings of this device in fresh processes, one after another, and stores them."
-
-OUT = "baselines"
-PROCESSES = 3
 PROCESS_LIMIT_S = 240.0
 """Seconds after which a process counts as stuck. It takes some 20 s on a GPU, without loading torch."""
 
 TAIL_LINES = 25
 WIDE_SPREAD = 0.05
-KINDS = ("auto", "gpu", "cpu")
 F32_ON_MATRIX_UNITS = ("tf32", "xf32")
 
 START = (
@@ -49,40 +41,11 @@ START = (
 )
 """Python code of a process. It drops the current folder from its path, where another copy of this package may lie."""
 
-EPILOG = f"""Figures are rates that torch's own products, copies and reads reach. Each is proven right before it is
-timed. They are lower bounds of what the device can do, stored in ROOT/<arch>/<product>/ceilings/ for the roofline.
-Nothing else may run on the device; docs/doctor.md says how each is measured.
-
-exit status: 0 measured, 1 a figure is impossible and was refused, 2 the command is invalid, or a process died
-
-examples:
-  attnperf calibrate-device
-  attnperf calibrate-device --processes 7 --against {OUT}/sm_90/h200/ceilings/132.json --dry-run
-"""
-
 Measure = Callable[[int], "ProcessCeilings"]
 """Runs the n-th process, counted from 1."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments and options of `attnperf calibrate-device` to its parser."""
-    parser.add_argument(
-        "--processes", type=int, default=PROCESSES, metavar="N", help="processes per median (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path(OUT),
-        metavar="ROOT",
-        help="folder of the stored baselines (default: %(default)s)",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="measure and print, but store nothing")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--device", choices=KINDS, default="auto", help="run on it (default: a GPU if any)")
-    parser.add_argument("--against", type=Path, metavar="FILE", help="stored ceilings to compare with")
-
-
-def run(options: argparse.Namespace) -> int:
+def calibrate_device(options: argparse.Namespace) -> int:
     """Measures a device's ceilings (highest FLOP/s and B/s) in fresh processes, prints and stores them. Returns 1 if
     one exceeds the data sheet, else 0. Raises UsageError for invalid options and a busy GPU, WorkerError if a process
     fails, BaselineError if storing does."""
@@ -110,13 +73,13 @@ def choose_kind(options: argparse.Namespace) -> str:
     from pytest_attnperf.environment.gpu_tokens import has_gpu, torch_build
 
     if options.processes < 1:
-        raise UsageError(f"--processes {options.processes} must be at least 1; {PROCESSES} is the default")
+        raise UsageError(f"--processes {options.processes} must be at least 1")
     if options.against is not None:
         _read_against(options.against)  # before minutes are spent on measuring
     if not options.dry_run:
         from pytest_attnperf.baselines.ceilings_store import refuse_root
 
-        refuse_root(options.out)
+        refuse_root(options.baselines)
     if torch_build() is None:
         raise UsageError("torch is not installed for this Python; install it: its products and copies are measured")
     found, why = has_gpu(os.environ)
@@ -229,16 +192,29 @@ def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argp
     refused = find_impossible(measured, spec)
     stored = drop_figures(measured, refused)
     against = _read_against(options.against) if options.against is not None else None
-    if options.json:
-        sys.stdout.write(json.dumps(as_json(stored, spec, device, refused, against), indent=2) + "\n")
-    else:
+    told = sys.stderr if options.json == "-" else sys.stdout
+    if options.json != "-":
         sys.stdout.write(f"{render_ceilings(stored, spec, device, state, refused, against)}\n")
+    if options.json:
+        _write_json(as_json(stored, spec, device, refused, against), options.json)
     if options.dry_run:
         said = "nothing was stored (--dry-run)"
     else:
-        said = f"stored in {CeilingsStore(options.out).write(options.out, stored)}"
-    (sys.stderr if options.json else sys.stdout).write(f"\n{said}\n")
+        said = f"stored in {CeilingsStore(options.baselines).write(options.baselines, stored)}"
+    told.write(f"\n{said}\n")
     return 1 if refused else 0
+
+
+def _write_json(content: dict[str, Any], file: str) -> None:
+    """Writes `content` as JSON into `file`, and says so on standard error; '-' prints it."""
+    from pytest_attnperf.records.atomic_file import write_atomically
+
+    text = json.dumps(content, indent=2) + "\n"
+    if file == "-":
+        sys.stdout.write(text)
+    else:
+        write_atomically(Path(file), text.encode())
+        sys.stderr.write(f"written: {file}\n")
 
 
 def _read_against(path: Path) -> StoredCeilings:

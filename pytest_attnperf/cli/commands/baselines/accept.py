@@ -1,4 +1,4 @@
-"""`attnperf accept`: takes an intended slowdown or a changed identity into a baseline, from stored results."""
+"""`attnperf baselines accept`: takes an intended slowdown or another identity into a baseline, from results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.option_groups import add_old_spelling, add_results
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
     from pytest_attnperf.results import CaseResult, RunResult
     from pytest_attnperf.session.accept.accepting import Accepted, Request
 
-GROUP = "every day"
-ORDER = 50
-SUMMARY = "accept an intended slowdown or a changed identity into the baseline, with a reason"
+ORDER = 2
+SUMMARY = "accept an intended slowdown or another identity, with a reason"
 DESCRIPTION = "Accepts a change of the named cases from stored results. The reason is stored in the entry."
 
 BASELINES = Path("baselines")
@@ -30,7 +30,7 @@ GIT_SECONDS = 20.0
 
 EPILOG = """CASE is a case's key (prefill/triton.flash/prefill-b4-...), its node id, or a part that only one case has.
 
-FILE is the results.json of a run that measured the change in at least 7 processes or pairs:
+--results names the results.json of a run that measured the change in at least 7 processes or pairs:
   pytest --attnperf --attnperf-second-look=7 NODEID          a second look of 7 fresh processes
   pytest --attnperf --attnperf-against=origin/main --attnperf-pairs=14 NODEID
                                                              pairs; their ratio scales the stored processes
@@ -39,20 +39,18 @@ From fewer, a case whose time is SAME gives only its launches and its configurat
 that is wrong, suspicious or older than the entry is refused. The creep guard counts from the accepted time.
 
 examples:
-  attnperf accept triton.flash/prefill-b4-s512 --from .attnperf/results.json --reason "exact softmax, issue 41"
-  attnperf accept CASE --from results.json --reason "wider tiles, same time" --dry-run
-  attnperf accept CASE --from results.json --reason "noisy since 2026-11" --policy     its settings, no times
+  attnperf baselines accept triton.flash/prefill-b4-s512 --reason "exact softmax, issue 41"
+  attnperf baselines accept CASE --results results.json --reason "wider tiles, same time" --dry-run
+  attnperf baselines accept CASE --results results.json --reason "noisy since 2026-11" --policy   settings, no times
 
 exit status: 0 stored (or shown by --dry-run), 2 the command, the results or the entry are invalid
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments and options of `attnperf accept` to its parser."""
+    """Adds the arguments and options of `attnperf baselines accept` to its parser."""
     parser.add_argument("cases", nargs="+", metavar="CASE", help="key, node id, or a part that only one case has")
-    parser.add_argument(
-        "--from", dest="results", type=Path, required=True, metavar="FILE", help="results.json of a run"
-    )
+    add_old_spelling(parser, "--from", add_results(parser))
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why the change is wanted, one line")
     parser.add_argument("--author", default="", metavar="NAME", help="who accepts (default: git's user.name)")
     parser.add_argument(
@@ -122,7 +120,7 @@ def _read_results(path: Path) -> RunResult:
     from pytest_attnperf.reports.files import json_results
 
     if not path.is_file():
-        raise UsageError(f"--from {path} is no file; it takes what pytest --attnperf wrote, .attnperf/results.json")
+        raise UsageError(f"--results {path} is no file; it takes what pytest --attnperf wrote, .attnperf/results.json")
     return json_results.read(path)
 
 

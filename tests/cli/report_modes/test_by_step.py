@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.cli.commands.ladder import (
+from pytest_attnperf.cli.program import main
+from pytest_attnperf.cli.report_modes.by_step import (
     BEGIN,
     END,
     LEGEND,
@@ -18,7 +19,6 @@ from pytest_attnperf.cli.commands.ladder import (
     insert_ladder,
     ladder_tables,
 )
-from pytest_attnperf.cli.program import main
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Launch, Verdict, WorkloadFigures
 from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
@@ -94,10 +94,10 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def printed(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `attnperf ladder` with files called by name, and gives what it prints; a failure gives the error instead."""
+    """Runs `attnperf report --by step` with files called by name, and gives what it prints, or the error."""
 
     def run(*arguments: str, status: int = 0) -> str:
-        assert main(["ladder", *(files.get(argument, argument) for argument in arguments)]) == status
+        assert main(["report", "--by", "step", *(files.get(argument, argument) for argument in arguments)]) == status
         seen = capsys.readouterr()
         assert (seen.err if status == 0 else seen.out) == ""
         return seen.err if status else seen.out
@@ -121,9 +121,9 @@ def test_the_ladder_of_a_run(printed: Run) -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_base_against_and_backends_are_options(printed: Run) -> None:
-    """Ratios follow `--base` and `--against`, rows follow `--backends`."""
-    text = printed("run", "--base", "hip.flash", "--against", "hip.naive", "--backends", "hip.naive, hip.flash")
+def test_over_relative_to_and_backends_are_options(printed: Run) -> None:
+    """Ratios follow `--over` and `--relative-to`, rows follow `--backends`."""
+    text = printed("run", "--over", "hip.flash", "--relative-to", "hip.naive", "--backends", "hip.naive, hip.flash")
     assert rows(text, "hip.naive")[0][:4] == ["hip.naive", "100.0", "0.20x", "100"]
     assert rows(text, "native.sdpa_flash") == []
     assert "% of naive" in text
@@ -150,7 +150,7 @@ def test_compiled_kernels_and_counters_follow(printed: Run) -> None:
 
 def test_markdown_and_writing_are_the_same_text(files: dict[str, str], printed: Run) -> None:
     """`--write` puts what `--markdown` prints between the markers, and nothing else changes; twice is the same."""
-    text = printed("run", "--markdown")
+    text = printed("run", "--markdown", "-")
     assert text.startswith("- NVIDIA H200")
     assert f"### {WORKLOAD}" in text
     assert "- loads, stores, matrix: instructions" in text
@@ -178,8 +178,8 @@ def test_a_page_needs_one_pair_of_markers(page: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "--base", "hip.first"), "run.json has no case of the base backend 'hip.first'; choose one by --base"),
-        (("run", "--against", "ck"), "unknown backend 'ck'; known: hip.flash, hip.naive, native.sdpa_flash"),
+        (("run", "--over", "hip.first"), "run.json has no case of the base backend 'hip.first'; choose one by --over"),
+        (("run", "--relative-to", "ck"), "unknown backend 'ck'; known: hip.flash, hip.naive, native.sdpa_flash"),
         (("run", "--backends", "ck"), "unknown backend 'ck'; known:"),
         (("run", "--workload", "decode"), f"unknown workload 'decode'; known: {WORKLOAD}"),
         (("code",), "code.json holds no case; a ladder needs a run of the suites"),

@@ -1,4 +1,4 @@
-"""`attnperf merge-baselines`: as git's merge driver, after a conflict, and its errors."""
+"""`attnperf baselines merge`: as git's merge driver, after a conflict, and its errors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from pytest_attnperf.baselines.code_schema import decode_code_file as decode_code
 from pytest_attnperf.baselines.schema import BaselineFile, Check, Entry, content_id, decode_baseline, encode_baseline
-from pytest_attnperf.cli.commands.merge_baselines import ATTRIBUTES
+from pytest_attnperf.cli.commands.baselines.merge import ATTRIBUTES
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import Fingerprint, ProcessSummary
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 NAME = "baselines/sm_90/h200/prefill.json"
 HERE = Fingerprint({"product": "h200"}, {})
 
@@ -54,7 +54,7 @@ def merge(folder: Path, base: bytes, ours: bytes, theirs: bytes, *more: str, nam
     paths = [folder / name for name in ("base", "ours", "theirs")]
     for path, data in zip(paths, (base, ours, theirs), strict=True):
         path.write_bytes(data)
-    return main(["merge-baselines", *map(str, paths), *([name] if name else []), *more]), paths[1].read_bytes()
+    return main(["baselines", "merge", *map(str, paths), *([name] if name else []), *more]), paths[1].read_bytes()
 
 
 def test_entries_of_both_sides_come_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +74,7 @@ def test_a_conflict_is_marked_and_told(tmp_path: Path, capsys: pytest.CaptureFix
     assert said[0] == f"{NAME}: a was changed on both sides"
     assert said[1].startswith("  ours: 112.0 us, 7 processes within 0 %, error 0.10 of budget, recorded 2026-01-02")
     assert said[2].startswith("  theirs: 123.0 us")
-    assert f"attnperf merge-baselines --resolve {NAME} --prefer newer" in said[3]
+    assert f"attnperf baselines merge --resolve {NAME} --prefer newer" in said[3]
     assert times(merge(tmp_path, *files, "--prefer", "newer")[1]) == {"a": 123, "b": 101}
     assert merge(tmp_path, b"", text_of(), text_of(a=123))[0] == 0
     assert merge(tmp_path, b"<<<<<<< not JSON", files[1], files[1]) == (0, files[1])
@@ -141,7 +141,7 @@ def test_compiled_kernels_are_merged_too(tmp_path: Path) -> None:
 )
 def test_what_is_typed_wrong_is_said(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each way to call it names what is missing, with status 2."""
-    assert main(["merge-baselines", *arguments]) == 2
+    assert main(["baselines", "merge", *arguments]) == 2
     assert text in capsys.readouterr().err
 
 
@@ -151,7 +151,7 @@ def test_rewriting_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixt
     del bare["entries"]["a"]["summary"]
     (tmp_path / "prefill.json").write_text(json.dumps(bare))
     for count in (1, 0):
-        assert main(["merge-baselines", "--rewrite", str(tmp_path)]) == 0
+        assert main(["baselines", "merge", "--rewrite", str(tmp_path)]) == 0
         assert capsys.readouterr().out.endswith(f"{count} of 1 files were not in this version's form\n")
     assert (tmp_path / "prefill.json").read_bytes() == text_of(a=101)
 
@@ -189,9 +189,9 @@ def git(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]
 @needs_git
 def test_git_merges_by_entry_once_the_driver_is_installed(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """git merge asks the driver: changes of both branches come together, and a conflict is settled by --resolve."""
-    assert main(["merge-baselines", "--install"]) == 0
+    assert main(["baselines", "merge", "--install"]) == 0
     said = capsys.readouterr().out
-    assert f"{sys.executable} -m pytest_attnperf.cli merge-baselines %O %A %B %P" in said
+    assert f"{sys.executable} -m pytest_attnperf.cli baselines merge %O %A %B %P" in said
     assert ".gitattributes names it for baselines/**/*.json" in said
     git("merge", "--quiet", "-m", "both", "other")
     path = clone / NAME
@@ -204,10 +204,10 @@ def test_git_merges_by_entry_once_the_driver_is_installed(clone: Path, capsys: p
     assert merged.returncode == 1
     assert f"{NAME}: a was changed on both sides" in merged.stdout
     assert b"<<<<<<< ours" in path.read_bytes()
-    assert main(["merge-baselines", "--resolve", NAME, "--prefer", "newer"]) == 0
+    assert main(["baselines", "merge", "--resolve", NAME, "--prefer", "newer"]) == 0
     assert times(path.read_bytes()) == {"a": 145, "b": 112}
     git("add", NAME)
-    assert main(["merge-baselines", "--resolve", NAME]) == 2
+    assert main(["baselines", "merge", "--resolve", NAME]) == 2
     assert "has no conflict between two sides" in capsys.readouterr().err
 
 

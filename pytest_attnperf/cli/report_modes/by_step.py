@@ -1,4 +1,4 @@
-"""`attnperf ladder`: compares the backends of a workload, with the machine code that each ran, from results."""
+"""`attnperf report --by step`: compares the backends of a workload, with the machine code that each ran."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from pytest_attnperf.cli.output import write_text
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.atomic_file import write_atomically
@@ -22,27 +23,9 @@ from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markd
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.tools.profilers.hardware_counters import read_counters
 
-GROUP = "deeper"
-ORDER = 150
-SUMMARY = "compare the backends of a workload: times, and the machine code that ran"
-DESCRIPTION = "Compares the backends of a workload, with the machine code that each ran."
-
 PAGE_BYTES_MAX = 1 << 24
-BASE = "hip.naive"
 AGAINST = "native.sdpa_flash"
 BEGIN, END = "<!-- ladder:begin -->", "<!-- ladder:end -->"
-
-EPILOG = f"""RESULTS is what pytest --attnperf wrote on a GPU. With --code, results of suites/test_code_objects.py add
-tables of the same kernels compiled for other architectures, without times. With --profile, it shows the kernels'
-hardware counters from a file of rocprofv3 --pmc ... --output-format csv.
-
-exit status: 0 printed or written, 2 the command or a file is invalid
-
-examples:
-  attnperf ladder .attnperf/results.json
-  attnperf ladder results.json --workload prefill-b4-s512-h8-d256-f16-causal --against triton.flash
-  attnperf ladder results.json --code amd.json --write README.md     between {BEGIN} and {END}
-"""
 
 OccupancyOf = Callable[[KernelCode], Occupancy | None]
 """Returns a kernel's occupancy, None if it is not known."""
@@ -64,43 +47,26 @@ COMPILED_COLUMNS = (*CODE_COLUMNS, "scratch B")
 LEFT = frozenset({"limit"})
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments and options of `attnperf ladder` to its parser."""
-    parser.add_argument("results", type=Path, metavar="RESULTS", help="the results.json of a run that measured")
-    parser.add_argument(
-        "--workload", action="append", default=[], metavar="ID", help="show this one only; may be repeated"
-    )
-    parser.add_argument("--base", default=BASE, metavar="BACKEND", help="speedups are over it (default: %(default)s)")
-    parser.add_argument("--against", metavar="BACKEND", help=f"speeds are relative to it (default: {AGAINST})")
-    parser.add_argument("--backends", default="", metavar="A,B", help="show these only (default: all)")
-    parser.add_argument(
-        "--code", action="append", type=Path, default=[], metavar="RESULTS", help="results of compiled kernels"
-    )
-    parser.add_argument("--profile", type=Path, metavar="CSV", help="rocprofv3's counter_collection.csv")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown")
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help=f"write the Markdown between {BEGIN} and {END} of this file"
-    )
-
-
-def run(options: argparse.Namespace) -> int:
-    """Prints the ladder (a table of a workload's backends), or with --write puts it into a file. Returns 0. Raises
-    UsageError, and ResultsFileError for an unreadable file."""
+def show_steps(options: argparse.Namespace) -> int:
+    """Prints the ladder (a table of a workload's backends), or writes it as Markdown, with --write into a page.
+    Returns 0. Raises UsageError, and ResultsFileError for an unreadable file."""
     from pytest_attnperf.reports.files import json_results
 
-    results = json_results.read(options.results)
-    ladders = _select_ladders(results, options)
+    (source,) = options.results
+    results = json_results.read(source)
+    ladders = _select_ladders(results, str(source), options)
     tables = _build_tables(ladders, options)
-    lines = [*header_lines(results, ladders), describe_reference(options.base, options.against or AGAINST), *LEGEND]
+    lines = [*header_lines(results, ladders), describe_reference(options.over, options.relative_to or AGAINST), *LEGEND]
     if options.write is not None:
         page = read_regular(options.write, PAGE_BYTES_MAX).decode()
         write_atomically(
             options.write, insert_ladder(page, render_markdown_tables(lines, tables), str(options.write)).encode()
         )
-        said = f"written: {options.write}"
+        sys.stdout.write(f"written: {options.write}\n")
+    elif options.markdown is not None:
+        write_text(render_markdown_tables(lines, tables), options.markdown)
     else:
-        said = render_markdown_tables(lines, tables) if options.markdown else render_terminal_tables(lines, tables)
-    sys.stdout.write(f"{said}\n")
+        sys.stdout.write(f"{render_terminal_tables(lines, tables)}\n")
     return 0
 
 
@@ -128,12 +94,12 @@ def find_occupancy(code: KernelCode) -> Occupancy | None:
     return nvidia_occupancy_of(code) or known_occupancy(code)
 
 
-def _select_ladders(results: RunResult, options: argparse.Namespace) -> list[Ladder]:
-    if options.against is not None:
-        refuse_unknown_backends(results, [options.against])
+def _select_ladders(results: RunResult, where: str, options: argparse.Namespace) -> list[Ladder]:
+    if options.relative_to is not None:
+        refuse_unknown_backends(results, [options.relative_to])
     names = tuple(name for part in options.backends.split(",") if (name := part.strip()))
-    chosen = Selection(options.base, options.against or AGAINST, names, tuple(options.workload))
-    return build_ladders(results, chosen, str(options.results))
+    chosen = Selection(options.over, options.relative_to or AGAINST, names, tuple(options.workload))
+    return build_ladders(results, chosen, where)
 
 
 def _build_tables(ladders: list[Ladder], options: argparse.Namespace) -> list[Table]:

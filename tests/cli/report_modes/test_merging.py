@@ -1,4 +1,4 @@
-"""`attnperf merge`: one file, one report and one exit status of several results."""
+"""`attnperf report --out`: one file, one report and one exit status of several results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(name: str, **fields: object) -> str:
 
 def test_shards_become_an_ordinary_results_file(capsys: Captured) -> None:
     """Which every reader of results takes, with all cases; a line for the run, and 0."""
-    assert main(["merge", "1.json", "2.json", "--out", "m.json", "--expect", "2", "--strict"]) == 0
+    assert main(["report", "1.json", "2.json", "--out", "m.json", "--expect", "2", "--strict"]) == 0
     merged = json_results.decode(Path("m.json").read_bytes(), "m.json")
     assert merged.cases == WHOLE.cases
     first, last = capsys.readouterr().out.splitlines()
@@ -50,8 +50,8 @@ def test_shards_become_an_ordinary_results_file(capsys: Captured) -> None:
 
 def test_devices_stand_beside_each_other(capsys: Captured) -> None:
     """In one file, which reports read as if they had been given both; one failure anywhere is status 1."""
-    words = ["--out", "m.json", "--junit", "j.xml", "--markdown", "-", "--html", "page"]
-    status = main(["merge", "1.json", "2.json", "other.json", *words])
+    words = ["--out", "m.json", "--junit", "j.xml", "--markdown", "-", "--report", "page"]
+    status = main(["report", "1.json", "2.json", "other.json", *words])
     out, err = capsys.readouterr()
     assert status == (1 if Path("page/report.html").exists() else 2)
     assert "exit status 1: other.json: failed: 2 slower" in err
@@ -64,7 +64,7 @@ def test_devices_stand_beside_each_other(capsys: Captured) -> None:
     assert main(["gate", "--results", "m.json", "--mode", "warn"]) == 0
     assert main(["explain", "--results", "m.json"]) == 2
     assert "holds the runs of several devices" in capsys.readouterr().err
-    assert main(["merge", "m.json", "--out", "again.json"]) == 1
+    assert main(["report", "m.json", "--out", "again.json"]) == 1
     assert Path("again.json").read_bytes() == Path("m.json").read_bytes()
 
 
@@ -94,7 +94,7 @@ def test_the_status_of_the_whole(
 ) -> None:
     """What one shard is, the whole is; what they should share and do not is said and fails."""
     write("2.json", **{"cases": WHOLE.cases[3:], "gated": 3, "selected": 3, "run_id": "2", **fields})
-    assert main(["merge", "1.json", "2.json", "--out", "m.json", *words]) == status
+    assert main(["report", "1.json", "2.json", "--out", "m.json", *words]) == status
     assert said in capsys.readouterr().out
 
 
@@ -104,15 +104,15 @@ def test_the_status_of_the_whole(
 def test_what_shards_lack_stays_in_the_file(fields: dict[str, object], words: list[str]) -> None:
     """Merged once more, without the words that found it, they fail again."""
     write("2.json", cases=WHOLE.cases[3:], selected=3, run_id="2", **fields)
-    assert main(["merge", "1.json", "2.json", "--out", "m.json", *words]) == 1
-    assert main(["merge", "m.json", "--out", "again.json"]) == 1
+    assert main(["report", "1.json", "2.json", "--out", "m.json", *words]) == 1
+    assert main(["report", "m.json", "--out", "again.json"]) == 1
 
 
 def test_ci_is_strict(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     """As pytest --attnperf is; --no-strict takes it back."""
     monkeypatch.setenv("CI", "true")
     write("2.json", run_id="2", gated=0)
-    words = ["merge", "2.json", "--out", "m.json"]
+    words = ["report", "2.json", "--out", "m.json"]
     assert main(words) == 1
     assert "exit status 1: 2.json: strict: gated 0 of 6" in capsys.readouterr().out
     assert main([*words, "--no-strict"]) == 0
@@ -121,7 +121,7 @@ def test_ci_is_strict(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["gone.json", "--out", "m.json"], "gone.json is no file; merge takes what pytest --attnperf wrote"),
+        (["gone.json", "--out", "m.json"], "there is no gone.json; pytest --attnperf writes results"),
         ([str(ROPE), "--out", "m.json"], "holds stored baselines"),
         (["1.json", "2.json", "--out", "./2.json"], "is one of the files to be merged"),
         (["1.json", "--out", "m.json", "--expect", "0"], "--expect is 0, must be 1 or more"),
@@ -129,6 +129,6 @@ def test_ci_is_strict(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None
 )
 def test_what_is_refused(words: list[str], said: str, capsys: Captured) -> None:
     """In a line, with status 2, and nothing is written."""
-    assert main(["merge", *words]) == 2
+    assert main(["report", *words]) == 2
     assert said in capsys.readouterr().err
     assert not Path("m.json").exists()

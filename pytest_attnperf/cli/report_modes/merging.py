@@ -1,14 +1,13 @@
-"""`attnperf merge`: joins results of several machines, of one or more architectures, into one file and exit status."""
+"""`attnperf report --out`: joins results of several machines into one file and one exit status."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.output import add_forms, asked_forms, write_forms
+from pytest_attnperf.cli.output import asked_forms, open_page, write_forms
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,41 +16,10 @@ if TYPE_CHECKING:
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.results import RunResult
 
-GROUP = "in CI"
-ORDER = 100
-SUMMARY = "join results of several machines or shards into one file, report and exit status"
-DESCRIPTION = "Joins results of several machines or shards into one file, one report and one exit status."
-
 LINE_LIMIT = 1000
 
-EPILOG = """RESULTS are files that pytest --attnperf wrote. Results from devices of one architecture, product and
-fingerprint become one run: they are shards of a suite that was split over machines. Runs of other devices are stored
-in the same file, which attnperf report, compare, gate and merge read. For one device it is an ordinary results file.
-Verdicts stay as their runs gave them; attnperf gate judges again.
 
-examples:
-  attnperf merge shard1.json shard2.json --out merged.json
-  attnperf merge shards/*.json --expect 4 --out merged.json --html DIR --junit junit.xml
-  attnperf merge h200.json mi300x.json --out merged.json --markdown - --strict
-
-exit status: 0 passed; 1 a case failed, a run is incomplete, a file is missing (--expect), shards are of different
-commits or versions of pytest-attnperf (--allow-commits), or, with --strict, a case is unresolved, there are findings
-or nothing was gated; 2 the command or a file is invalid, or a report could not be made
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments and options of `attnperf merge` to its parser."""
-    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results of pytest --attnperf")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write the merged results to FILE")
-    add_forms(parser)
-    parser.add_argument("--expect", type=int, metavar="N", help="fail if there are fewer than N runs")
-    parser.add_argument("--allow-commits", action="store_true", help="allow shards of different commits")
-    parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="also fail for unresolved cases and "
-                        "findings (default: on if CI is set)")  # fmt: skip
-
-
-def run(options: argparse.Namespace) -> int:
+def merge_results(options: argparse.Namespace) -> int:
     """Merges results, writes --out and reports, and prints a line per run. Returns 1 if they fail, 2 if a report could
     not be made, else 0. Raises UsageError for invalid options, and ResultsFileError for an invalid file."""
     from pytest_attnperf.environment.provenance import is_ci
@@ -72,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
     stream.write(
         "".join(f"{line}\n" for line in map(_make_safe, [*lines, *(f"exit status 1: {why}" for why in reasons)]))
     )
+    if options.open and not has_gaps:
+        open_page(options.report)
     return 2 if has_gaps else 1 if reasons else 0
 
 
@@ -87,7 +57,7 @@ def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
         raise UsageError(f"--out {options.out} is one of the files to be merged; name another")
     for path in options.results:
         if not path.is_file():
-            raise UsageError(f"{path} is no file; merge takes what pytest --attnperf wrote, .attnperf/results.json")
+            raise UsageError(f"{path} is no file; --out takes what pytest --attnperf wrote, .attnperf/results.json")
     found = [named for path in options.results for named in read_named(path)]
     for source, one in found:
         if one.mode == STORED:
@@ -156,9 +126,9 @@ def _write_reports(joined: Joined, reasons: Sequence[str], options: argparse.Nam
     from pytest_attnperf.reports.files.folder import has_gaps
 
     joined = replace(joined, failed_by=tuple(reasons))
-    for line in write_forms(joined, options.html, asked_forms(options)):
+    for line in write_forms(joined, options.report, asked_forms(options)):
         sys.stderr.write(f"{_make_safe(line)}\n")
-    return options.html is not None and has_gaps(options.html)
+    return options.report is not None and has_gaps(options.report)
 
 
 def _make_safe(line: str) -> str:
