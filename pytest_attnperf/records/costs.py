@@ -62,7 +62,7 @@ def format_cost(name: str, value: float) -> str:
     if name.endswith("_bytes"):
         return f"{value / MIB:.4g} MiB" if value >= MIB else f"{value:.0f} bytes"
     unit = next((f" {unit}" for unit in ("us", "ms") if name.endswith(f"_{unit}")), "")
-    return f"{value:.4g}{unit}"
+    return f"{value:.4g}{unit}" if unit else f"{value:.6g}"
 
 
 def parse_costs(given: object, where: str) -> GatedCosts:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.cli_start import LINES, OURS, seconds_of
-from pytest_attnperf.cli.program import command_names
+from pytest_attnperf.cli.command_files import command_names
 
 
 def test_starts_are_timed() -> None:
