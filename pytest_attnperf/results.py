@@ -9,7 +9,8 @@ Format history: 1 = first published form; added to it with defaults, so that fil
 `RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`. 2 = parts that cases share are stored once,
 and defaults are left out (`reports.files.compact_form`); the records are those of 1. 3 = a note, a reason or a finding
 may be an object with its kind (`records.notes`); `reports.files.noted` recognises older files' notes by their texts.
-4 = the verdicts MOVED, DRIFT and STALE.
+4 = the verdicts MOVED, DRIFT and STALE. 5 = the verdict GREW; added with defaults: `CaseResult.cost_limits`, `.costly`
+and `ProcessSummary.costs`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from pytest_attnperf.records import (
     CaseKey,
     CheckReport,
     DeviceInfo,
-    DeviceState,
     Fingerprint,
     Launch,
     ProcessSummary,
@@ -29,14 +29,16 @@ from pytest_attnperf.records import (
     WorkloadFigures,
 )
 from pytest_attnperf.records.code import CodeResult, KernelCode
-from pytest_attnperf.records.gpus import GpuRecord, Together
+from pytest_attnperf.records.gpus import DeviceState, GpuRecord, Together
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
 
-RESULTS_SCHEMA = 4
+RESULTS_SCHEMA = 5
 
-GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE, Verdict.MOVED, Verdict.DRIFT})
+GATED = frozenset(
+    {Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.GREW, Verdict.WORSE, Verdict.MOVED, Verdict.DRIFT}
+)
 """Verdicts that decide whether the code is slower. Cases that were not timed because nothing changed count as well."""
 
 FOREIGN = "code from another tree ran"
@@ -84,7 +86,8 @@ class CaseResult:
     have it either: there is nothing to compare it with. `skipped` is why its test was skipped before its case was
     opened, by a mark, a fixture or itself, else ''. `source_id` is a hash of the content of all folders that `sources`
     come from (`workers.source_tree`), '' where that is not known. `pinned` are processes of a suspect that ran with the
-    stored choice of its autotuners.
+    stored choice of its autotuners. `cost_limits` has the costs that its test gates (`records.costs`), each with the
+    growth in percent that it allows; `costly` are fresh processes that a suspected growth was measured in.
     """
 
     key: CaseKey
@@ -136,6 +139,8 @@ class CaseResult:
     skipped: str = ""
     source_id: str = ""
     pinned: tuple[ProcessSummary, ...] = ()
+    cost_limits: dict[str, float] = field(default_factory=dict)
+    costly: tuple[ProcessSummary, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from pytest_attnperf.records import (
     CaseKey,
     CheckReport,
     DeviceInfo,
-    DeviceState,
     ErrorFigures,
     Fingerprint,
     Measurement,
@@ -30,6 +29,7 @@ from pytest_attnperf.records import (
     Verdict,
     WorkloadFigures,
 )
+from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.case_records import apply_decision

@@ -1,8 +1,8 @@
 """The format of `baselines/<arch>/<product>/<suite>.json`; reads, checks and writes it.
 
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
-`Entry.summary`, `Entry.accepted`, `Entry.source_id`, `ProcessSummary.settings`. A version that does not know these
-reads the file, but refuses to rewrite it.
+`Entry.summary`, `.accepted`, `.source_id`, `.cost_limits`, `ProcessSummary.settings`, `.costs`. A version that does not
+know these reads the file, but refuses to rewrite it.
 
 The text is made for `git diff`: keys sorted, a summary line first in each entry, one line per process, numbers rounded
 by `stats.summaries`. Environments and policies are stored once under a hash of their content, and each entry names its
@@ -95,6 +95,7 @@ class Entry:
     canary        key of the file's `canaries`: the canary of the processes that recorded the entry; '' without one
     accepted      acceptances of the case, newest last
     source_id     of the sources that it was recorded with (`workers.source_tree`); '' where that is not known
+    cost_limits   cost -> growth in percent that its test allowed
     """
 
     summary: str = field(default="", kw_only=True, compare=False)
@@ -115,6 +116,7 @@ class Entry:
     canary: str = ""
     accepted: tuple[Acceptance, ...] = field(default=(), metadata=ONLY_IF_SET)
     source_id: str = field(default="", metadata=ONLY_IF_SET)
+    cost_limits: dict[str, float] = field(default_factory=dict, metadata=ONLY_IF_SET)
 
     def to_measurement(self) -> Measurement:
         """Returns the stored processes as a measurement to compare with; the stored worst errors are its proof."""

@@ -69,6 +69,7 @@ class NewEntry:
     canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
     acknowledged: str = ""
     source_id: str = ""
+    cost_limits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ def new_entry(result: CaseResult, commit: str, acknowledged: str = "") -> NewEnt
         canary=result.canary,
         acknowledged=acknowledged,
         source_id=result.source_id,
+        cost_limits=result.cost_limits,
     )
 
 
@@ -325,6 +327,7 @@ def entry_from(record: NewEntry) -> Entry:
         bound=record.bound,
         canary=content_id(record.canary) if record.canary else "",
         source_id=record.source_id,
+        cost_limits=dict(record.cost_limits),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pytest_attnperf.environment import amd, kfd, nvidia
 from pytest_attnperf.environment.system import DeviceReading, ProbeError, System
-from pytest_attnperf.records import DeviceState
+from pytest_attnperf.records.gpus import DeviceState
 
 KINDS = ("cpu", "cuda", "rocm", "gpu")
 

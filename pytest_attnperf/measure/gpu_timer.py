@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pytest_attnperf.correctness.poison import tensors_in
@@ -14,6 +16,65 @@ from pytest_attnperf.measure.stopping import StoppingRule
 from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records import Samples
+from pytest_attnperf.stats.quantiles import binomial_at_most
+
+ONE_SIDED = 0.025
+
+
+@dataclass(frozen=True, repr=False)
+class TimerResult:
+    """Times of one function in one process, in microseconds per call. `samples` are its blocks.
+
+    Another process of the same code may differ by more than `interval_us` says, so compare two results of one process
+    only, and gate with `attnperf.gate`.
+    """
+
+    samples: Samples
+
+    @property
+    def block_us(self) -> tuple[float, ...]:
+        """The time of each block, per call, in measured order."""
+        return self.samples.block_us
+
+    @property
+    def median_us(self) -> float:
+        """The median of the blocks."""
+        return statistics.median(self.block_us)
+
+    @property
+    def min_us(self) -> float:
+        """The fastest block."""
+        return min(self.block_us)
+
+    @property
+    def interval_us(self) -> tuple[float, float]:
+        """The 95 % interval of the median in this process, between two of its blocks, whatever their distribution (the
+        sign test's; the fastest and the slowest block if there are fewer than six)."""
+        ordered, count = sorted(self.block_us), len(self.block_us)
+        outside = 0
+        while 2 * (outside + 1) < count and binomial_at_most(outside, count, 0.5) <= ONE_SIDED:
+            outside += 1
+        at = max(0, outside - 1)
+        return ordered[at], ordered[count - 1 - at]
+
+    @property
+    def timer(self) -> str:
+        """Name of the timer that was chosen, e.g. 'graph'."""
+        return self.samples.timer
+
+    @property
+    def note(self) -> str:
+        """Why another timer than a replayed graph was taken, or another remark; '' without one."""
+        return self.samples.note
+
+    def __repr__(self) -> str:
+        """Returns e.g. '5.42 us per call (5.4 to 5.45 us in this process; 30 blocks of 185 calls, graph timer)'."""
+        low, high = self.interval_us
+        note = f"; {self.note}" if self.note else ""
+        return (
+            f"{self.median_us:.4g} us per call ({low:.4g} to {high:.4g} us in this process; "
+            f"{len(self.block_us)} blocks of {self.samples.calls_per_block} calls, {self.timer} timer{note})"
+        )
 
 
 def gpu_timer(
@@ -22,8 +83,9 @@ def gpu_timer(
     blocks: int = 30,
     block_us: float = 1000.0,
     device: str | None = None,
-) -> Samples:
-    """Times `blocks` blocks of about `block_us` microseconds of calls; returns microseconds per call of `fn(*args)`.
+) -> TimerResult:
+    """Times `blocks` blocks of about `block_us` microseconds of calls of `fn(*args)`; returns its median, interval and
+    blocks in microseconds per call.
 
     It uses the timers of a gated case: a replayed graph on a GPU, events if `fn` cannot be captured (`note` says why),
     the host's clock on a CPU. It does not check the result, and one process does not predict the next. So use it to
@@ -42,7 +104,7 @@ def gpu_timer(
     timer = choose_timer(torch_device, call, block_us)
     try:
         with CompileWatch() as watch:
-            return sample_blocks(timer, StoppingRule(blocks, blocks), watch)
+            return TimerResult(sample_blocks(timer, StoppingRule(blocks, blocks), watch))
     finally:
         timer.close()
 

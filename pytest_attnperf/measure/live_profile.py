@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import trace
-from pytest_attnperf.measure.allocations import count_allocations
+from pytest_attnperf.measure.call_costs import count_allocations
 from pytest_attnperf.measure.cold_cache import cold_size
 from pytest_attnperf.measure.copies import Copies, make_copies
 from pytest_attnperf.measure.timers.timer import WARM_UP_CALLS

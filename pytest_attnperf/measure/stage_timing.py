@@ -21,7 +21,7 @@ from pytest_attnperf.correctness import poison, what_ran
 from pytest_attnperf.correctness.what_ran import Trace, per_call
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import graph_nodes, trace
-from pytest_attnperf.measure.allocations import count_allocations
+from pytest_attnperf.measure.call_costs import count_allocations
 from pytest_attnperf.measure.cold_cache import cold_size
 from pytest_attnperf.measure.copies import Copies, count_copies
 from pytest_attnperf.measure.graph_nodes import UnreadableGraphError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -13,8 +12,8 @@ from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, 
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import inspection, interpreting, proving, trace
-from pytest_attnperf.measure.allocations import PeakMemory, measure_peak_memory
 from pytest_attnperf.measure.autotuners import record_choices
+from pytest_attnperf.measure.call_costs import PeakMemory, measure_costs, measure_peak_memory, run_and_wait
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.live_profile import profile_case
 from pytest_attnperf.measure.not_interpreted import translate_errors
@@ -39,6 +38,7 @@ from pytest_attnperf.records import (
     Samples,
 )
 from pytest_attnperf.records.code import KernelObject
+from pytest_attnperf.records.costs import FIRST_CALL_MS, NO_COSTS, PEAK_BYTES, GatedCosts
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
@@ -177,11 +177,12 @@ class TorchSubject:
         self._require_proven(self._timing.asked if self._timing is not None else AUTO)
         return self._run_timing(lambda timing: timing.measure_turn(place))
 
-    def finish(self) -> FinalReport:
-        """Judges a last run on fresh inputs in the same memory; also reports what ran and memory. Frees the case."""
+    def finish(self, costs: GatedCosts = NO_COSTS) -> FinalReport:
+        """Judges a last run on fresh inputs in the same memory; also reports what ran, memory, and `costs` of a case
+        that was timed. Frees the case."""
         try:
             with self._watching_state():
-                final = self._run_guarded(self._make_final_report)
+                final = self._run_guarded(lambda: self._make_final_report(costs))
             return replace(final, check=self._with_left_behind(final.check))
         finally:
             self._release()
@@ -244,27 +245,17 @@ class TorchSubject:
         inputs = workload.make_inputs(self._seeds.timed, torch_device, planted=False)
         require_inputs(workload.id, inputs)
         with record_choices() as chosen, recording_code(self._ran):
-            prepared, self._build_ms = self._run_and_wait(lambda: self._backend.prepare(workload, inputs))
+            prepared, self._build_ms = run_and_wait(lambda: self._backend.prepare(workload, inputs), torch_device)
             require_prepared(self._backend, prepared)
             self._prepared = prepared
             self._prover.watch_outside(inputs)
             if not self.not_timed_reason():
-                _, self._first_call_ms = self._run_and_wait(self._watch_interpreter(prepared.run))
+                _, self._first_call_ms = run_and_wait(self._watch_interpreter(prepared.run), torch_device)
             if not self.not_timed_reason():
                 warm_up(prepared.run, torch_device)
         self._chosen = chosen.build_config_entries()
         self._judge = judge = self._prover.make_judge(prepared)
         self._timing = Timing(self._prover, prepared, judge, lambda timer: self._inspect_graph(timer))
-
-    def _run_and_wait(self, work: Callable[[], T]) -> tuple[T, float]:
-        """Returns what `work` returns, and the milliseconds until the device finished it."""
-        started = time.perf_counter()
-        result = work()
-        if self._device.torch_device == "cuda":
-            import torch
-
-            torch.cuda.synchronize()
-        return result, (time.perf_counter() - started) * 1e3
 
     def _measure_breakdown(self, block_us: float) -> Breakdown:
         timer, prepared = self._ready_timing.timer, self._ready
@@ -332,7 +323,7 @@ class TorchSubject:
             raise OtherWorkError(seen.report)
         self._prover.note_cost(seen.report)
 
-    def _make_final_report(self) -> FinalReport:
+    def _make_final_report(self, costs: GatedCosts) -> FinalReport:
         prepared, timer = self._ready, self._ready_timing.timer
         name = LAST_REPLAY if timer is not None and timer.replays else LAST_CALL
         run = self._watch_interpreter(prepared.run if timer is None else self._ready_timing.run_once)
@@ -343,6 +334,10 @@ class TorchSubject:
         check = self._prover.with_outside(check, prepared)
         if timer is not None:
             self._require_meaning()
+        values: dict[str, float] = {}
+        if check.right and timer is not None and costs.limits:
+            known = {FIRST_CALL_MS: self._first_call_ms, PEAK_BYTES: self._peak.allocated_bytes}
+            values = measure_costs(costs, prepared, self._device.torch_device, known)
         if check.right and isinstance(timer, (EventTimer, ProfilerTimer)):
             # Without a graph only a profiler shows what ran, and it may only be used now.
             seen = inspection.inspect_gpu_work(prepared, self._backend.name, self._ran)
@@ -357,6 +352,7 @@ class TorchSubject:
             config={**prepared.config, **self._chosen, **{key: why for key, why in unknown.items() if why}},
             code=self._ran.encode_objects(self._launches),
             matrix=prepared.declares.matrix,
+            costs=values,
         )
 
     def _judge_run(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from pytest_attnperf.records import CheckReport, FinalReport, Rotation, Samples
     from pytest_attnperf.records.code import KernelObject
+    from pytest_attnperf.records.costs import GatedCosts
     from pytest_attnperf.records.pairs import Turn, TurnPlan
     from pytest_attnperf.records.profiles import CaseProfile
     from pytest_attnperf.records.stages import Breakdown
@@ -80,5 +81,6 @@ class Subject(Protocol):
         that does not exist, and if something compiles in every block.
         """
 
-    def finish(self) -> FinalReport:
-        """Checks one last run of exactly what was timed on fresh inputs, then frees all that the case holds."""
+    def finish(self, costs: GatedCosts = ...) -> FinalReport:
+        """Checks one last run of exactly what was timed on fresh inputs, then frees all that the case holds. The report
+        has the values of `costs`, if the case was timed and is right."""

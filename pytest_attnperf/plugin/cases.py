@@ -21,6 +21,7 @@ from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import CASE, case_key
 from pytest_attnperf.plugin.selection import MarkedTest, describe_tests_without_cases, refuse_empty, show_notice
 from pytest_attnperf.records import CaseKey
+from pytest_attnperf.records.costs import parse_costs
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families, Family, workloads_from_text
 
@@ -35,7 +36,7 @@ _SWITCHES = {"timed": True, "breakdown": False}
 """Keywords that are True or False -> their default."""
 
 _EXEMPTIONS = frozenset({"tier", "nightly", "cpu", "each", "quarantine", "until"})
-_KNOWN = frozenset({*_IDENTITY, *_SWITCHES, *_EXEMPTIONS, *(option.field for option in options.CASE_OPTIONS)})
+_KNOWN = frozenset({*_IDENTITY, *_SWITCHES, *_EXEMPTIONS, "costs", *(option.field for option in options.CASE_OPTIONS)})
 
 _Conforming = dict[tuple[int, type], object]
 """(id, protocol) -> a parameter that satisfies the protocol. A cache, because an isinstance check of a protocol is slow
@@ -244,6 +245,7 @@ def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
         raise UsageError(f"{where}: the attnperf marker needs family=...")
     marker_values.require_lists(marker.kwargs, where)
     _check_switches(marker.kwargs, where)
+    parse_costs(marker.kwargs.get("costs"), f"{where}: the attnperf marker")
     require_tier(marker.kwargs.get("tier"), f"{where}: tier of the attnperf marker", CASE_TIERS)
     require_quarantine(marker.kwargs.get("quarantine"), marker.kwargs.get("until"), f"{where}: the attnperf marker")
     return dict(marker.kwargs)

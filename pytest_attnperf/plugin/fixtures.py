@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pytest
 
-from pytest_attnperf.records import Samples, Tolerance
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import Tolerance
+from pytest_attnperf.records.costs import NO_COSTS, GatedCosts, parse_costs
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
     from pytest_attnperf.kernel_builds import KernelBuild
+    from pytest_attnperf.measure.gpu_timer import TimerResult
     from pytest_attnperf.workloads.base import Workload
 
 SERVER = pytest.StashKey["Rendezvous"]()
@@ -22,24 +25,32 @@ SERVER = pytest.StashKey["Rendezvous"]()
 class Rendezvous(Protocol):
     """Serves cases from inside a test's body."""
 
-    def serve_case(self, backend: Backend, workload: Workload) -> None:
+    def serve_case(self, backend: Backend, workload: Workload, costs: GatedCosts = ...) -> None:
         """Proves, measures and judges one case, as its controller requests; returns when the case is closed."""
 
 
 class TimerFunction(Protocol):
-    """The `gpu_timer` fixture: `gpu_timer(fn, *args, blocks=30, block_us=1000.0) -> Samples`."""
+    """The `gpu_timer` fixture: `gpu_timer(fn, *args, blocks=30, block_us=1000.0, device=None) -> TimerResult`."""
 
-    def __call__(self, fn: Callable[..., Any], *args: Any, blocks: int = 30, block_us: float = 1000.0) -> Samples:
+    def __call__(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        blocks: int = 30,
+        block_us: float = 1000.0,
+        device: str | None = None,
+    ) -> TimerResult:
         """Times `fn(*args)` on the device of its tensors: `blocks` blocks of back-to-back calls, each of about
-        `block_us` microseconds."""
+        `block_us` microseconds. `device` is 'cuda' or 'cpu' where no argument holds a tensor."""
 
 
 class CaseHandle:
     """The `attnperf` fixture. One call of `run` or `gate` per test."""
 
-    def __init__(self, config: pytest.Config, name: str) -> None:
+    def __init__(self, config: pytest.Config, name: str, costs: GatedCosts = NO_COSTS) -> None:
         self._config = config
         self._name = name
+        self._costs = costs
 
     @property
     def _server(self) -> Rendezvous:
@@ -55,7 +66,7 @@ class CaseHandle:
 
     def run(self, backend: Backend, workload: Workload) -> None:
         """Proves `backend` right on `workload`; with `--attnperf` also measures and gates it."""
-        self._server.serve_case(backend, workload)
+        self._server.serve_case(backend, workload, self._costs)
 
     def gate(
         self,
@@ -75,6 +86,7 @@ class CaseHandle:
         kernels: Sequence[str] = (),
         operators: Sequence[str] = (),
         never: Sequence[str] = (),
+        costs: Mapping[str, Any] | None = None,
     ) -> None:
         """Proves any callable right; with `--attnperf` also measures and gates it.
 
@@ -95,8 +107,12 @@ class CaseHandle:
         kernels, operators    regular expressions; each must match the name of a GPU kernel, or of a torch operator,
                               that runs: a function that falls back to something else fails
         never                 regular expressions that must not match any kernel or operator that runs
+        costs                 what else may not grow beyond the stored one, by how many percent: {"peak_bytes": 0,
+                              "host_us": 20}; known are host_us, first_call_ms, peak_bytes and allocations. A cost of
+                              your own is (function of what fn returned, percent). Beyond that the case is GREW
         """
         _check_callables(fn=fn, reference=reference, inputs=inputs)
+        gated = self._costs.merge_with(_parse_own_costs(costs))
         from pytest_attnperf.backends import Declares
         from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
@@ -111,7 +127,15 @@ class CaseHandle:
             never=_parse_patterns("never", never),
         )
         backend = CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance(), declares=says)
-        self._server.serve_case(backend, workload)
+        self._server.serve_case(backend, workload, gated)
+
+
+def _parse_own_costs(given: Mapping[str, Any] | None) -> GatedCosts:
+    """Returns `costs` of `attnperf.gate()`. Fails the test if they are invalid."""
+    try:
+        return parse_costs(given, "attnperf.gate()")
+    except UsageError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 def _as_tuple(given: Sequence[str]) -> tuple[str, ...]:
@@ -170,7 +194,9 @@ class CodeObjectHandle:
 
 def case_handle(request: pytest.FixtureRequest) -> CaseHandle:
     """Returns the object of the `attnperf` fixture for the requesting test."""
-    return CaseHandle(request.config, request.node.name)
+    marker = request.node.get_closest_marker("attnperf")
+    costs = parse_costs(marker.kwargs.get("costs") if marker else None, request.node.nodeid)
+    return CaseHandle(request.config, request.node.name, costs)
 
 
 def fail_missing_parameter(request: pytest.FixtureRequest, name: str) -> NoReturn:

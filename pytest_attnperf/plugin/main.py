@@ -179,7 +179,7 @@ def kernel_build(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def gpu_timer() -> TimerFunction:
-    """`samples = gpu_timer(fn, *args)` returns block times of this process, in us per call. Measures, never gates."""
+    """`timed = gpu_timer(fn, *args)`: median_us and interval_us of a call in this process. Measures, never gates."""
     from pytest_attnperf.plugin import fixtures
 
     return fixtures.timer_function()

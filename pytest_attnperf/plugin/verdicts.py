@@ -18,6 +18,7 @@ STATUS: dict[Verdict, tuple[str, str, str]] = {
     Verdict.FASTER: ("passed", ".", "FASTER"),
     # These pass only if `fail_on` does not include them.
     Verdict.SLOWER: ("slower", "S", "SLOWER"),
+    Verdict.GREW: ("grew", "G", "GREW"),
     Verdict.INCORRECT: ("incorrect", "I", "INCORRECT"),
     Verdict.WORSE: ("worse", "W", "WORSE"),
     Verdict.SUSPICIOUS: ("suspicious", "!", "SUSPICIOUS"),

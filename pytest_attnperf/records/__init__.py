@@ -21,11 +21,13 @@ ONLY_IF_SET = {"stored": "if set"}
 
 
 class Verdict(str, enum.Enum):
-    """The verdict on one case. WORSE is SLOWER for a code object; RIGHT and RECORDED are for ungated cases."""
+    """The verdict on one case. WORSE is SLOWER for a code object; GREW is no slower, but costs more than stored; RIGHT
+    and RECORDED are for ungated cases."""
 
     SAME = "SAME"
     FASTER = "FASTER"
     SLOWER = "SLOWER"
+    GREW = "GREW"
     INCORRECT = "INCORRECT"
     WORSE = "WORSE"
     SUSPICIOUS = "SUSPICIOUS"
@@ -277,7 +279,8 @@ class ProcessSummary:
 
     `median_us` is the median of the blocks; over several placements of the inputs it is their mean (`stats.summaries`).
     `clock_mhz` is the median compute clock of its blocks, None where it is not known; `block_clock_mhz` that of each
-    block in `block_us`, else empty, and never stored in a baseline. `settings` as in `Samples`.
+    block in `block_us`, else empty, and never stored in a baseline. `settings` as in `Samples`. `costs` are those that
+    the test gates (`records.costs`), measured in this process.
     """
 
     median_us: float
@@ -292,6 +295,7 @@ class ProcessSummary:
     clock_mhz: float | None = None
     block_clock_mhz: tuple[float, ...] = field(default=(), metadata=NOT_STORED)
     settings: str = field(default="", metadata=ONLY_IF_SET)
+    costs: dict[str, float] = field(default_factory=dict, hash=False, metadata=ONLY_IF_SET)
 
 
 @dataclass(frozen=True, order=True)
@@ -324,6 +328,8 @@ class FinalReport:
     code       objects of the kernels in `launches` by id (32 hex digits of the SHA-256): base64 of zlib's bytes
     matrix     the backend promises matrix instructions in some kernel of a call
     source_id  of all folders that `sources` come from, by content (`workers.source_tree`); '' where not known
+    costs      that the test gates: each with its value in this process
+    cost_limits    cost -> growth in percent that the test allows
     """
 
     check: CheckReport = field(default_factory=CheckReport)
@@ -336,6 +342,8 @@ class FinalReport:
     code: dict[str, str] = field(default_factory=dict)
     matrix: bool = False
     source_id: str = ""
+    costs: dict[str, float] = field(default_factory=dict)
+    cost_limits: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -380,20 +388,3 @@ class Measurement:
     def timer(self) -> str:
         """Name of the timer of all processes, which must be the same on both sides of a comparison."""
         return self.processes[0].timer
-
-
-@dataclass(frozen=True)
-class DeviceState:
-    """The device's state, by the vendor's tools, before a run's first worker and after its last.
-
-    before, after      readings by name and unit, e.g. {'sm_clock_mhz': '1980', 'temperature_c': '41'}
-    throttled_s        seconds that the device was throttled during the run, by reason; only reasons that occurred
-    other_processes    compute processes that ran before ours, each 'pid name'
-    notes              what could not be read and why, and remarks on the device (exclusive mode), one line each
-    """
-
-    before: dict[str, str] = field(default_factory=dict)
-    after: dict[str, str] = field(default_factory=dict)
-    throttled_s: dict[str, float] = field(default_factory=dict)
-    other_processes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 NAME_SHOWN = 12
 """Characters of a card's name in a line of text: 'GPU-' and eight of its UUID, or a PCI address."""
@@ -78,3 +78,20 @@ class Together:
         alone = sorted(1 / gpu.alone_us for gpu in self.gpus)
         middle = (alone[(len(alone) - 1) // 2] + alone[len(alone) // 2]) / 2
         return sum(1 / gpu.together_us for gpu in self.gpus) / middle
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """The device's state, by the vendor's tools, before a run's first worker and after its last.
+
+    before, after      readings by name and unit, e.g. {'sm_clock_mhz': '1980', 'temperature_c': '41'}
+    throttled_s        seconds that the device was throttled during the run, by reason; only reasons that occurred
+    other_processes    compute processes that ran before ours, each 'pid name'
+    notes              what could not be read and why, and remarks on the device (exclusive mode), one line each
+    """
+
+    before: dict[str, str] = field(default_factory=dict)
+    after: dict[str, str] = field(default_factory=dict)
+    throttled_s: dict[str, float] = field(default_factory=dict)
+    other_processes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

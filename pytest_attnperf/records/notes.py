@@ -21,6 +21,7 @@ class NoteKind(str, enum.Enum):
     DRIFTED = "configuration drifted"
     CHANGED = "what ran changed"
     CHANGED_SIDE = "what ran differs from the base side"
+    COST_GREW = "cost grew"
     UNCHANGED = "machine code unchanged"
     SAME_LAUNCHES = "launches unchanged"
     SAME_FILES = "files unchanged"

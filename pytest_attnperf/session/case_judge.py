@@ -30,6 +30,7 @@ from pytest_attnperf.session.case_records import (
     with_stored,
     with_stored_processes,
 )
+from pytest_attnperf.session.cost_looks import settle_costs
 from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, RECORDING, UNTIMED, RunBench
 from pytest_attnperf.session.second_looks import (
     Measured,
@@ -76,7 +77,8 @@ class Session:
         """Measures the case once; returns its result, or an Open if a second look (more processes, or pairs) must
         decide it. The result still has to pass `finish_result`."""
         try:
-            return look_at(self.bench, case)
+            found = look_at(self.bench, case)
+            return found if isinstance(found, Open) else _settle_costs(self.bench, case, found)
         except BROKEN as error:
             return _make_error(self.bench, case, error)
 
@@ -86,7 +88,7 @@ class Session:
         `sample` is the number of processes or pairs (None: the usual). Raises SampleCutError if time cut it too short.
         """
         try:
-            return settle_case(self.bench, opened, sample)
+            return _settle_costs(self.bench, opened.case, settle_case(self.bench, opened, sample))
         except BROKEN as error:
             return _make_error(self.bench, opened.case, error)
 
@@ -226,6 +228,10 @@ def settle_case(bench: RunBench, opened: Open, sample: SampleSize | None = None)
         usual = bench.settings.second_look
         opened, sample = instead, None if sample is None else SampleSize(usual, usual, sample.go_on)
     return settle_by_processes(bench, opened, sample)
+
+
+def _settle_costs(bench: RunBench, case: Case, result: CaseResult) -> CaseResult:
+    return settle_costs(bench, case, result) if result.cost_limits else result
 
 
 def _make_error(bench: RunBench, case: Case, error: Exception) -> CaseResult:

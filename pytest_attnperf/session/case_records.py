@@ -36,10 +36,10 @@ NOT_TO_BE_TIMED = "not timed: its test sets timed=False"
 ABOUT_TIMES = frozenset(
     {
         *(Verdict.SLOWER, Verdict.UNDECIDED, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT, Verdict.NO_BASELINE),
-        *(Verdict.MOVED, Verdict.DRIFT, Verdict.STALE),
+        *(Verdict.MOVED, Verdict.DRIFT, Verdict.STALE, Verdict.GREW),
     }
 )
-"""Verdicts about time, which a quarantine keeps from failing. All others, such as INCORRECT, still fail."""
+"""Verdicts about time or costs, which a quarantine keeps from failing. All others, such as INCORRECT, still fail."""
 
 NOT_SLOWER = frozenset({Verdict.SAME, Verdict.FASTER})
 
@@ -80,6 +80,7 @@ def result_from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> 
         breakdown=look.breakdown,
         sources=dict(final.sources),
         source_id=final.source_id,
+        cost_limits=dict(final.cost_limits),
     )
     return judge_by_code(result, codes, matrix=final.matrix) if _was_timed_on_amd(look) else result
 
@@ -137,12 +138,22 @@ def with_notes(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
     looser_now += ["inputs() planted keys when the baseline was stored, and no longer does"] * has_lost_planted_keys(
         base.checks, stored
     )
+    looser_now += _list_looser_costs(base.cost_limits, found.entry.cost_limits)
     notes = [note_loosened(what) for what in (*case.policy.list_loosened(found.policy), *looser_now)]
     drift = list_config_changes(found.entry.config, base.config)
     if drift:
         said = f"configuration differs from the baseline's: {'; '.join(drift)}"
         notes.append(Note(NoteKind.DRIFTED, "; ".join([said, *filter(None, [advise_on_changes(drift)])])))
     return replace(base, notes=(*base.notes, *notes, *_more_memory(base.peak_memory_bytes, found.entry)))
+
+
+def _list_looser_costs(now: Mapping[str, float], stored: Mapping[str, float]) -> list[str]:
+    """Returns each cost that may grow more than when the entry was stored, or is no longer gated, as texts."""
+    return [
+        f"cost {name} {percent:g} % -> {'not gated' if name not in now else f'{now[name]:g} %'}"
+        for name, percent in stored.items()
+        if now.get(name, math.inf) > percent
+    ]
 
 
 def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:

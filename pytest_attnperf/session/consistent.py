@@ -46,6 +46,7 @@ def find_contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[P
     timer = must_match.get("timer", "")
     centre = centre_of if must_match.get("method", method_of(timer)) == method_of(timer) else _centre_of_method_1
     looks = [("first look", case.first), ("second look", case.second), ("stored choice", case.pinned)]
+    looks += [("look at costs", case.costly)]
     for name, processes in looks:
         for number, process in enumerate(processes, start=1):
             found += [f"{name}, process {number}: {text}" for text in _process_problems(process, timer, centre)]
@@ -56,7 +57,7 @@ def find_contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[P
         found += [f"canary {name}: {text}" for process in processes for text in _canary_problems(process)]
     return [
         *found,
-        *_find_repeated_processes([*case.first, *case.second, *case.pinned], stored),
+        *_find_repeated_processes([*case.first, *case.second, *case.pinned, *case.costly], stored),
         *_find_repeated_pairs(case.pairs),
     ]
 

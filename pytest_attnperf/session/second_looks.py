@@ -122,7 +122,7 @@ def settle_by_processes(bench: RunBench, opened: Open, sample: SampleSize | None
     assert found is not None
     assert screen is not None
     assert look.fingerprint is not None
-    looks = _take_fresh_looks(bench, case, sample, _bytes_of(base))
+    looks = take_fresh_looks(bench, case, sample, _bytes_of(base))
     wrong = next((again for again in looks if again.ending is not Ending.MEASURED), None)
     if wrong is not None:
         return replace(bench.make_unmeasured_result(case, wrong), first=base.first)
@@ -220,7 +220,7 @@ def _bytes_of(base: CaseResult) -> float:
     return 0.0 if base.figures is None else base.figures.bytes_min or 0.0
 
 
-def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, bytes_min: float) -> list[Look]:
+def take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, bytes_min: float) -> list[Look]:
     """Measures the case in several processes other than the first look's; returns a look (measurement) of each.
 
     Starts the usual number at once and waits for them, because a starting process disturbs one that times. Starts

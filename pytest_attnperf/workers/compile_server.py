@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pytest_attnperf.codeobject.building import build_object, unsupported_reasons
 from pytest_attnperf.errors import ToolMissingError, UsageError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Role, Samples
+from pytest_attnperf.records.costs import NO_COSTS, GatedCosts
 from pytest_attnperf.workers.protocol import Channel, WorkerState
 from pytest_attnperf.workers.server import Server
 from pytest_attnperf.workers.sources import loaded_sources
@@ -60,7 +61,7 @@ class CompileServer(Server):
         super().__init__(channel, CompilerDevice(), keys, Role.COMPILE, root)
         self._cache = cache
 
-    def serve_case(self, backend: Backend, workload: Workload) -> None:
+    def serve_case(self, backend: Backend, workload: Workload, costs: GatedCosts = NO_COSTS) -> None:
         """Raises UsageError when the test calls `attnperf.run()` or `gate()`: a compile worker runs no backend."""
         raise UsageError(
             f"a compile worker only compiles, but the test called attnperf.run() or gate() with {backend.name} on "

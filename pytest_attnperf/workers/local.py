@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import CaseFailedError, UsageError
 from pytest_attnperf.records import CheckReport, FinalReport, ProcessSummary, Role, Rotation, Samples, WorkloadFigures
+from pytest_attnperf.records.costs import NO_COSTS, GatedCosts
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
@@ -150,9 +151,9 @@ class LocalServer:
         self._judge = judge
         self._met = False
 
-    def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Judges this backend on this workload in this process, by the function that the server was made with. Raises
-        UsageError on a second call in one test."""
+    def serve_case(self, backend: Backend, workload: Workload, costs: GatedCosts = NO_COSTS) -> None:
+        """Judges this backend on this workload in this process, by the function that the server was made with. Ignores
+        `costs`, because nothing is gated here. Raises UsageError on a second call in one test."""
         if self._met:
             raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; write a second test")
         self._met = True

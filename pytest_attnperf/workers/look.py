@@ -189,7 +189,9 @@ def _as_measured(look: Look, ready: Ready, samples: Samples, stages_note: str) -
     return replace(
         look,
         ending=Ending.MEASURED,
-        summary=summarise_process(samples, device_id=ready.device.device_id, process=process),
+        summary=replace(
+            summarise_process(samples, device_id=ready.device.device_id, process=process), costs=look.final.costs
+        ),
         fingerprint=case_fingerprint(ready.fingerprint, samples),
         note=Note(NoteKind.NO_STAGES, note, stages_note) if stages_note else note,
     )

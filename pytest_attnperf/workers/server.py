@@ -21,6 +21,7 @@ from pytest_attnperf.errors import CaseFailedError, CodeObjectError, Unsupported
 from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
+from pytest_attnperf.records.costs import NO_COSTS, GatedCosts
 from pytest_attnperf.records.raised import format_user_frames
 from pytest_attnperf.workers.device_protocol import Device, prepare_or_reasons
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, WorkerState, protocol_error, to_plain
@@ -97,7 +98,7 @@ class Server:
         self._pending = None
         self._send_error(request, {"kind": "protocol", "message": message})
 
-    def serve_case(self, backend: Backend, workload: Workload) -> None:
+    def serve_case(self, backend: Backend, workload: Workload, costs: GatedCosts = NO_COSTS) -> None:
         """Answers requests about a case until `close`, in the test's body. Raises UsageError on a second call."""
         request = self._meet_request("attnperf.run() or attnperf.gate()")
         seeds = request["seeds"]
@@ -111,7 +112,7 @@ class Server:
 
         with _own_compilers(os.environ):
             self._reply_with(request, open_subject)
-            self._serve_subject(subjects)
+            self._serve_subject(subjects, costs)
 
     def _meet_request(self, call: str) -> Request:
         """Returns the running item's `open` request. Raises UsageError, which names `call`, on a second call."""
@@ -135,10 +136,10 @@ class Server:
         if request is not None:
             self._send_answer(request, {"state": "finished", "outcome": outcome, "text": text})
 
-    def _serve_subject(self, subjects: Sequence[Subject]) -> None:
+    def _serve_subject(self, subjects: Sequence[Subject], costs: GatedCosts) -> None:
         """Answers requests about the opened case until `close`. If opening failed, `subjects` is empty and other
         requests get an error."""
-        answers = self._make_answers(subjects[0]) if subjects else {}
+        answers = self._make_answers(subjects[0], costs) if subjects else {}
         while True:
             request = self._receive_request()
             self._pending = request
@@ -158,7 +159,7 @@ class Server:
             raise CaseFailedError(replaced)
         return answer(request)
 
-    def _make_answers(self, subject: Subject) -> dict[str, Callable[[Request], Any]]:
+    def _make_answers(self, subject: Subject, costs: GatedCosts) -> dict[str, Callable[[Request], Any]]:
         """Returns operation -> function that computes its answer from the request, for an open case."""
         return {
             "check": lambda request: subject.check(**_check_arguments(request)),
@@ -168,11 +169,11 @@ class Server:
             "profile": lambda request: subject.profile(),
             "turns": lambda request: subject.prepare_turns(float(request["block_us"]), _timer_argument(request)),
             "turn": lambda request: subject.measure_turn(int(request["place"])),
-            "finish": lambda request: self._finish_subject(subject),
+            "finish": lambda request: self._finish_subject(subject, costs),
         }
 
-    def _finish_subject(self, subject: Subject) -> FinalReport:
-        report = subject.finish()
+    def _finish_subject(self, subject: Subject, costs: GatedCosts) -> FinalReport:
+        report = replace(subject.finish(costs), cost_limits=dict(costs.limits))
         sources, foreign = loaded_sources(self._root)
         named = source_id(self._root, sources)
         return replace(report, sources=sources, foreign_sources=tuple(foreign), source_id=named)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytest_attnperf.measure.allocations import PeakMemory, measure_peak_memory
+from pytest_attnperf.measure.call_costs import PeakMemory, measure_peak_memory
 
 
 def _peak_bytes(call: object, torch_device: str = "cpu") -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from pytest_attnperf.records import DeviceState, ProcessSummary, Verdict
-from pytest_attnperf.records.gpus import GpuRecord
+from pytest_attnperf.records import ProcessSummary, Verdict
+from pytest_attnperf.records.gpus import DeviceState, GpuRecord
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session.card_spread import RATIOS, SHARED, card_spreads, render_legend, slow_card_lines
 from pytest_attnperf.testing.sample_runs import sample_run

@@ -26,7 +26,7 @@ POLICY = Policy(quarantine=LINK, quarantine_until=UNTIL)
 LAST_DAY, DAY_AFTER = date(2026, 2, 10), date(2026, 2, 11)
 HELD = {
     *(Verdict.SLOWER, Verdict.UNDECIDED, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT, Verdict.NO_BASELINE),
-    *(Verdict.MOVED, Verdict.DRIFT, Verdict.STALE),
+    *(Verdict.MOVED, Verdict.DRIFT, Verdict.STALE, Verdict.GREW),
 }
 KEY = CaseKey("prefill", "fake.a", "w")
 

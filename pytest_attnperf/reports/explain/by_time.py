@@ -1,5 +1,5 @@
-"""Explains verdicts that a time decides (SAME, FASTER, SLOWER, UNDECIDED, ENVIRONMENT), or a time and what ran (MOVED,
-DRIFT, STALE), and cases that are not gated."""
+"""Explains verdicts that a time decides (SAME, FASTER, SLOWER, UNDECIDED, ENVIRONMENT), a time and what ran (MOVED,
+DRIFT, STALE) or another cost (GREW), and cases that are not gated."""
 
 from __future__ import annotations
 
@@ -108,6 +108,19 @@ def explain_environment(told: Told) -> Words:
     sentences += _machine_code(case)
     after = steps.suggest_recording(case.nodeid, "if only the environment changed, permanently:")
     return Words(tuple(sentences), (steps.suggest_side_by_side(told), steps.suggest_doctor(), after))
+
+
+def explain_grew(told: Told) -> Words:
+    """Returns sentences and next steps for a GREW case: no slower, but another cost of it exceeds the stored one."""
+    case = told.case
+    sentences = [
+        f"The result is right, and the call takes {_describe_change(told)}: its time does not fail it.",
+        "But it costs more than its test allows (costs=), in every process of both looks:",
+        *map(_format_sentence, filter_notes(case.reasons, NoteKind.COST_GREW)),
+        "A cost counts as grown only where the least of the new processes exceeds the greatest stored one.",
+    ]
+    keep = steps.suggest_recording(case.nodeid, "if it is wanted, store it:")
+    return Words(tuple(sentences), (steps.suggest_bisect(told), steps.suggest_repeat(case), keep))
 
 
 def explain_moved(told: Told) -> Words:

@@ -31,6 +31,7 @@ BY_VERDICT: dict[Verdict, Callable[[Told], Words]] = {
     Verdict.SAME: by_time.explain_same,
     Verdict.FASTER: by_time.explain_faster,
     Verdict.SLOWER: by_time.explain_slower,
+    Verdict.GREW: by_time.explain_grew,
     Verdict.UNDECIDED: by_time.explain_undecided,
     Verdict.ENVIRONMENT: by_time.explain_environment,
     Verdict.MOVED: by_time.explain_moved,

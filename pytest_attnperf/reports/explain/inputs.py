@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.records.costs import format_cost
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.explain.by_proof import compute_excess
 from pytest_attnperf.reports.explain.facts import Told
@@ -25,7 +26,13 @@ def list_input_rows(told: Told) -> list[Row]:
     rows = [*_list_proof_rows(case), *_list_policy_rows(told), *_list_stored_rows(case)]
     rows += _list_look_rows("first look", case.first, case) + _list_look_rows("second look", case.second, case)
     rows += _list_look_rows("stored choice", case.pinned, case)
-    rows += [*_list_pair_rows(case), *_list_result_rows(told), *_list_noise_rows(told), *_list_machine_rows(case)]
+    rows += [
+        *_list_pair_rows(case),
+        *_list_cost_rows(case),
+        *_list_result_rows(told),
+        *_list_noise_rows(told),
+        *_list_machine_rows(case),
+    ]
     if case.seconds:
         rows.append(("took", f"{case.seconds:.1f} s of the run, proving included"))
     return rows
@@ -90,6 +97,19 @@ def _list_look_rows(name: str, processes: Sequence[ProcessSummary], case: CaseRe
     if len(medians) > 1:
         rows.append(("", _join_values(map(format_us, medians), "us")))
     return [*rows, ("", f"timer {one_line(processes[0].timer)}{each}")]
+
+
+def _list_cost_rows(case: CaseResult) -> list[Row]:
+    """Returns a row for each gated cost: its value in every process of the looks, and by how much it may grow."""
+    processes = (*case.first, *(case.second or case.costly))
+    return [
+        (
+            one_line(name, TEXT_LIMIT),
+            f"{', '.join(format_cost(name, process.costs[name]) for process in processes if name in process.costs)}"
+            f"; may grow by {percent:g} %",
+        )
+        for name, percent in case.cost_limits.items()
+    ]
 
 
 def _list_pair_rows(case: CaseResult) -> list[Row]:

@@ -290,7 +290,7 @@ def _is_open(result: CaseResult | CodeResult) -> bool:
     return (
         result.fails
         or result.verdict in UNRESOLVED | EXCUSED
-        or rank_verdict(result.verdict) <= rank_verdict(Verdict.SLOWER)
+        or rank_verdict(result.verdict) <= rank_verdict(Verdict.GREW)
     )
 
 

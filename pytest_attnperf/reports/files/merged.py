@@ -104,9 +104,13 @@ def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKi
 
 
 def _should_fail(case: CaseResult) -> bool:
-    """Returns whether a case is to fail its test, by verdict and stored policy. A quarantine excuses only SLOWER."""
-    if case.verdict not in FAILS_BY_ITSELF or (case.quarantined and case.verdict is Verdict.SLOWER):
+    """Returns whether a case is to fail its test, by verdict and stored policy, which GREW does not depend on. A
+    quarantine excuses only SLOWER and GREW."""
+    excused = case.quarantined and case.verdict in (Verdict.SLOWER, Verdict.GREW)
+    if case.verdict not in FAILS_BY_ITSELF or excused:
         return False
+    if case.verdict is Verdict.GREW:
+        return True
     by_policy = case.policy.get("fail_on")
     return not isinstance(by_policy, list) or case.verdict.value in by_policy
 

@@ -23,6 +23,7 @@ ORDER = (
     Verdict.SUSPICIOUS,
     Verdict.WORSE,
     Verdict.SLOWER,
+    Verdict.GREW,
     Verdict.UNDECIDED,
     Verdict.ENVIRONMENT,
     Verdict.INCOMPARABLE,
@@ -42,7 +43,7 @@ WORDS = {Verdict.NO_BASELINE: "without baseline", Verdict.RIGHT: "right, not gat
 JUDGED = frozenset(
     {
         *(Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT),
-        *(Verdict.MOVED, Verdict.DRIFT),
+        *(Verdict.MOVED, Verdict.DRIFT, Verdict.GREW),
     }
 )
 """Verdicts whose change against the baseline can be the slowest."""
@@ -70,7 +71,9 @@ UNKNOWN = "unknown"
 QUARANTINED, UNCHANGED, NEW = "quarantined", "unchanged", "new"
 """Words under which cases are counted apart: no failure, not timed, or missing on the base side."""
 
-FAILS_BY_ITSELF = frozenset({Verdict.SLOWER, Verdict.WORSE, Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
+FAILS_BY_ITSELF = frozenset(
+    {Verdict.SLOWER, Verdict.GREW, Verdict.WORSE, Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS}
+)
 """Verdicts that fail even without an expired quarantine."""
 
 _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}

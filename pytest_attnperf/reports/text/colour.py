@@ -17,6 +17,7 @@ STYLES = {
     Verdict.SUSPICIOUS: RED,
     Verdict.WORSE: RED,
     Verdict.SLOWER: RED,
+    Verdict.GREW: RED,
     Verdict.UNDECIDED: YELLOW,
     Verdict.ENVIRONMENT: YELLOW,
     Verdict.INCOMPARABLE: YELLOW,

@@ -224,6 +224,7 @@ def _entry_from_processes(run: RunResult, case: CaseResult, found: StoredEntry |
         bound=case.floor_bound,
         canary=case.canary,
         source_id=case.source_id,
+        cost_limits=case.cost_limits,
     )
     how = _format_count(len(processes), "processes")
     return _New(entry_from(record), case.fingerprint, case.canary, how)

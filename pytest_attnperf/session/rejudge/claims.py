@@ -65,6 +65,8 @@ KEPT = (
     "sources",
     "source_id",
     "pinned",
+    "cost_limits",
+    "costly",
     "launches",
     "code",
     "breakdown",

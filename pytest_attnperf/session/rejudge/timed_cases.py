@@ -42,6 +42,7 @@ from pytest_attnperf.session.case_records import (
     with_stored_processes,
 )
 from pytest_attnperf.session.consistent import find_contradictions, note_contradiction
+from pytest_attnperf.session.cost_looks import JUDGED, rejudge_costs
 from pytest_attnperf.session.not_the_code import Suspect, explain_recorded_suspect
 from pytest_attnperf.session.rejudge import claims
 from pytest_attnperf.session.rejudge.compiled_kernels import rejudge_code
@@ -240,7 +241,8 @@ class _Bench:
         reasons = [note_contradiction(text) for text in find_contradictions(case, self.run.device, stored)]
         if reasons:
             return replace(base, verdict=Verdict.ERROR, summary=reasons[0].text, reasons=tuple(reasons))
-        return claims.not_comparable_by_itself(case, self._judge_timed(case, base, found, policy))
+        judged = claims.not_comparable_by_itself(case, self._judge_timed(case, base, found, policy))
+        return judged if found is None or judged.verdict not in JUDGED else rejudge_costs(judged, found.entry)
 
     def _judge_timed(self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy) -> CaseResult:
         """Returns the verdict of a case whose figures are consistent, by the steps of `session.case_judge`."""

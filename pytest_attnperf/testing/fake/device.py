@@ -14,19 +14,20 @@ budget), flops, bytes_min, times_on_cpu, kernels (that run: names, or objects wi
 tolerance (its multiplier), remembers (how many times slower when inputs change), turn_noise_us (of that), bit_equal
 (false when results differ from call to call), spent (true when a profiler was used), timer, settings (of torch), config
 (the choices; a pinned backend reports the configuration that it was sent, and 'pinned', and refuses one with 'refuse'),
-places (of inputs in an interleaved look), stages (their times in us by name; default: none), build_ms, first_call_ms,
-block_s and interference (real seconds of a turn, and its slowdown while another process takes one), pinned (a list of
-{'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: keys that apply to this pin, 'only' for the workloads listed),
-space (what a tuner may try, see `FakeTunableBackend`), profile (nanoseconds of each kernel of a profiled call by name;
-default: all of time_us in one kernel). `device.canary` has the canaries' times in us, `device.gpus` the number of cards
-('fake-0', 'fake-1', ...), `device.card_bias` the factor by which a card is slower than scripted, by its number. Faults:
-wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong when replayed),
-fallback (another kernel than declared), stage (one cannot be timed), crossing (one goes through the host), prepare,
-finish (raises there), slow_finish (does not end there), chatter, unprofiled (the profiler sees nothing), profile_crash,
-profile_hang; and those of `fake.backends`, in the operation `fault_at`, open, check (default), block, turn or finish:
-crash, segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom and unsupported (default: in open), poison
-and assert (no usable device is left). `device.canary_fault` is one of these for the process `device.canary_worker`.
-With `device.forks` workers may be forked, in a run with `--attnperf-device=gpu`.
+places (of inputs in an interleaved look), costs (by name; those that a test gates are 0 without it), stages (their
+times in us by name; default: none), build_ms, first_call_ms, block_s and interference (real seconds of a turn, and its
+slowdown while another process takes one), pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: keys that
+apply to this pin, 'only' for the workloads listed), space (what a tuner may try, see `FakeTunableBackend`), profile
+(nanoseconds of each kernel of a profiled call by name; default: all of time_us in one kernel). `device.canary` has the
+canaries' times in us, `device.gpus` the number of cards ('fake-0', 'fake-1', ...), `device.card_bias` the factor by
+which a card is slower than scripted, by its number. Faults: wrong, nan, nothing, late (right first, wrong on the last
+replay), replay (right when called, wrong when replayed), fallback (another kernel than declared), stage (one cannot be
+timed), crossing (one goes through the host), prepare, finish (raises there), slow_finish (does not end there), chatter,
+unprofiled (the profiler sees nothing), profile_crash, profile_hang; and those of `fake.backends`, in the operation
+`fault_at`, open, check (default), block, turn or finish: crash, segfault, kill, exit, hang, stuck (in C, signals
+ignored), raise, oom and unsupported (default: in open), poison and assert (no usable device is left).
+`device.canary_fault` is one of these for the process `device.canary_worker`. With `device.forks` workers may be forked,
+in a run with `--attnperf-device=gpu`.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ from pytest_attnperf.records import (
     Tolerance,
 )
 from pytest_attnperf.records.code import KernelObject
+from pytest_attnperf.records.costs import NO_COSTS, GatedCosts
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.stages import Breakdown, StageTime
@@ -248,9 +250,9 @@ class FakeSubject:
             allocated_bytes=1024 * len(kernels),
         )
 
-    def finish(self) -> FinalReport:
-        """Returns the report on the last replay, with launches and configuration from the script; wrong for the fault
-        'late'. Raises or breaks by other faults that are due in 'finish'."""
+    def finish(self, costs: GatedCosts = NO_COSTS) -> FinalReport:
+        """Returns the report on the last replay, with the script's launches, configuration and costs; wrong for the
+        fault 'late'. Raises or breaks by other faults that are due in 'finish'."""
         if self.fault == "finish":
             raise CaseFailedError("the profiler of the last run gave nothing (scripted)")
         if self.fault == "slow_finish":
@@ -263,11 +265,11 @@ class FakeSubject:
             spent=bool(self.script.get("spent", False)),
             peak_memory_bytes=self.script.get("peak_memory_bytes", 1 << 20),
             config=self._scripted_config(),
+            costs={**dict.fromkeys(costs.limits, 0.0), **self.script.get("costs", {})} if costs.limits else {},
         )
 
     def _scripted_config(self) -> dict[str, str]:
-        """Returns the script's 'config' as texts; a pinned backend adds the configuration that it was sent, and
-        'pinned'."""
+        """Returns the script's 'config' as texts; a pinned backend adds its configuration and 'pinned'."""
         chosen = {str(key): str(value) for key, value in self.script.get("config", {}).items()}
         return {**chosen, **self.pin, PINNED_KEY: AS_STORED} if self.pin else chosen
 

@@ -22,6 +22,7 @@ TIMED = frozenset(
         Verdict.SAME,
         Verdict.FASTER,
         Verdict.SLOWER,
+        Verdict.GREW,
         Verdict.UNDECIDED,
         Verdict.NO_BASELINE,
         Verdict.INCOMPARABLE,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pytest_attnperf.baselines.ceilings_store import StoredCeilings
     from pytest_attnperf.environment.device_specs import DeviceSpec
     from pytest_attnperf.measure.ceilings import ProcessCeilings
-    from pytest_attnperf.records import DeviceInfo, DeviceState
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.records.gpus import DeviceState
 
 PROCESS_LIMIT_S = 240.0
 """Seconds after which a process counts as stuck. It takes some 20 s on a GPU, without loading torch."""

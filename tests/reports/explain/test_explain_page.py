@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.records import CaseKey, CheckReport, DeviceState, ErrorFigures, Launch, Verdict
+from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Launch, Verdict
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.explain.explain_page import (
     BY_VERDICT,

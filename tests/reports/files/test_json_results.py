@@ -118,8 +118,8 @@ def test_times_may_not_be_nan(case: CaseFactory, run: RunFactory, value: float) 
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
-        (("schema",), 5, "r.json: field 'schema' is 5, this version reads up to 4; upgrade pytest-attnperf"),
-        (("schema",), 0, "r.json: field 'schema' is 0; known: 1 to 4"),
+        (("schema",), 6, "r.json: field 'schema' is 6, this version reads up to 5; upgrade pytest-attnperf"),
+        (("schema",), 0, "r.json: field 'schema' is 0; known: 1 to 5"),
         (("schema",), "1", "r.json has no integer field 'schema'; it is not a results file of pytest-attnperf"),
         (("schema",), True, "r.json has no integer field 'schema'; it is not a results file of pytest-attnperf"),
         (("cases", 0, "median_us"), "fast", r"Expected `float | null`, got `str` - at `$.cases[0].median_us`"),

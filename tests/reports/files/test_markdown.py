@@ -11,8 +11,9 @@ from typing import TypeAlias
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records import CaseKey, DeviceInfo, DeviceState, Fingerprint, Verdict
+from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
 from pytest_attnperf.records.code import CodeFinding, CodeResult
+from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.reports.files.markdown import (
     LEAST_BYTES,
     LIMIT_BYTES,

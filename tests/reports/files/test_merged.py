@@ -173,8 +173,8 @@ def test_readers_of_one_run_say_what_it_is() -> None:
         (b'{"schema": 1, "merged": []}', "not a list of 1 to 1000 runs"),
         (b'{"schema": 1, "merged": {"a": 1}}', "not a list of 1 to 1000 runs"),
         (b'{"schema": 1, "merged": [1]}', r"m.json \(1 of 1\) has no integer field 'schema'"),
-        (b'{"schema": 9, "merged": [1]}', "field 'schema' is not one of 1 to 4"),
-        (b'{"schema": true, "merged": [1]}', "field 'schema' is not one of 1 to 4"),
+        (b'{"schema": 9, "merged": [1]}', "field 'schema' is not one of 1 to 5"),
+        (b'{"schema": true, "merged": [1]}', "field 'schema' is not one of 1 to 5"),
         (b'{"schema": 1, "merged": [{"schema": 1, "merged": [1]}]}', "holds the runs of several devices"),
     ],
 )

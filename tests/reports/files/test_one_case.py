@@ -113,7 +113,7 @@ def test_the_worst_is_what_failed_and_is_slowest(run: RunResult, index: ResultsI
     [
         (b"[]", "r.json"),
         (b"{", "r.json"),
-        (b'{"schema": 99}', "this version reads up to 4"),
+        (b'{"schema": 99}', "this version reads up to 5"),
         (b'{"schema": 1, "cases": 3}', "r.json is not a results file of this version"),
         (b"\xff\xfe", "r.json"),
         (

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_attnperf.records import CaseKey, DeviceState, Verdict
+from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode
+from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.reports.html.heading import (
     MOST_CARDS,

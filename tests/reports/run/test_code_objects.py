@@ -293,7 +293,7 @@ def test_no_verdict_of_a_code_object_is_missing() -> None:
     """The order has each verdict that the session gives, once, and none that needs a time."""
     needs_a_time = {
         *(Verdict.FASTER, Verdict.SLOWER, Verdict.INCORRECT, Verdict.UNDECIDED, Verdict.ENVIRONMENT),
-        *(Verdict.MOVED, Verdict.DRIFT, Verdict.STALE),
+        *(Verdict.MOVED, Verdict.DRIFT, Verdict.STALE, Verdict.GREW),
     }
     assert sorted(ORDER) == sorted(set(Verdict) - needs_a_time)
     line = code_line([result(config=verdict.value, verdict=verdict, unchanged=False) for verdict in ORDER])

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from pytest_attnperf.records import CaseKey, CheckReport, DeviceState, Verdict
+from pytest_attnperf.records import CaseKey, CheckReport, Verdict
+from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.run.conditions import (
     condition_lines,

@@ -65,7 +65,7 @@ def test_verdicts_have_their_colours() -> None:
     ink = Ink.ansi()
     painted = {verdict: ink.paint_verdict("word", verdict).partition("word")[0] for verdict in Verdict}
     assert {verdict for verdict in Verdict if painted[verdict] == "\x1b[1;31m"} == {
-        Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS, Verdict.WORSE, Verdict.SLOWER,
+        Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS, Verdict.WORSE, Verdict.SLOWER, Verdict.GREW,
     }  # fmt: skip
     assert {verdict for verdict in Verdict if painted[verdict] == "\x1b[33m"} == {
         Verdict.UNDECIDED, Verdict.ENVIRONMENT, Verdict.INCOMPARABLE, Verdict.NO_BASELINE,

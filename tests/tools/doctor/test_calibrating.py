@@ -19,7 +19,8 @@ from pytest_attnperf.environment.device_specs import all_specs, spec_for
 from pytest_attnperf.errors import BaselineError, UsageError, WorkerError
 from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, US, CeilingFigure
 from pytest_attnperf.measure.ceilings import ProcessCeilings
-from pytest_attnperf.records import DeviceInfo, DeviceState, Fingerprint
+from pytest_attnperf.records import DeviceInfo, Fingerprint
+from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.tools.doctor import calibrating as module
 from pytest_attnperf.tools.doctor.calibrating import (
     CeilingProcesses,

@@ -248,7 +248,15 @@ def _named_as_benchmarks(items: Sequence[pytest.Item]) -> Iterator[None]:
 
 
 NEVER_GIVEN = frozenset(
-    {Verdict.SLOWER, Verdict.WORSE, Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPPORTED}
+    {
+        Verdict.SLOWER,
+        Verdict.GREW,
+        Verdict.WORSE,
+        Verdict.INCORRECT,
+        Verdict.SUSPICIOUS,
+        Verdict.ERROR,
+        Verdict.UNSUPPORTED,
+    }
 )
 """Verdicts whose samples are never passed, whatever `fail_on` says: `--benchmark-autosave` would store them, and the
 next comparison would be with the slower code."""

@@ -30,8 +30,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import is_xdist_worker, run_config
 from pytest_attnperf.plugin.session_setup import device_kind
-from pytest_attnperf.records import DeviceState
-from pytest_attnperf.records.gpus import GpuRecord, short_name
+from pytest_attnperf.records.gpus import DeviceState, GpuRecord, short_name
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED
 from pytest_attnperf.session.settings import RunMode

@@ -21,7 +21,7 @@ from pytest_attnperf.plugin.features.gpus.gpu_choice import merge_device_states
 from pytest_attnperf.plugin.features.gpus.several_gpus import heap_of, next_test, refuse_workers
 from pytest_attnperf.plugin.features.gpus.xdist_gpus import Handed, busy_text, find_worker_gpus, lease_in_worker
 from pytest_attnperf.plugin.options import XDIST_GPUS
-from pytest_attnperf.records import DeviceState
+from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.session.settings import RunMode
 from pytest_attnperf.testing.project import FakeProject
 from pytest_attnperf.workers.launch import VISIBLE_DEVICES

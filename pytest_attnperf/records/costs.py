@@ -1,0 +1,115 @@
+"""What a call costs besides its time on the device, and how much of that a change may add.
+
+A cost is measured once in each process that times the case. It is gated only where a test asks for it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+from pytest_attnperf.errors import UsageError
+
+HOST_US, FIRST_CALL_MS, PEAK_BYTES, ALLOCATIONS = "host_us", "first_call_ms", "peak_bytes", "allocations"
+
+BUILT_IN = {
+    HOST_US: "microseconds until a call returns on the host, with nothing queued on the device; median of 20 calls",
+    FIRST_CALL_MS: "milliseconds of the process's first call, compiling or loading kernels, until the device is done",
+    PEAK_BYTES: "most bytes that one call holds at a time from torch's allocator, beyond its inputs",
+    ALLOCATIONS: "requests of one call to torch's allocator",
+}
+"""Cost -> what it is. A test may add costs of its own by functions of a call's result."""
+
+OF_THE_HOST = frozenset({HOST_US, FIRST_CALL_MS})
+"""GatedCosts that depend on the host's CPU. HOST_LOOP_US is measured beside them."""
+
+HOST_LOOP_US = "host_loop_us"
+"""Microseconds of a fixed loop of Python: costs of the host are compared only where it agrees."""
+
+GROWTH_MOST_PERCENT = 1000.0
+MIB = 2**20
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+Metric = Callable[[Any], float]
+
+
+@dataclass(frozen=True)
+class GatedCosts:
+    """The costs of a case that are gated.
+
+    limits    cost -> by how many percent it may grow before the case is GREW
+    metrics   cost -> function of what a call returned -> its value; only for costs that are not BUILT_IN
+    """
+
+    limits: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+    def merge_with(self, other: GatedCosts) -> GatedCosts:
+        """Returns both as one; where both have a cost, that of `other`."""
+        metrics = {name: made for name, made in self.metrics.items() if name not in other.limits}
+        return GatedCosts({**self.limits, **other.limits}, {**metrics, **other.metrics})
+
+
+NO_COSTS = GatedCosts()
+
+
+def format_cost(name: str, value: float) -> str:
+    """Returns a cost's value with the unit that its name ends with; bytes from 1 MiB on in MiB."""
+    if name.endswith("_bytes"):
+        return f"{value / MIB:.4g} MiB" if value >= MIB else f"{value:.0f} bytes"
+    unit = next((f" {unit}" for unit in ("us", "ms") if name.endswith(f"_{unit}")), "")
+    return f"{value:.4g}{unit}" if unit else f"{value:.6g}"
+
+
+def parse_costs(given: object, where: str) -> GatedCosts:
+    """Returns the costs of `costs={...}`: cost -> percent for those that are BUILT_IN, or cost -> (function, percent).
+
+    None gives no costs. Raises UsageError, beginning with `where`, for anything else, an unknown cost without a
+    function, a known one with a function, and a percentage that is not from 0 to 1000.
+    """
+    if given is None:
+        return NO_COSTS
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"{where}: costs={given!r:.100} is no dict; give the growth in percent that each may have, e.g. "
+            'costs={"peak_bytes": 0, "host_us": 20}'
+        )
+    limits: dict[str, float] = {}
+    metrics: dict[str, Metric] = {}
+    for name, value in given.items():
+        metric, percent = value if isinstance(value, tuple) and len(value) == 2 else (None, value)
+        _require_name(name, metric, where)
+        limits[name] = _require_percent(name, percent, where)
+        if metric is not None:
+            metrics[name] = metric
+    return GatedCosts(limits, metrics)
+
+
+def _require_name(name: object, metric: object, where: str) -> None:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise UsageError(f"{where}: costs has {name!r:.100}; a cost is named by lower-case letters, digits and '_'")
+    if metric is None and name not in BUILT_IN:
+        near = difflib.get_close_matches(name, BUILT_IN, 1, 0.6)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(
+            f"{where}: costs has {name!r}, which is not measured; {meant}measured are {', '.join(BUILT_IN)}; one of "
+            f'your own needs a function of what a call returns: costs={{"{name}": (function, percent)}}'
+        )
+    if metric is not None and name in BUILT_IN:
+        raise UsageError(f"{where}: costs has a function for {name!r}, which is measured without one; give the percent")
+    if metric is not None and not callable(metric):
+        raise UsageError(f"{where}: costs[{name!r}] is ({metric!r:.50}, percent); its first entry must be a function")
+
+
+def _require_percent(name: str, percent: object, where: str) -> float:
+    is_number = isinstance(percent, Real) and not isinstance(percent, bool)
+    if not is_number or not math.isfinite(percent) or not 0 <= percent <= GROWTH_MOST_PERCENT:  # type: ignore[arg-type,operator]
+        raise UsageError(
+            f"{where}: costs[{name!r}] is {percent!r:.100}; expected the growth in percent that is allowed, from 0 to "
+            f"{GROWTH_MOST_PERCENT:g}"
+        )
+    return float(percent)  # type: ignore[arg-type]

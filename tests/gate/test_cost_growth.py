@@ -1,0 +1,89 @@
+"""When a cost counts as grown: beyond chance, beyond what is allowed, and only where it can be compared."""
+
+from __future__ import annotations
+
+import random
+
+from pytest_attnperf.gate.cost_growth import find_growth, list_incomparable
+from pytest_attnperf.stats.quantiles import rate_bound95
+
+RUNS = 4000
+
+
+def processes(name: str, *values: float, loop: float | None = None) -> list[dict[str, float]]:
+    """One mapping a process."""
+    beside = {} if loop is None else {"host_loop_us": loop}
+    return [{name: value, **beside} for value in values]
+
+
+def test_growth_beyond_every_stored_process_is_found() -> None:
+    """Twice the memory in both looks is growth, told with medians, limit and the nearest processes."""
+    stored, new = processes("peak_bytes", *[2**20] * 7), processes("peak_bytes", *[2**21] * 4)
+    (growth,) = find_growth({"peak_bytes": 0.0}, stored, new)
+    assert growth.text == (
+        "peak_bytes grew by 100 %: 2 MiB against 1 MiB stored, 0 % allowed (least of 4 processes 2 MiB, greatest of 7 "
+        "stored 1 MiB)"
+    )
+    assert find_growth({"peak_bytes": 100.0}, stored, new) == []
+    assert find_growth({"peak_bytes": 99.0}, stored, new)
+
+
+def test_one_process_at_the_stored_value_acquits() -> None:
+    """A single new process that is no worse than the worst stored one shows that nothing must have changed."""
+    stored = processes("allocations", 3, 3, 3, 3, 3, 3, 3)
+    assert find_growth({"allocations": 0.0}, stored, processes("allocations", 5, 5, 3, 5)) == []
+    assert len(find_growth({"allocations": 0.0}, stored, processes("allocations", 5, 5, 4, 5))) == 1
+
+
+def test_growth_from_nothing_has_no_percentage() -> None:
+    """A call that allocated nothing and now does has grown, without a division by zero."""
+    (growth,) = find_growth({"allocations": 500.0}, processes("allocations", 0, 0), processes("allocations", 2, 2))
+    assert growth.text.startswith("allocations grew: 2 against 0 stored, 500 % allowed")
+
+
+def test_unchanged_noisy_costs_rarely_grow() -> None:
+    """4 new against 7 stored processes of one heavy-tailed distribution: growth in at most 1 in 330, as computed."""
+    draw = random.Random(1)
+
+    def drawn(count: int) -> list[dict[str, float]]:
+        return processes("host_us", *(draw.lognormvariate(2, 0.5) for _ in range(count)), loop=500.0)
+
+    grown = sum(bool(find_growth({"host_us": 0.0}, drawn(7), drawn(4))) for _ in range(RUNS))
+    assert rate_bound95(grown, RUNS) < 1.7 / 330
+    assert grown > 0
+
+
+def test_a_real_growth_of_noisy_costs_is_found() -> None:
+    """Twice the host time with 5 % noise is found in every run."""
+    draw = random.Random(2)
+    for _ in range(200):
+        stored = processes("host_us", *(10 * draw.lognormvariate(0, 0.05) for _ in range(7)), loop=500.0)
+        new = processes("host_us", *(20 * draw.lognormvariate(0, 0.05) for _ in range(4)), loop=510.0)
+        assert find_growth({"host_us": 10.0}, stored, new)
+
+
+def test_costs_of_another_host_are_not_compared() -> None:
+    """Where a fixed loop of Python is 1.5 times as slow, or its time is unknown, host times say nothing of the call;
+    memory is compared all the same."""
+    limits = {"host_us": 0.0}
+    stored, new = processes("host_us", 10, 10, loop=400.0), processes("host_us", 15, 15, loop=600.0)
+    assert find_growth(limits, stored, new) == []
+    (why,) = list_incomparable(limits, stored, new).values()
+    assert why.startswith("a fixed loop of Python takes 1.50 times what it took on the stored host")
+    assert list_incomparable(limits, stored, processes("host_us", 15, 15)) == {
+        "host_us": "the speed of the host is not known"
+    }
+    assert list_incomparable(limits, stored, processes("host_us", 15, 15, loop=420.0)) == {}
+    assert find_growth(limits, stored, processes("host_us", 15, 15, loop=420.0))
+    assert find_growth({"peak_bytes": 0.0}, processes("peak_bytes", 1, loop=400), processes("peak_bytes", 2, loop=600))
+
+
+def test_a_cost_that_a_side_lacks_is_said() -> None:
+    """An entry recorded before the cost was gated, and a process without it, are named; neither counts as grown."""
+    limits = {"allocations": 0.0}
+    assert list_incomparable(limits, [{}], processes("allocations", 9)) == {
+        "allocations": "the baseline has no value of it: record it again"
+    }
+    partly = [*processes("allocations", 9), {}]
+    assert list_incomparable(limits, processes("allocations", 1), partly) == {"allocations": "it was not measured"}
+    assert find_growth(limits, processes("allocations", 1), partly) == []

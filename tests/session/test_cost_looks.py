@@ -1,0 +1,129 @@
+"""GatedCosts beside the time, judged over scripted processes (see conftest.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.notes import NoteKind, filter_notes
+from pytest_attnperf.session.cost_looks import judge_costs, rejudge_costs
+
+if TYPE_CHECKING:
+    from tests.session.conftest import Bench
+
+LIMITS = {"peak_bytes": 5.0}
+
+
+def costing(peak_bytes: float, limits: dict[str, float] | None = None) -> dict[str, Any]:
+    """A script's last report with this cost."""
+    return {"costs": {"peak_bytes": peak_bytes}, "cost_limits": LIMITS if limits is None else limits}
+
+
+def recorded(bench: Bench) -> Bench:
+    """The case is stored at 100 us and 1000 bytes."""
+    bench.record(final=costing(1000))
+    return bench
+
+
+def test_growth_is_settled_in_fresh_processes(bench: Bench) -> None:
+    """Half as much memory again at the same time is GREW after three fresh processes, fails, and says by how much."""
+    result = recorded(bench).judge(final=costing(1500))
+    assert (result.verdict, result.fails, bench.pool.visited) == (Verdict.GREW, True, [0, 1, 2, 3])
+    assert result.summary.startswith("peak_bytes grew by 50 %: 1500 bytes against 1000 bytes stored, 5 % allowed")
+    assert [note.about for note in filter_notes(result.reasons, NoteKind.COST_GREW)] == ["peak_bytes"]
+    assert (len(result.costly), result.second, result.cost_limits) == (3, (), LIMITS)
+
+
+def test_what_is_allowed_takes_no_second_look(bench: Bench) -> None:
+    """Less memory, or 5 % more where 5 % are allowed, is SAME after the first look."""
+    recorded(bench)
+    for peak_bytes in (500, 1000, 1050):
+        result = bench.judge(final=costing(peak_bytes))
+        assert (result.verdict, result.fails, bench.pool.visited) == (Verdict.SAME, False, [0])
+
+
+def test_growth_that_fresh_processes_do_not_show_is_no_growth(bench: Bench) -> None:
+    """An outlier of the first process alone, e.g. a cold cache, fails nothing."""
+    recorded(bench)
+    bench.pool.by_place = {0: {"final": costing(9000)}}
+    result = bench.judge(final=costing(1000))
+    assert (result.verdict, result.fails, len(result.costly)) == (Verdict.SAME, False, 3)
+
+
+def test_a_slower_case_stays_slower_and_says_both(bench: Bench) -> None:
+    """SLOWER by time keeps its verdict; the growth is a reason beside it, from the processes of the same second
+    look."""
+    result = recorded(bench).judge(time_us=130.0, final=costing(1500))
+    assert (result.verdict, bench.pool.visited) == (Verdict.SLOWER, [0, 1, 2, 3])
+    assert result.costly == ()
+    assert "; peak_bytes grew by 50 %" in result.summary
+    assert filter_notes(result.reasons, NoteKind.COST_GREW)
+
+
+def test_a_faster_case_that_buys_its_time_with_memory_grew(bench: Bench) -> None:
+    """A gain in time does not pay for a cost that the test gates."""
+    result = recorded(bench).judge(time_us=80.0, final=costing(4000))
+    assert (result.verdict, result.fails) == (Verdict.GREW, True)
+    assert result.ratio is not None
+    assert result.ratio < 1
+
+
+def test_a_wrong_process_outweighs_costs(bench: Bench) -> None:
+    """A fresh process that is wrong makes the case INCORRECT, whatever it costs."""
+    recorded(bench)
+    bench.pool.by_place = {2: {"fault": "wrong"}}
+    assert bench.judge(final=costing(1500)).verdict is Verdict.INCORRECT
+
+
+def test_an_entry_without_the_cost_is_not_compared_and_says_so(bench: Bench) -> None:
+    """A cost that is gated since the entry was stored gets a note, and no verdict."""
+    bench.record()
+    result = bench.judge(final=costing(1500))
+    assert (result.verdict, result.fails) == (Verdict.SAME, False)
+    assert result.notes[-1] == "peak_bytes is not compared: the baseline has no value of it: record it again"
+
+
+def test_a_looser_or_dropped_cost_is_a_finding(bench: Bench) -> None:
+    """More allowed growth, or a cost that is no longer gated, is noted as loosened; a stricter one is not."""
+    recorded(bench)
+    said = {
+        "looser": bench.judge(final=costing(1000, {"peak_bytes": 50.0})),
+        "dropped": bench.judge(final={}),
+        "stricter": bench.judge(final=costing(1000, {"peak_bytes": 1.0})),
+    }
+    notes = {name: filter_notes(result.notes, NoteKind.LOOSENED) for name, result in said.items()}
+    assert [str(note) for note in notes["looser"]] == [
+        "policy loosened since the baseline: cost peak_bytes 5 % -> 50 %"
+    ]
+    assert [str(note) for note in notes["dropped"]] == [
+        "policy loosened since the baseline: cost peak_bytes 5 % -> not gated"
+    ]
+    assert notes["stricter"] == []
+
+
+def test_a_run_that_stores_nothing_compares_no_costs(bench: Bench) -> None:
+    """Without a baseline a case is NO_BASELINE, as without costs."""
+    assert bench.judge(final=costing(1500)).verdict is Verdict.NO_BASELINE
+
+
+def test_a_results_file_cannot_loosen_what_is_stored(bench: Bench) -> None:
+    """Judged again, the entry's limits count: a file that allows more, or names no cost, is GREW all the same."""
+    grown = recorded(bench).judge(final=costing(1500))
+    found = bench.store.find("fake", "fake1", "prefill", bench.case.key.entry)
+    assert found is not None
+    plain = replace(grown, verdict=Verdict.SAME, reasons=(), notes=(), cost_limits={"peak_bytes": 900.0})
+    again = rejudge_costs(plain, found.entry)
+    assert (again.verdict, again.fails) == (Verdict.GREW, True)
+    assert rejudge_costs(replace(plain, cost_limits={}), found.entry).verdict is Verdict.GREW
+
+
+def test_growth_without_a_second_look_is_undecided_and_fails(bench: Bench) -> None:
+    """A results file whose fresh processes were left out does not pass."""
+    grown = recorded(bench).judge(final=costing(1500))
+    found = bench.store.find("fake", "fake1", "prefill", bench.case.key.entry)
+    assert found is not None
+    cut = replace(grown, verdict=Verdict.SAME, reasons=(), costly=())
+    again = judge_costs(cut, found.entry)
+    assert (again.verdict, again.fails) == (Verdict.UNDECIDED, True)
+    assert again.summary.endswith("but no second look was taken")
