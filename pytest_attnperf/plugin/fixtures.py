@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pytest
 
+from pytest_attnperf.plugin.argument_checks import refuse_misuse
 from pytest_attnperf.records import Samples, Tolerance
 
 if TYPE_CHECKING:
@@ -53,10 +54,12 @@ class CaseHandle:
             )
         return server
 
+    @refuse_misuse
     def run(self, backend: Backend, workload: Workload) -> None:
         """Proves `backend` right on `workload`; with `--attnperf` also measures and gates it."""
         self._server.serve_case(backend, workload)
 
+    @refuse_misuse
     def gate(
         self,
         name: str,
@@ -195,4 +198,4 @@ def timer_function() -> TimerFunction:
     """Returns the function of the `gpu_timer` fixture."""
     from pytest_attnperf.measure.gpu_timer import gpu_timer
 
-    return gpu_timer
+    return refuse_misuse(gpu_timer, "gpu_timer")
