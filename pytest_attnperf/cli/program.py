@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gone = isinstance(error, BrokenPipeError) and (_nobody_reads(sys.stdout) or _nobody_reads(sys.stderr))
         with contextlib.suppress(OSError):
             if not gone:
-                print(f"attnperf: {_make_safe(error)}", file=sys.stderr)
+                print(f"attnperf: {_make_safe(_describe_error(error))}", file=sys.stderr)
         _drop_what_cannot_be_written()
         return READER_GONE if gone else FAILED
 
@@ -204,6 +204,13 @@ def _describe_unrecognized(name: str, words: Sequence[str]) -> str:
     listed = declared.get_default("forms_listed_in")
     forms = f"\nforms of a report are listed in FORMS of {listed}" if listed else ""
     return f"unrecognized arguments: {_make_safe(' '.join(words))}{near}\noptions: {', '.join(known)}{forms}"
+
+
+def _describe_error(error: Exception) -> str:
+    """Returns the text of an expected error; of one of the system what is wrong with which file."""
+    from pytest_attnperf.records.regular_file import describe_os_error
+
+    return describe_os_error(error) if isinstance(error, OSError) else str(error)
 
 
 def _write_any_letter() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.environment.provenance import is_ci
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.errors import UsageError, propose_name
 from pytest_attnperf.plugin.options import FLAGS, OPTIONS
 
 _DEFAULT = {option.field: option.default for option in OPTIONS}
@@ -157,7 +157,10 @@ class RunConfig:
         value = self.text(name)
         if value not in allowed:
             where = f" (listed in {listed_in})" if listed_in else ""
-            raise UsageError(f"--attnperf-{name}={value!r} is not known; choose one of: {', '.join(allowed)}{where}")
+            raise UsageError(
+                f"--attnperf-{name}={value!r} is not known{propose_name(value, allowed)}; choose one of: "
+                f"{', '.join(allowed)}{where}"
+            )
         return value
 
     @classmethod

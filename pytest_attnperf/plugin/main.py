@@ -31,6 +31,9 @@ MARKER_HELP = (
 )
 NIGHTLY_HELP = "attnperf_nightly: only nightly runs take this case (set by nightly= and each= of attnperf)"
 CPU_HELP = "attnperf_cpu: only nightly runs time this case on a GPU (set by cpu= of attnperf)"
+PRINTS_ONLY = ("help", "showfixtures", "show_fixtures_per_test")
+"""Options of pytest that print something and run no test: backends are not registered for them."""
+
 CODE_MARKER_HELP = (
     "attnperf_code(kernels=None, code_fail_on=None, code_growth=None): run this test once per compiled "
     "kernel, configuration and architecture, and gate its code object"
@@ -74,12 +77,13 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the markers; unless this is a worker or prints help, checks options and registers plugin objects."""
+    """Declares the markers; unless this is a worker or only prints, checks options and registers plugin objects."""
     config.addinivalue_line("markers", MARKER_HELP)
     config.addinivalue_line("markers", NIGHTLY_HELP)
     config.addinivalue_line("markers", CPU_HELP)
     config.addinivalue_line("markers", CODE_MARKER_HELP)
-    if run_config(config).is_worker or config.getoption("help", default=False):
+    only_prints = any(config.getoption(name, default=False) for name in PRINTS_ONLY)
+    if run_config(config).is_worker or only_prints:
         return
     try:
         from pytest_attnperf.plugin import controller_session

@@ -94,7 +94,7 @@ def test_a_marker_that_leaves_nothing_is_an_error(project: FakeProject, chosen: 
     suite = project.path / "suites" / "test_prefill.py"
     suite.write_text(SUITE.replace('without=["fake.a", "more"]', chosen))
     result = project.run()
-    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert said in result.stdout.str()
 
 
@@ -144,7 +144,7 @@ def test_a_family_says_why_it_has_no_triton_backend(
     project.conftest(SPIN)
     (project.path / "suites" / "test_prefill.py").write_text(SPIN_SUITE.replace("BACKENDS", backends))
     result = project.run(*([f"--attnperf-backend={typed}"] if typed else []))
-    assert result.ret in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERRUPTED)
+    assert result.ret in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.TESTS_FAILED)
     (line,) = {line for line in (*result.errlines, *result.outlines) if said[:40] in line}
     assert line.endswith(said)
 
@@ -343,8 +343,8 @@ def test_marker_keywords_that_mean_nothing_are_refused(attnperf_project: FakePro
     assert f"test_i.py::test_prefill: the attnperf marker has {WORKLOAD} in nightly= and in cpu=; leave it" in text
     (attnperf_project.path / "suites" / "test_a.py").write_text(GATE)
     plain = attnperf_project.run("--attnperf")
-    assert plain.ret == pytest.ExitCode.USAGE_ERROR
-    assert "test_a.py::test_one: the attnperf marker has quarantine='#1' without until" in plain.stderr.str()
+    assert plain.ret == pytest.ExitCode.TESTS_FAILED
+    assert "test_a.py::test_one: the attnperf marker has quarantine='#1' without until" in plain.stdout.str()
 
 
 ON_A_GPU = """

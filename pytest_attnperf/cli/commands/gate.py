@@ -15,7 +15,7 @@ from pytest_attnperf.cli.option_groups import add_old_spelling
 from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, write_forms
 from pytest_attnperf.environment.provenance import is_ci
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.regular_file import propose_path, read_regular
 
 if TYPE_CHECKING:
     from pytest_attnperf.records.code import CodeResult
@@ -198,7 +198,10 @@ def _parse_settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
 
 def _read_content(path: Path, bytes_max: int) -> bytes:
     if not path.is_file():
-        raise UsageError(f"{path} is no file; --results takes what pytest --attnperf wrote, .attnperf/results.json")
+        raise UsageError(
+            f"{path} is no file{propose_path(path)}; --results takes what pytest --attnperf wrote, "
+            ".attnperf/results.json"
+        )
     return read_regular(path, bytes_max, advice="; --max-bytes allows more")
 
 

@@ -30,7 +30,7 @@ from pytest_attnperf.codeobject.occupancy import (
 )
 from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.records.code import KernelCode, Occupancy
-from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.regular_file import propose_path, read_regular
 from pytest_attnperf.reports.text.figures import one_line, printable_json
 from pytest_attnperf.tools.occupancy.occupancy_text import (
     LimitRow,
@@ -339,7 +339,8 @@ def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
 
     if not Path(options.tests).exists():
         raise UsageError(
-            f"{options.what} is neither a file nor a known kernel, because there is no {options.tests}; "
+            f"{options.what} is neither a file{propose_path(Path(options.what))} nor a known kernel, because there is "
+            f"no {options.tests}; "
             "run this in the project's folder, or name the test file with --tests"
         )
     with tempfile.TemporaryDirectory(prefix="attnperf-occupancy-") as folder:

@@ -18,6 +18,15 @@ LONG = [f"fake.{letter}{'_and_its_long_name' * 2}" for letter in "abcdef"]
 GATED = "def test_own(attnperf):\n    attnperf.gate('own', abs, reference=abs, inputs=list)\n"
 
 
+INVALID = """
+import pytest
+
+@pytest.mark.attnperf(family="prefil", workloads=["prefill-b1-s64-h1-d16-f16"])
+def test_own(attnperf, backend, workload):
+    attnperf.run(backend, workload)
+"""
+
+
 @pytest.fixture
 def project(attnperf_project: FakeProject) -> FakeProject:
     """A project with seven backends, two workloads, one of them nightly, and a gated function."""
@@ -137,3 +146,7 @@ def test_filters_and_suites_that_are_wrong(project: FakeProject) -> None:
     assert error.startswith(
         "attnperf: suites/test_own.py cannot be collected: ModuleNotFoundError: No module named 'no_such"
     )
+    (project.path / "suites" / "test_own.py").write_text(INVALID)
+    status, _, error = type_list(project, "suites")
+    assert status == 2
+    assert "suites/test_own.py::test_own cannot be collected: suites/test_own.py::test_own: unknown family" in error
