@@ -36,7 +36,6 @@ from pytest_attnperf.records import (
     Tolerance,
 )
 from pytest_attnperf.records.notes import Note
-from pytest_attnperf.records.time_units import format_significant, format_time
 from pytest_attnperf.records.unique_keys import require_unique_keys
 
 BASELINE_SCHEMA = 1
@@ -368,8 +367,8 @@ def format_summary(entry: Entry) -> str:
     """
     error = max(entry.check.max_error_over_budget, entry.check.rms_error_over_budget)
     parts = [
-        *_describe_times([p.median_us for p in entry.processes]),
-        f"error {format_significant(error, 2)} of budget",
+        *_format_times([p.median_us for p in entry.processes]),
+        f"error {format_digits(error, 2)} of budget",
         _format_origin(entry),
     ]
     if entry.accepted:
@@ -378,14 +377,21 @@ def format_summary(entry: Entry) -> str:
     return ", ".join(parts)
 
 
-def _describe_times(medians_us: Sequence[float]) -> tuple[str, str]:
+def format_digits(value: float, significant: int = 4) -> str:
+    """Returns a number with at least `significant` digits and without an exponent: 18.84, 0.004100, 104312."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, significant - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+def _format_times(medians_us: Sequence[float]) -> tuple[str, str]:
     """Returns median time and spread: ('154.4 us', '7 processes within 0.41 %'); with fewer than two medians, or a
     centre of 0, the count in place of the spread: ('nan us', '0 processes')."""
     centre_us = statistics.median(medians_us) if medians_us else math.nan
     if len(medians_us) < 2 or not centre_us:
-        return format_time(centre_us), f"{len(medians_us)} process{'es' * (len(medians_us) != 1)}"
+        return f"{format_digits(centre_us)} us", f"{len(medians_us)} process{'es' * (len(medians_us) != 1)}"
     apart_percent = 100 * (max(medians_us) - min(medians_us)) / centre_us
-    return format_time(centre_us), f"{len(medians_us)} processes within {format_significant(apart_percent, 2)} %"
+    return f"{format_digits(centre_us)} us", f"{len(medians_us)} processes within {format_digits(apart_percent, 2)} %"
 
 
 def _format_origin(entry: Entry) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from collections.abc import Iterable, Sequence
@@ -11,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
 from pytest_attnperf.correctness.what_ran import compute_launch_identity
+from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.suite_findings import list_run_findings
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.ending import Ended, has_profiles
 from pytest_attnperf.plugin.features.feature import Feature
-from pytest_attnperf.plugin.published_beside import hidden_line, render_published
 from pytest_attnperf.plugin.verdicts import explain_letters
-from pytest_attnperf.records import Verdict
+from pytest_attnperf.records import DeviceInfo, Verdict
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import NoteKind, filter_notes
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, cost_line, determinism_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import join_single
@@ -28,11 +31,11 @@ from pytest_attnperf.reports.run.overview import EXCUSED, format_device, is_repo
 from pytest_attnperf.reports.run.profile_cases import case_lines
 from pytest_attnperf.reports.run.run_text import format_run_line, is_long, section_title, suite_sections, worst_table
 from pytest_attnperf.reports.run.stage_tables import stage_text
-from pytest_attnperf.reports.run.tables import together_table, tolerance_notes
+from pytest_attnperf.reports.run.tables import published_table, together_table, tolerance_notes
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines, missing_lines
 from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.results import RunResult
+from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.card_spread import slow_card_lines
 from pytest_attnperf.session.plausibility import CHANGED
 
@@ -43,6 +46,24 @@ LOG_WIDTH = 132
 """Width in characters of tables that are written to a file: all columns fit and it is still readable."""
 
 SHOWN_UNRESOLVED = 5
+UNNAMED = "a device that is not named"
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A figure from a published report, as text for a table."""
+
+    config: str
+    backend: str
+    time: str
+    source: str
+
+    @classmethod
+    def from_figure(cls, figure: PublishedFigure) -> ShownRow:
+        """Returns a published figure as texts: its time, and its report's title, date, device and method."""
+        row, report = figure.row, figure.report
+        source = ", ".join(part for part in (report.title, report.date, report.device, report.method) if part)
+        return cls(row.workload, f"{row.backend} ({row.table})", format_time(row.time_us), source)
 
 
 @dataclass(frozen=True)
@@ -251,3 +272,41 @@ class Profiles(Feature):
 def make_feature(_given: FeatureContext) -> Profiles:
     """Returns the feature that prints profiles."""
     return Profiles()
+
+
+def render_published(folder: Path, cases: Sequence[CaseResult], device: DeviceInfo | None, width: int, ink: Ink) -> str:
+    """Returns a table of the published figures in `folder` for the workloads of these cases; '' if there are none.
+
+    device   leaves out figures of other devices; None leaves out none
+
+    A file that cannot be read gives its error as text.
+    """
+    try:
+        found = _list_figures(folder, cases)
+    except BaselineError as error:
+        return str(error)
+    shown = [figure for figure in found if device is None or is_of_device(figure, device)]
+    return published_table([ShownRow.from_figure(figure) for figure in shown], width=width, ink=ink)
+
+
+def hidden_line(folder: Path, cases: Sequence[CaseResult], device: DeviceInfo | None) -> str:
+    """Returns one line on how many published figures are of other devices, and how to see them; '' for none."""
+    try:
+        found = _list_figures(folder, cases)
+    except BaselineError:
+        return ""
+    hidden = [figure for figure in found if device is None or not is_of_device(figure, device)]
+    names = " and ".join(dict.fromkeys(figure.report.device or UNNAMED for figure in hidden))
+    count = f"{len(hidden)} published figure{'s' * (len(hidden) != 1)}"
+    return f"{count} of {names} {'is' if len(hidden) == 1 else 'are'} not shown (-v shows all)" if hidden else ""
+
+
+def is_of_device(figure: PublishedFigure, device: DeviceInfo) -> bool:
+    """Returns whether a report names the product and the architecture of `device` as its own device."""
+    named = set(re.findall(r"\w+", figure.report.device.lower()))
+    return {device.arch.lower(), *device.product.lower().split("-")} <= named
+
+
+def _list_figures(folder: Path, cases: Iterable[CaseResult]) -> list[PublishedFigure]:
+    reports = load_published(folder)
+    return [one for name in sorted({case.key.workload for case in cases}) for one in figures_for(reports, name)]

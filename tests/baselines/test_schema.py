@@ -17,6 +17,7 @@ from pytest_attnperf.baselines.schema import (
     content_id,
     decode_baseline,
     encode_baseline,
+    format_digits,
     format_summary,
     json_text,
     to_plain,
@@ -257,6 +258,15 @@ def test_it_says_what_a_reviewer_must_know() -> None:
 def test_an_unsound_entry_has_a_line_too(medians_us: tuple[float, ...]) -> None:
     """What is no time is refused when the text is read, by name, and not by a crash here."""
     assert "us, " in format_summary(entry(*medians_us))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(18.841, "18.84"), (104312.0, "104312"), (0.0041, "0.004100"), (0.0, "0"), (1e-9, "0.000000001000")],
+)
+def test_numbers_have_no_exponent(value: float, text: str) -> None:
+    """Four significant digits, as many decimals as they need."""
+    assert format_digits(value) == text
 
 
 def test_a_note_is_stored_as_its_text() -> None:

@@ -19,7 +19,7 @@ from pytest_attnperf.reports.run.ladder_cases import Ladder, Selection, build_la
 from pytest_attnperf.reports.run.overview import verdict_text
 from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops
 from pytest_attnperf.reports.text.figures import ABSENT, format_rate, format_speedup, one_line
-from pytest_attnperf.reports.text.time_cells import Cell, Time
+from pytest_attnperf.reports.text.time_cells import Cell, TimeCell
 from pytest_attnperf.reports.text.wide_tables import (
     WIDTH,
     Column,
@@ -286,7 +286,7 @@ def _time_cells(ladder: Ladder, case: CaseResult) -> tuple[Cell, ...]:
     us = case.median_us
     base, other = ladder.base_us, ladder.against_us
     return (
-        Time(us),
+        TimeCell(us),
         format_speedup(base / us if base and us else None),
         format_rate(100 * other / us if other and us else None),
         format_rate(compute_gb_s(case)),

@@ -23,7 +23,7 @@ from pytest_attnperf.reports.run.stage_tables import (
     make_stage_table,
 )
 from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, one_line
-from pytest_attnperf.reports.text.time_cells import Cell, Time
+from pytest_attnperf.reports.text.time_cells import Cell, TimeCell
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -259,7 +259,7 @@ def _build_table(workload: str, libraries: Sequence[Library], cases: Sequence[Ca
     columns += [Column(family, begins=family == families[0]) for family in families]
     rows: list[tuple[Cell, ...]] = []
     for library in libraries:
-        stages = [Time(library.stages[family]) for family in families]
+        stages = [TimeCell(library.stages[family]) for family in families]
         rows.append((f"{library.name}, sum of {len(families)}", *_format_times(library.sum_us, bases), *stages))
     blank = ("",) * len(families)
     staged = {library.name for library in libraries}
@@ -270,7 +270,7 @@ def _build_table(workload: str, libraries: Sequence[Library], cases: Sequence[Ca
 
 
 def _format_times(us: float | None, bases: Mapping[str, float]) -> list[Cell]:
-    return [Time(us), *(format_speedup(base / us) if us else ABSENT for base in bases.values())]
+    return [TimeCell(us), *(format_speedup(base / us) if us else ABSENT for base in bases.values())]
 
 
 def _list_missing(workload: str, libraries: Sequence[Library], cases: Sequence[CaseResult]) -> list[str]:

@@ -11,7 +11,7 @@ from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
 from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
 from pytest_attnperf.reports.text.text_width import both_ends, wrap_text
-from pytest_attnperf.reports.text.time_cells import Time
+from pytest_attnperf.reports.text.time_cells import TimeCell
 
 COLOURS = {"slower": Verdict.SLOWER, "faster": Verdict.FASTER, "undecided": Verdict.UNDECIDED}
 """Verdict whose colour each word has."""
@@ -99,8 +99,8 @@ def _make_case_row(row: ComparedRow) -> GridRow:
     interval = ABSENT if row.interval95 is None else " .. ".join(map(format_change, row.interval95))
     cells = (
         row.looks,
-        Time(row.base_us),
-        Time(row.new_us),
+        TimeCell(row.base_us),
+        TimeCell(row.new_us),
         format_change(row.change),
         interval,
         ABSENT if row.limit is None else format_change(row.limit),

@@ -9,7 +9,7 @@ from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, KernelBo
 from pytest_attnperf.records.time_units import format_ns, format_time
 from pytest_attnperf.reports.run.profile_figures import cut_middle, format_percent, make_ns_cell, short_name
 from pytest_attnperf.reports.text.figures import ABSENT, format_bytes, format_rate, one_line
-from pytest_attnperf.reports.text.time_cells import Cell, Time
+from pytest_attnperf.reports.text.time_cells import Cell, TimeCell
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -92,7 +92,7 @@ def kernel_bound_table(bounds: Sequence[KernelBound]) -> Table:
             cut_middle(one_line(found.name), NAME_WIDTH),
             _format_bound_class(found.verdict),
             *_format_roof(found.verdict.point),
-            Time(found.time_us),
+            TimeCell(found.time_us),
             *_format_rates(found.verdict.point),
         )
         for found in bounds
@@ -118,7 +118,7 @@ def _format_cells(case: CaseResult, profile: CaseProfile) -> tuple[Cell, ...]:
     return (
         _format_bound_class(verdict),
         *_format_roof(point),
-        Time(case.median_us),
+        TimeCell(case.median_us),
         make_ns_cell(profile.total_ns / profile.calls if profile.calls else None),
         f"{_count_launches(profile):g}",
         *_format_rates(point),

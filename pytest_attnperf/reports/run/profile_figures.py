@@ -10,16 +10,16 @@ from pytest_attnperf.records.counters import without_parameters
 from pytest_attnperf.records.profiles import Size3
 from pytest_attnperf.records.time_units import NS_PER_US
 from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, one_line
-from pytest_attnperf.reports.text.time_cells import SHARED, Time
+from pytest_attnperf.reports.text.time_cells import SHARED, TimeCell
 
 KIB = 1024
 
 ELLIPSIS = "..."
 
 
-def make_ns_cell(ns: float | None, scale: str = SHARED) -> Time:
+def make_ns_cell(ns: float | None, scale: str = SHARED) -> TimeCell:
     """Returns a table's cell of a time in nanoseconds; None is not known."""
-    return Time(None if ns is None else ns / NS_PER_US, scale)
+    return TimeCell(None if ns is None else ns / NS_PER_US, scale)
 
 
 def format_percent(share: float | None) -> str:

@@ -18,7 +18,7 @@ from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_interval, one_line
 from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
 from pytest_attnperf.reports.text.text_width import wrap_text
-from pytest_attnperf.reports.text.time_cells import Time
+from pytest_attnperf.reports.text.time_cells import TimeCell
 from pytest_attnperf.results import CaseResult, RunResult
 
 MOST_ROWS = 200
@@ -161,7 +161,7 @@ def worst_table(joined: Joined, *, width: int, ink: Ink = PLAIN) -> str:
             f"{one.device} {one.key}".strip() if several else str(one.key),
             (
                 one.verdict.value,
-                Time(one.median_us),
+                TimeCell(one.median_us),
                 format_change(one.ratio),
                 format_interval(one.interval).removeprefix("95 %: ") or ABSENT,
             ),

@@ -19,7 +19,7 @@ from pytest_attnperf.reports.text.figures import (
     format_speedup,
     one_line,
 )
-from pytest_attnperf.reports.text.time_cells import ONCE, Cell, Time
+from pytest_attnperf.reports.text.time_cells import ONCE, Cell, TimeCell
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 from pytest_attnperf.results import CaseResult
 
@@ -107,7 +107,7 @@ def make_stage_table(title: str, case: CaseResult) -> Table:
     rows = [_stage_row(stage, found) for stage in found.stages]
     rows.append(("sum of stages", *_format_stage_total(found)))
     count, size = _format_count(found.launch_count), _format_mib(found.allocated_bytes)
-    rows.append(("whole call", Time(found.call_us), "", count, _format_count(found.allocations), size, "", ""))
+    rows.append(("whole call", TimeCell(found.call_us), "", count, _format_count(found.allocations), size, "", ""))
     before = (
         f"{one_line(case.key.backend, NAME_LIMIT)}: build {format_time(found.build_ms * US_PER_MS)}, first call "
         f"{format_time(found.first_call_ms * US_PER_MS)}"
@@ -121,7 +121,7 @@ def _format_stage_total(found: Breakdown) -> tuple[Cell, ...]:
     counts = [stage.allocations for stage in found.stages]
     sizes = [stage.allocated_bytes for stage in found.stages]
     return (
-        Time(found.sum_us),
+        TimeCell(found.sum_us),
         format_share(found.share),
         ABSENT if None in launches else _format_count(sum(count or 0 for count in launches)),
         ABSENT if None in counts else _format_count(sum(count or 0 for count in counts)),
@@ -134,7 +134,7 @@ def _format_stage_total(found: Breakdown) -> tuple[Cell, ...]:
 def _stage_row(stage: StageTime, found: Breakdown) -> tuple[Cell, ...]:
     return (
         one_line(stage.name, NAME_LIMIT),
-        Time(stage.median_us),
+        TimeCell(stage.median_us),
         format_share(stage.median_us / found.call_us if found.call_us else None),
         _format_count(stage.launch_count),
         _format_count(stage.allocations),
@@ -147,9 +147,9 @@ def _stage_row(stage: StageTime, found: Breakdown) -> tuple[Cell, ...]:
 def _format_whole_call(found: Breakdown | None) -> tuple[Cell, ...]:
     assert found is not None, "cases are chosen by having a breakdown"
     return (
-        Time(found.call_us),
-        Time(found.first_call_ms * US_PER_MS, ONCE),
-        Time(found.build_ms * US_PER_MS, ONCE),
+        TimeCell(found.call_us),
+        TimeCell(found.first_call_ms * US_PER_MS, ONCE),
+        TimeCell(found.build_ms * US_PER_MS, ONCE),
         _format_count(found.launch_count),
         _format_count(found.allocations),
         format_share(found.share),
@@ -170,7 +170,7 @@ def _format_cell(sums: dict[str, tuple[float, int]], name: str) -> Cell:
     if name not in sums:
         return ABSENT
     us, count = sums[name]
-    return Time(us, after=f" ({count})" if count > 1 else "")
+    return TimeCell(us, after=f" ({count})" if count > 1 else "")
 
 
 def _without_stages(cases: Sequence[CaseResult]) -> list[str]:
@@ -201,9 +201,9 @@ def make_cpu_speedup_table(title: str, cases: Sequence[CaseResult], cpu_us: floa
     notes = () if cpu_us is not None else (f"the CPU's results hold no time of {cpu_backend} on this workload",)
     rows: list[tuple[Cell, ...]] = []
     if cpu_us is not None:
-        rows.append((f"{cpu_backend} on the CPU", Time(cpu_us), format_speedup(1.0)))
+        rows.append((f"{cpu_backend} on the CPU", TimeCell(cpu_us), format_speedup(1.0)))
     for case in cases:
         ratio = cpu_us / case.median_us if cpu_us is not None and case.median_us else None
-        rows.append((one_line(case.key.backend, NAME_LIMIT), Time(case.median_us), format_speedup(ratio)))
+        rows.append((one_line(case.key.backend, NAME_LIMIT), TimeCell(case.median_us), format_speedup(ratio)))
     heading = one_line(f"{title}: over a CPU", TITLE_LIMIT)
     return Table(heading, "backend", (Column("time"), Column("times as fast")), tuple(rows), notes)

@@ -29,7 +29,7 @@ from pytest_attnperf.reports.text.figures import (
 )
 from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
 from pytest_attnperf.reports.text.text_width import wrap_text
-from pytest_attnperf.reports.text.time_cells import Cell, Time
+from pytest_attnperf.reports.text.time_cells import Cell, TimeCell
 from pytest_attnperf.results import CaseResult
 
 REFERENCE_BACKEND = "native.eager_fp32"
@@ -117,7 +117,7 @@ LEGENDS = {
 
 COLUMNS = (
     _Column(GridColumn("verdict", align="left"), lambda case, _: verdict_text(case)),
-    _Column(GridColumn("time"), lambda case, _: Time(case.median_us)),
+    _Column(GridColumn("time"), lambda case, _: TimeCell(case.median_us)),
     _Column(GridColumn("change", rank=1), lambda case, _: format_change(case.ratio)),
     _Column(GridColumn("speedup", rank=5), _format_speedup_cell),
     _Column(GridColumn("TFLOP/s", rank=6), lambda case, _: format_rate(compute_tflops(case))),
@@ -255,8 +255,8 @@ def together_table(cases: Sequence[CaseResult], width: int = DEFAULT_WIDTH) -> s
 def _together_cells(case: CaseResult, found: Together) -> tuple[Cell, ...]:
     worst = _find_worst_gpu(found)
     return (
-        Time(statistics.median(gpu.alone_us for gpu in found.gpus)),
-        Time(statistics.median(gpu.together_us for gpu in found.gpus)),
+        TimeCell(statistics.median(gpu.alone_us for gpu in found.gpus)),
+        TimeCell(statistics.median(gpu.together_us for gpu in found.gpus)),
         f"{found.scaling:.2f}x of {len(found.gpus)}",
         format_change(1 + worst.interference),
         _format_total_rate(None if case.figures is None else case.figures.flops, found, 1e6),

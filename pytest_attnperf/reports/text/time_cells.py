@@ -12,7 +12,7 @@ SHARED, ONCE, TOTAL = "", "once", "total"
 
 
 @dataclass(frozen=True)
-class Time:
+class TimeCell:
     """A time in a cell, in microseconds; None is not known.
 
     scale    times of one scale have one unit in a table, so that they can be compared across its columns
@@ -24,13 +24,13 @@ class Time:
     after: str = ""
 
 
-Cell = str | Time
+Cell = str | TimeCell
 """What a cell of a table holds."""
 
 
 def fix_units(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> tuple[list[str], list[list[str]]]:
     """Returns headers and rows as text: times as numbers of one unit, which their columns' headers name at the end."""
-    times = [cell for row in rows for cell in row if isinstance(cell, Time)]
+    times = [cell for row in rows for cell in row if isinstance(cell, TimeCell)]
     if not times:
         return list(headers), [list(map(str, row)) for row in rows]
     units = {
@@ -39,10 +39,10 @@ def fix_units(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> tuple[l
     }
     named = list(headers)
     for index, header in enumerate(headers):
-        scales = [cell.scale for cell in (row[index] for row in rows) if isinstance(cell, Time)]
+        scales = [cell.scale for cell in (row[index] for row in rows) if isinstance(cell, TimeCell)]
         named[index] = f"{header} {units[scales[0]].name}".strip() if scales else header
     return named, [[_format_cell(cell, units) for cell in row] for row in rows]
 
 
 def _format_cell(cell: Cell, units: dict[str, TimeUnit]) -> str:
-    return f"{units[cell.scale].format_number(cell.us)}{cell.after}" if isinstance(cell, Time) else cell
+    return f"{units[cell.scale].format_number(cell.us)}{cell.after}" if isinstance(cell, TimeCell) else cell

@@ -15,7 +15,7 @@ from pytest_attnperf.records.histories import CaseHistory, ChangePoint, HistoryP
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.records.time_units import format_time, format_times
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
-from pytest_attnperf.reports.text.time_cells import Cell, Time
+from pytest_attnperf.reports.text.time_cells import Cell, TimeCell
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 
 POINTS_SHOWN = 12
@@ -143,8 +143,8 @@ def _changes_table(history: CaseHistory) -> Table:
         (
             format_day(history.points[change.index].started),
             format_change(change.ratio),
-            Time(change.before_us),
-            Time(change.after_us),
+            TimeCell(change.before_us),
+            TimeCell(change.after_us),
             _format_commit(change.last_before),
             _format_commit(change.first_after),
         )
@@ -181,7 +181,7 @@ def _points_table(history: CaseHistory, shown: int) -> Table:
 def _point_row(point: HistoryPoint) -> tuple[Cell, ...]:
     return (
         _format_time(point.started, MINUTE),
-        Time(point.median_us),
+        TimeCell(point.median_us),
         str(len(point.process_us) or ""),
         _format_spread(point),
         _format_commit(point.commit),

@@ -17,7 +17,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_interval, one_line
-from pytest_attnperf.reports.text.time_cells import Time
+from pytest_attnperf.reports.text.time_cells import TimeCell
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
 from pytest_attnperf.tuning_records import (
     STATIC_ONLY,
@@ -155,8 +155,8 @@ def changes_table(changes: Sequence[WorkloadChange]) -> Table:
     rows = [
         (
             one_line(change.workload, NAME_LIMIT),
-            Time(change.default_us),
-            Time(change.winner_us),
+            TimeCell(change.default_us),
+            TimeCell(change.winner_us),
             format_change(change.ratio),
             format_interval(change.interval95).removeprefix("95 %: ") or ABSENT,
             str(len(change.pairs)) if change.pairs else ABSENT,

@@ -18,7 +18,7 @@ from pytest_attnperf.reports.run.profile_figures import (
     make_ns_cell,
     short_name,
 )
-from pytest_attnperf.reports.text.time_cells import Time
+from pytest_attnperf.reports.text.time_cells import TimeCell
 
 MUL = "at::native::AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"
 
@@ -37,7 +37,7 @@ def test_a_small_share_keeps_its_digits(share: float | None, expected: str) -> N
 
 def test_nanoseconds_are_times_of_a_table() -> None:
     """A cell holds microseconds, whose unit the table chooses; what is not known stays unknown."""
-    assert (make_ns_cell(30_100), make_ns_cell(None)) == (Time(30.1), Time(None))
+    assert (make_ns_cell(30_100), make_ns_cell(None)) == (TimeCell(30.1), TimeCell(None))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pytest_attnperf.reports.run.stage_tables import (
     make_stage_table,
     stage_text,
 )
-from pytest_attnperf.reports.text.time_cells import Time
+from pytest_attnperf.reports.text.time_cells import TimeCell
 from pytest_attnperf.reports.text.wide_tables import render_terminal_tables
 from pytest_attnperf.results import CaseResult
 
@@ -80,15 +80,15 @@ def test_a_wide_table_has_its_stages_apart(cases: list[CaseResult]) -> None:
 
 
 def test_every_stage_in_full(cases: list[CaseResult]) -> None:
-    """Time, share of the call, launches, allocations, memory, cache and what runs; sum and whole below them."""
+    """TimeCell, share of the call, launches, allocations, memory, cache and what runs; sum and whole below them."""
     table = make_stage_table(WORKLOAD, cases[0])
     assert table.rows == (
-        ("qkv_projection", Time(42.0), "42 %", "1", "1", "1", "cold", "gemm"),
-        ("split", Time(0.0), "0 %", "0", "0", "0", "hot", "nothing"),
-        ("attention.qk_scores", Time(30.0), "30 %", "1", "1", "1", "hot", "gemm"),
-        ("attention.row_softmax", Time(26.0), "26 %", "2", "2", "2", "hot", "gemm +1"),
-        ("sum of stages", Time(98.0), "98 %", "4", "4", "4", "", ""),
-        ("whole call", Time(100.0), "", "4", "4", "4", "", ""),
+        ("qkv_projection", TimeCell(42.0), "42 %", "1", "1", "1", "cold", "gemm"),
+        ("split", TimeCell(0.0), "0 %", "0", "0", "0", "hot", "nothing"),
+        ("attention.qk_scores", TimeCell(30.0), "30 %", "1", "1", "1", "hot", "gemm"),
+        ("attention.row_softmax", TimeCell(26.0), "26 %", "2", "2", "2", "hot", "gemm +1"),
+        ("sum of stages", TimeCell(98.0), "98 %", "4", "4", "4", "", ""),
+        ("whole call", TimeCell(100.0), "", "4", "4", "4", "", ""),
     )
     assert table.notes == ("layer.hip.staged: build 812.2 ms, first call 3.210 ms, timer graph",)
 
@@ -97,15 +97,15 @@ def test_what_nobody_knows_is_not_summed(cases: list[CaseResult]) -> None:
     """One stage whose launches and allocations are unknown leaves the sums of these unknown."""
     unknown = replace(STAGED, stages=(*STAGES, StageTime("rope", 4.0)))
     rows = make_stage_table(WORKLOAD, replace(cases[0], breakdown=unknown)).rows
-    assert rows[-3] == ("rope", Time(4.0), "4 %", "-", "-", "-", "hot", "-")
-    assert rows[-2] == ("sum of stages", Time(102.0), "102 %", "-", "-", "-", "", "")
+    assert rows[-3] == ("rope", TimeCell(4.0), "4 %", "-", "-", "-", "hot", "-")
+    assert rows[-2] == ("sum of stages", TimeCell(102.0), "102 %", "-", "-", "-", "", "")
 
 
 def test_over_a_cpu(cases: list[CaseResult]) -> None:
     """Each backend's time under the CPU's; without one, the reason."""
     table = make_cpu_speedup_table(WORKLOAD, cases[:2], 10100.0, "layer.plain")
-    assert table.rows[0] == ("layer.plain on the CPU", Time(10100.0), "1.00x")
-    assert table.rows[1] == ("layer.hip.staged", Time(101.0), "100.0x")
+    assert table.rows[0] == ("layer.plain on the CPU", TimeCell(10100.0), "1.00x")
+    assert table.rows[1] == ("layer.hip.staged", TimeCell(101.0), "100.0x")
     missing = make_cpu_speedup_table(WORKLOAD, cases[:2], None, "layer.plain")
     assert [row[2] for row in missing.rows] == ["-", "-"]
     assert missing.notes == ("the CPU's results hold no time of layer.plain on this workload",)
