@@ -94,8 +94,10 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def printed(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Run:
+def printed(files: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `attnperf ladder` with files called by name, and gives what it prints; a failure gives the error instead."""
+
+    monkeypatch.setenv("COLUMNS", "100")
 
     def run(*arguments: str, status: int = 0) -> str:
         assert main(["ladder", *(files.get(argument, argument) for argument in arguments)]) == status
