@@ -30,10 +30,10 @@ AXIS_WIDTH = 58
 CASE_TOOLTIP = (
     ("name", "case"),
     ("verdict_text", "verdict"),
-    ("ms_text", "ms"),
+    ("time_text", "time"),
     ("change_text", "change"),
     ("interval_text", "95 % interval"),
-    ("finds_text", "finds"),
+    ("finds_text", "detectable"),
     ("tflops_text", "TFLOP/s"),
     ("floor_text", "share of floor"),
     ("speedup_text", "speedup"),
