@@ -35,12 +35,12 @@ def project(attnperf_project: FakeProject) -> FakeProject:
 def run_suite(
     project: FakeProject, marker: str, *, kind: str = "Prefill", member: str = "other", value: str = "0"
 ) -> str:
-    """The last line in which the collection of a suite with this marker fails."""
+    """The line, without its beginning, with which pytest refuses a suite with this marker."""
     suite = SUITE.format(marker=marker, kind=kind, member=member, value=value)
     (project.path / "suites" / "test_prefill.py").write_text(suite)
     result = project.run()
-    assert result.ret == pytest.ExitCode.INTERRUPTED, result.stdout.str() + result.stderr.str()
-    (line,) = {line.removeprefix("E   ") for line in result.outlines if "test_prefill: " in line}
+    assert result.ret == pytest.ExitCode.USAGE_ERROR, result.stdout.str() + result.stderr.str()
+    (line,) = [line.removeprefix("ERROR: ") for line in result.stderr.lines if line]
     return line
 
 
