@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pytest_attnperf.backends import Backend, Registry
-from pytest_attnperf.errors import UsageError, WorkloadError, propose_name
+from pytest_attnperf.errors import AttnperfError, UsageError, WorkloadError, propose_name
 from pytest_attnperf.gate.policy import CASE_TIERS, require_quarantine, require_tier
 from pytest_attnperf.plugin import invalid_markers, marker_values, options, selection
+from pytest_attnperf.plugin.case_policies import make_policy
 from pytest_attnperf.plugin.config import run_config
-from pytest_attnperf.plugin.keys import CASE, case_key
+from pytest_attnperf.plugin.keys import CASE, case_key, refuse_duplicates
 from pytest_attnperf.plugin.selection import MarkedTest, describe_tests_without_cases, refuse_empty, show_notice
+from pytest_attnperf.plugin.unknown_names import refuse_misspelt_marker
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.costs import parse_costs
 from pytest_attnperf.workloads.base import Workload
@@ -70,12 +72,14 @@ class CaseCollector:
         self.families.require_classes()
         self.registry.require_families({family.name for family in self.families})
         _ = self._model  # a model file that cannot be read is an error even if no test uses its workloads
+        if text := run_config(self.config).workload:
+            self.families.require_text(text, {name for one in self.registry for name in one.families})
 
     @functools.cached_property
     def _model(self) -> ModelCases | None:
         """The model of `--attnperf-model`; None without it. Raises UsageError for options or files that are invalid."""
         asked = run_config(self.config)
-        if not asked.model and not any(name in asked.typed for name in options.OF_A_MODEL):
+        if not asked.model:
             return None
         from pytest_attnperf.plugin.features.model_cases import ModelCases
 
@@ -94,12 +98,23 @@ class CaseCollector:
         return selection.expand_names(names, self.registry, self.families) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a marked test by backends and workloads, alike on every machine. A test with an invalid marker
-        becomes one item that fails."""
+        """Parametrises a marked test by backends and workloads, alike on every machine. A test whose marker is invalid or
+        misspelt becomes one item that fails."""
         try:
+            self._check_marker(metafunc.definition)
             self._parametrize(metafunc)
-        except UsageError as error:
+        except AttnperfError as error:
             invalid_markers.keep_reason(self.config, metafunc.definition.nodeid, str(error))
+
+    def _check_marker(self, item: Any) -> None:
+        """Raises UsageError for an invalid marker of one of our tests, and for a name that is nearly "attnperf"."""
+        marker = item.get_closest_marker(MARKER)
+        if FIXTURE in item.fixturenames and marker is None:
+            refuse_misspelt_marker(self.config, item, MARKER)
+        elif FIXTURE in item.fixturenames:
+            settings = marker_settings(marker, item.nodeid)
+            with marker_values.naming_place(item.nodeid):
+                make_policy(self.config, settings)
 
     def _parametrize(self, metafunc: pytest.Metafunc) -> None:
         marker = metafunc.definition.get_closest_marker(MARKER)
@@ -363,21 +378,6 @@ def drop_untimed_repeats(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 def _key_without_label(item: pytest.Item) -> CaseKey | None:
     key = case_key(item)
     return replace(key, label="") if key is not None and pair_of(item) is not None else key
-
-
-def refuse_duplicates(items: Iterable[pytest.Item]) -> None:
-    """Raises UsageError if two items have the same key: they would share a baseline."""
-    seen: dict[CaseKey, str] = {}
-    for item in items:
-        key = case_key(item)
-        if key is None:
-            continue
-        if key in seen:
-            raise UsageError(
-                f"two tests are the same case {key}: {seen[key]} and {item.nodeid}; "
-                "give one of them @pytest.mark.attnperf(label=...)"
-            )
-        seen[key] = item.nodeid
 
 
 def restore_order(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ cases), and an xdist controller, which runs no case and only gathers the reports
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import os
 import shutil
@@ -47,11 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(
-    early_config: pytest.Config, parser: pytest.Parser
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, object, object]:
     """Leases the GPU of a worker of xdist before a conftest can import torch; then lets pytest load the conftests.
 
-    Adds the option `--update-baselines` unless another plugin has that name.
+    Adds the option `--update-baselines` unless another plugin has that name. Raises a usage error for an option of an
+    earlier release; for a misspelt one adds the nearest name to pytest's own error.
     """
     if options.XDIST_GPUS in os.environ:
         from pytest_attnperf.plugin import controller_session
@@ -66,6 +68,12 @@ def pytest_load_initial_conftests(
             default=False,
             help="alias of --attnperf-update-baselines",
         )
+    _, unknown = parser.parse_known_and_unknown_args(args, namespace=copy.copy(early_config.option))
+    if unknown:
+        from pytest_attnperf.plugin.unknown_names import refuse_old_options, suggest_options
+
+        refuse_old_options(unknown)
+        parser.extra_info.update(suggest_options(unknown))
     return result
 
 

@@ -22,8 +22,6 @@ from pytest_attnperf.records import Role
 from pytest_attnperf.records.raised import describe_raised
 from pytest_attnperf.workers.device_protocol import Device
 
-DEVICE_KINDS = ("auto", "gpu", "cpu")
-
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
@@ -36,7 +34,7 @@ def usage_errors() -> Iterator[None]:
 
 def device_kind(config: pytest.Config) -> tuple[str, str]:
     """Returns ('gpu' or 'cpu', the reason), from --attnperf-device or this machine. Does not touch a device."""
-    asked = run_config(config).choice("device", DEVICE_KINDS)
+    asked = run_config(config).choice("device")
     if asked != "auto":
         return asked, f"--attnperf-device={asked}"
     found, reason = has_gpu(os.environ)

@@ -78,7 +78,7 @@ def test_an_invalid_marker_is_one_line(attnperf_project: FakeProject) -> None:
     attnperf_project.suite(["prefill-b1-s64-h1-d16-f16"], ', costs={"peak_byte": 0}')
     attnperf_project.backend("fake.a", time_us=100.0)
     result = attnperf_project.run("--attnperf")
-    assert result.ret == 2
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
     (line,) = [line for line in [*result.errlines, *result.outlines] if "peak_byte'" in line]
     assert "did you mean 'peak_bytes'?" in line
 

@@ -27,7 +27,8 @@ from pytest_attnperf.kernel_builds import (
     changeable_settings,
     with_settings,
 )
-from pytest_attnperf.plugin import options, selection
+from pytest_attnperf.plugin import invalid_markers, options, selection
+from pytest_attnperf.plugin.case_policies import case_overrides
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import BUILD, build_key
 from pytest_attnperf.plugin.selection import show_notice
@@ -60,14 +61,16 @@ class CodeCollector:
         self.config.hook.pytest_attnperf_register_kernels(kernels=self.registry)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a test that uses `code_object` and `kernel_build` by selected builds. Raises CollectError for an
-        unknown kernel or invalid builds."""
+        """Parametrises a test that uses `code_object` and `kernel_build` by selected builds. With an invalid marker, an
+        unknown kernel or invalid builds it becomes one item that fails."""
         if not set(metafunc.fixturenames) >= FIXTURES:
             return
         try:
+            _make_code_policy(self.config, marker_settings(metafunc.definition))
             builds = self._list_builds(metafunc.definition)
-        except (UsageError, CodeObjectError) as error:
-            raise pytest.Collector.CollectError(str(error)) from error
+        except AttnperfError as error:
+            invalid_markers.keep_reason(self.config, metafunc.definition.nodeid, str(error))
+            return
         metafunc.parametrize("kernel_build", [pytest.param(build, id=build.id) for build in builds])
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
@@ -217,16 +220,27 @@ def marker_settings(item: Any) -> dict[str, Any]:
 def code_policy_for(config: pytest.Config, item: pytest.Item) -> CodePolicy:
     """Returns which changes of a code object fail the item: by --attnperf-override, else the marker, else the options.
     Raises UsageError, with the item's id, for invalid values."""
-    asked = run_config(config)
-    chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
     try:
-        given: Mapping[str, Any] = marker_settings(item)
-        chosen.update({key: _format_value(given[key]) for key in chosen if given.get(key) is not None})
-        overrides = options.case_overrides(asked.override)
-        chosen.update({key: _format_value(overrides[key]) for key in chosen if key in overrides})
-        return CodePolicy.from_text(chosen["code_fail_on"], chosen["code_growth"])
+        return _make_code_policy(config, marker_settings(item))
     except UsageError as error:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+
+
+def check_code_options(config: pytest.Config) -> None:
+    """Raises UsageError for settings of code objects, of the command line or the ini file, that are no policy."""
+    try:
+        _make_code_policy(config, {})
+    except UsageError as error:
+        raise UsageError(f"the options and the ini file of this run: {error}") from error
+
+
+def _make_code_policy(config: pytest.Config, given: Mapping[str, Any]) -> CodePolicy:
+    asked = run_config(config)
+    chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
+    chosen.update({key: _format_value(given[key]) for key in chosen if given.get(key) is not None})
+    overrides = case_overrides(asked.override)
+    chosen.update({key: _format_value(overrides[key]) for key in chosen if key in overrides})
+    return CodePolicy.from_text(chosen["code_fail_on"], chosen["code_growth"])
 
 
 def _format_value(value: object) -> str:
