@@ -17,6 +17,7 @@ from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records import Samples
 from pytest_attnperf.records.call_fit import find_misfit
+from pytest_attnperf.records.time_units import format_time, format_times
 from pytest_attnperf.stats.quantiles import binomial_at_most
 
 ONE_SIDED = 0.025
@@ -69,11 +70,11 @@ class TimerResult:
         return self.samples.note
 
     def __repr__(self) -> str:
-        """Returns e.g. '5.42 us per call (5.4 to 5.45 us in this process; 30 blocks of 185 calls, graph timer)'."""
+        """Returns e.g. '5.420 us per call (5.400 us to 5.450 us in this process; 30 blocks of 185 calls, ...)'."""
         low, high = self.interval_us
         note = f"; {self.note}" if self.note else ""
         return (
-            f"{self.median_us:.4g} us per call ({low:.4g} to {high:.4g} us in this process; "
+            f"{format_time(self.median_us)} per call ({format_times((low, high), ' to ')} in this process; "
             f"{len(self.block_us)} blocks of {self.samples.calls_per_block} calls, {self.timer} timer{note})"
         )
 

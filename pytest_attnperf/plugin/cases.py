@@ -98,8 +98,8 @@ class CaseCollector:
         return selection.expand_names(names, self.registry, self.families) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a marked test by backends and workloads, alike on every machine. A test whose marker is invalid or
-        misspelt becomes one item that fails."""
+        """Parametrises a marked test by backends and workloads, alike on every machine. A test whose marker is invalid
+        or misspelt becomes one item that fails."""
         try:
             self._check_marker(metafunc.definition)
             self._parametrize(metafunc)

@@ -16,7 +16,7 @@ import pytest
 from pytest_attnperf.codeobject.arch import limits_of
 from pytest_attnperf.environment.kfd import list_architectures
 from pytest_attnperf.environment.system import System
-from pytest_attnperf.errors import CodeObjectError, UsageError
+from pytest_attnperf.errors import AttnperfError, CodeObjectError, UsageError
 from pytest_attnperf.gate.code.code_policy import CodePolicy
 from pytest_attnperf.gate.policy import NIGHTLY
 from pytest_attnperf.kernel_builds import (
