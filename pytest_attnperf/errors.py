@@ -20,7 +20,7 @@ class AttnperfError(Exception):
 
 
 class UsageError(AttnperfError):
-    """The command line, an ini value or a marker is invalid; pytest prints it as one line and exits with 4."""
+    """The command line, an ini value or a marker is invalid: one line. pytest exits with 4, or fails the marked test."""
 
 
 class UnknownNameError(UsageError):
