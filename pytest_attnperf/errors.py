@@ -20,7 +20,7 @@ class AttnperfError(Exception):
 
 
 class UsageError(AttnperfError):
-    """The command line, an ini value or a marker is invalid: one line. pytest exits with 4, or fails the marked test."""
+    """The command line, an ini value or a marker is invalid: one line. pytest exits with 4, or fails the test."""
 
 
 class UnknownNameError(UsageError):
