@@ -60,9 +60,10 @@ class ShownRow:
 
     @classmethod
     def from_figure(cls, figure: PublishedFigure) -> ShownRow:
-        """Returns a published figure as texts: its time, and its report's title, date, device and method."""
+        """Returns a published figure as texts: its time, and its report's title, date, device, method and caveats."""
         row, report = figure.row, figure.report
-        source = ", ".join(part for part in (report.title, report.date, report.device, report.method) if part)
+        named = ", ".join(part for part in (report.title, report.date, report.device) if part)
+        source = " ".join([f"{named}.", report.method, *report.caveats])
         return cls(row.workload, f"{row.backend} ({row.table})", format_time(row.time_us), source)
 
 

@@ -36,6 +36,8 @@ REFERENCE_BACKEND = "native.eager_fp32"
 DEFAULT_WIDTH = 110
 NAME_LIMIT = 60
 SOURCE_LIMIT = 300
+PUBLISHED_LIMIT = 4000
+"""Most characters of a published report's title, method and caveats, which no table may cut."""
 QUIET = frozenset({Verdict.SAME, Verdict.RECORDED, Verdict.RIGHT})
 """Verdicts that a long table leaves out."""
 
@@ -204,7 +206,7 @@ def published_table(rows: Sequence[PublishedTime], *, width: int = DEFAULT_WIDTH
     if not rows:
         return ""
     table = render_grid([GridGroup("", body)], columns, corner="workload", width=width, ink=ink, before=0)
-    notes = [f"[{number}] {one_line(source, SOURCE_LIMIT)}" for source, number in numbers.items()]
+    notes = [f"[{number}] {one_line(source, PUBLISHED_LIMIT)}" for source, number in numbers.items()]
     wrapped = (line for note in notes for line in wrap_text(note, width))
     return "\n".join([ink.bold("published elsewhere, never gated"), table, *wrapped])
 
