@@ -1,4 +1,4 @@
-"""A bad value of any option, ini key or marker argument: one line, exit status 4, and nothing is collected."""
+"""A bad value of any option or ini key: one line, exit status 4, nothing is collected. Of a marker: its test fails."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def bad_value(option: Option) -> str:
     return "sometimes" if option.choices else BAD[option.name]
 
 
-def refused(project: FakeProject, *words: str, collects: bool = False) -> str:
-    """The one line with which pytest refuses these words; without `collects` it collects nothing."""
+def refused(project: FakeProject, *words: str) -> str:
+    """The one line with which pytest refuses these words; it collects nothing."""
     project.backend("fake.a", time_us=100.0)
     (project.path / "small.json").write_text("{}")
     result = project.run("-p", "no:rerunfailures", *words)
@@ -73,7 +73,7 @@ def refused(project: FakeProject, *words: str, collects: bool = False) -> str:
     lines = [line for line in result.stderr.lines if line]
     assert len(lines) == 1, lines
     assert "Traceback" not in result.stdout.str()
-    assert collects or "collect" not in result.stdout.str()
+    assert "collect" not in result.stdout.str()
     return lines[0]
 
 
@@ -163,14 +163,14 @@ def test_a_bad_value_with_xdist(word: str, attnperf_project: FakeProject) -> Non
     refused(attnperf_project, "-p", "xdist.plugin", "-n2", "--attnperf", *NEEDS["pairs"][: "pairs" in word], word)
 
 
-def test_a_marker_is_refused_once_with_xdist(attnperf_project: FakeProject) -> None:
-    """Its workers collect; the controller ends the run with one line."""
+def test_a_marker_fails_its_test_with_xdist(attnperf_project: FakeProject) -> None:
+    """Its workers collect; the failing test comes back as any other."""
+    attnperf_project.backend("fake.a", time_us=100.0)
     attnperf_project.suite([WORKLOAD], settings=", threshold=300")
-    line = refused(attnperf_project, "-p", "xdist.plugin", "-n2", collects=True)
-    assert line == (
-        "ERROR: suites/test_prefill.py::test_prefill: policy threshold_percent is 300.0; allowed: a number from 0 to "
-        "100"
-    )
+    result = attnperf_project.run("-p", "xdist.plugin", "-n2")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    said = "suites/test_prefill.py::test_prefill: policy threshold_percent is 300.0; allowed: a number from 0 to 100"
+    assert said in result.outlines
 
 
 @pytest.mark.skipif(pytest.version_tuple < (9,), reason="earlier versions have no table of types")
@@ -200,12 +200,19 @@ MARKERS = {
     "quarantine": "'no link'",
     "until": "'tomorrow'",
     "treshold": "3",
+    "costs": "{'peak_byte': 0}",
 }
 
 
-@pytest.mark.parametrize("keyword", MARKERS)
-def test_a_bad_value_of_a_marker(keyword: str, attnperf_project: FakeProject) -> None:
-    """The line names the test; nothing runs."""
-    attnperf_project.suite([WORKLOAD], settings=f", {keyword}={MARKERS[keyword]}")
-    line = refused(attnperf_project, "--attnperf", collects=True)
-    assert line.startswith("ERROR: suites/test_prefill.py::test_prefill")
+def test_a_bad_value_of_a_marker_fails_its_own_test(attnperf_project: FakeProject) -> None:
+    """In one line that names the test; tests of other files, and the others of the file, run."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    for keyword, value in MARKERS.items():
+        attnperf_project.suite([WORKLOAD], settings=f", {keyword}={value}", name=f"test_{keyword}.py")
+    result = attnperf_project.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=1, errors=len(MARKERS))
+    assert "Traceback" not in result.stdout.str()
+    said = [line for line in result.outlines if "::test_prefill: " in line and not line.startswith("ERROR ")]
+    for keyword in MARKERS:
+        assert sum(line.startswith(f"suites/test_{keyword}.py::test_prefill: ") for line in said) == 1, keyword

@@ -54,6 +54,7 @@ class CodeCollector:
     backends: Sequence[str] | None = None
     registry: KernelRegistry = field(default_factory=KernelRegistry)
     left_to_nightly: int = 0
+    _unfit: str = ""
     _collected: int = 0
 
     def register_kernels(self) -> None:
@@ -67,10 +68,16 @@ class CodeCollector:
             return
         try:
             _make_code_policy(self.config, marker_settings(metafunc.definition))
-            builds = self._list_builds(metafunc.definition)
+            declared = self._list_builds(metafunc.definition)
         except AttnperfError as error:
             invalid_markers.keep_reason(self.config, metafunc.definition.nodeid, str(error))
             return
+        try:
+            builds = self._select_tier(apply_settings(declared, code_settings(self.config)))
+        except UsageError as error:
+            self._unfit = self._unfit or str(error)
+            return
+        self.left_to_nightly += len(declared) - len(builds)
         metafunc.parametrize("kernel_build", [pytest.param(build, id=build.id) for build in builds])
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
@@ -87,11 +94,13 @@ class CodeCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Raises UsageError if two items compile the same build; deselects builds that the filters of timed cases
-        exclude; moves the other builds together.
+        """Raises UsageError for settings of the command line that no kernel has, and if two items compile the same
+        build; deselects builds that the filters of timed cases exclude; moves the other builds together.
 
         Builds stay together in collected order: compilers run in parallel, and must not run while a case is timed.
         """
+        if self._unfit:
+            raise pytest.UsageError(self._unfit)
         refuse_duplicates(items)
         dropped = [item for item in items if self._is_left_out(item)]
         if dropped:
@@ -118,10 +127,7 @@ class CodeCollector:
         chosen = [self.registry.get(name) for name in names] if names is not None else list(self.registry)
         if self.backends is not None:
             chosen = [kernel for kernel in chosen if set(kernel.backends) & set(self.backends)]
-        builds = self.registry.list_builds(archs_of(self.config), [kernel.name for kernel in chosen])
-        kept = self._select_tier(apply_settings(builds, code_settings(self.config)))
-        self.left_to_nightly += len(builds) - len(kept)
-        return kept
+        return self.registry.list_builds(archs_of(self.config), [kernel.name for kernel in chosen])
 
     def _select_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
         """Returns all builds if the run is nightly or -k, an architecture or a setting selects builds; else the first

@@ -253,7 +253,7 @@ def test_markers_select_and_loosen(project: CodeProject) -> None:
     assert result.ret == 1
     result.stdout.fnmatch_lines(["finding: *policy loosened since the baseline: growth_percent 1 -> 50*"])
     project.suite("(cod_fail_on=[])")
-    project.run().stderr.fnmatch_lines(["*the attnperf_code marker has unknown keywords*known: code_fail_on*"])
+    project.run().stdout.fnmatch_lines(["*the attnperf_code marker has unknown keywords*known: code_fail_on*"])
 
 
 def test_junit_says_what_was_found(project: CodeProject) -> None:
