@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from pytest_attnperf.cli.commands.ladder import find_occupancy, ladder_tables
 
+from pytest_attnperf.cli.report_modes.by_step import find_occupancy, ladder_tables
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.records import CaseKey, Launch, WorkloadFigures
 from pytest_attnperf.records.gpus import Together, TogetherGpu

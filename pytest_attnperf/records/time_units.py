@@ -75,4 +75,5 @@ def format_significant(value: float, digits: int = 4) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     kept = digits if abs(value) >= LEAST_NUMBER else min(digits, 2)
-    return f"{value:.{max(0, kept - 1 - math.floor(math.log10(abs(value))))}f}"
+    _, _, exponent = f"{value:.{kept - 1}e}".partition("e")  # of the rounded number: 99.996 is 100.0
+    return f"{value:.{max(0, kept - 1 - int(exponent))}f}"

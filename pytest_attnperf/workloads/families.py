@@ -152,6 +152,9 @@ class Families:
     def require_text(self, text: str, names: Collection[str]) -> None:
         """Raises WorkloadError if `text` (see `workloads_from_text`) is a workload of no family: the error of that one
         of the families `names` which knows most of its words."""
+        named, dash, _ = text.partition("-")
+        if dash and "=" not in text and not os.path.exists(text):
+            self.get(named)  # an id begins with its family: another word is not a field of some family
         failed: list[tuple[int, WorkloadError]] = []
         for family in self:
             error = _find_error(text, family)

@@ -291,7 +291,7 @@ def test_a_form_that_fails_costs_its_own_file_only(project: FakeProject, monkeyp
     monkeypatch.setattr(forms, "FORMS", (*forms.FORMS, forms.Form("rst", "report.rst", "a text", render_keys)))
     result = project.run("--attnperf", "--attnperf-report=out")
     place = f"*report.rst was not written: form 'rst': {__file__}:*: AttributeError: 'Joined' object has no *'kee'*"
-    result.stdout.fnmatch_lines(["report: *out: *report.md, junit.xml", place])
+    result.stdout.fnmatch_lines(["report: *out: *report.md, junit.xml, results.csv", place])
     assert (project.path / "out" / "junit.xml").exists()
 
 

@@ -18,6 +18,7 @@ from pytest_attnperf.cli.option_groups import RESULTS, DependentOptions, add_old
 from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, open_page, write_forms
 from pytest_attnperf.cli.report_modes import MODES
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.regular_file import propose_path
 from pytest_attnperf.reports.files.form_list import list_files
 
 if TYPE_CHECKING:
@@ -186,7 +187,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{mode} shows one file, and {len(options.results)} were given; name one RESULTS")
     for path in options.results:
         if not path.exists():
-            raise UsageError(f"there is no {path}; pytest --attnperf writes results, by default to {RESULTS}")
+            raise UsageError(
+                f"there is no {path}{propose_path(path)}; pytest --attnperf writes results, by default to {RESULTS}"
+            )
     if options.open and options.report is None:
         options.report = FOLDER
     return _find_work(mode)(options)

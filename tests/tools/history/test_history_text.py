@@ -45,7 +45,7 @@ def test_a_change_is_named_by_who_may_have_caused_it() -> None:
     """The code, something beside it, or certainly not the code."""
     assert (
         describe_change(CHANGE, POINTS)
-        == "+10.0 % (105.0 -> 115.5 us) between aaaaaaaaaaaa and bbbbbbbbbbbb, 2026-01-11"
+        == "+10.0 % (105.0 us -> 115.5 us) between aaaaaaaaaaaa and bbbbbbbbbbbb, 2026-01-11"
     )
     assert describe_suspect(CHANGE) == "torch: 1 -> 2"
     assert describe_suspect(replace(CHANGE, environment=())) == "the code, as far as is known"

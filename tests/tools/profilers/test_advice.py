@@ -334,7 +334,8 @@ def test_scattered_times_are_traced_again(calls: int, stddev: float | None, ms: 
     assert [one.gain for one in advice] == [None] * said
     for one in advice:
         assert one.evidence == (
-            "standard deviation 18.5 % of the mean in 74 calls of steady state, 0.7000 to 2.000 ms; 20.0 % of GPU time"
+            "standard deviation 18.5 % of the mean in 74 calls of steady state, 0.7000 ms to 2.000 ms; "
+            "20.0 % of GPU time"
         )
 
 
