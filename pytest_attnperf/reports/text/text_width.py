@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,6 +14,18 @@ ENDS = 200
 """Characters kept at each end of a name that is longer than both."""
 
 CUT = "..."
+_COMMAND = re.compile(
+    r"""
+    (?:pytest(?=\ [-"'])|attnperf\ [a-z]+(?:\ [a-z]+(?=\ ))?)
+    (?:\ (?:-\w\ [^\s-]\S*|-[\w-]+(?:=(?:"[^"]*"|'[^']*'|\S+))?|"[^"]*"|'[^']*'|\S+[/:]\S+|suites/))*
+    """,
+    re.VERBOSE,
+)
+"""A command within words, as a message names it: its program, options, and arguments that are quoted or paths."""
+
+_KEPT = "\0"
+"""Stands for a space of a command while text is broken."""
+
 GAP = 2
 """Spaces between two columns of a table."""
 
@@ -72,10 +85,14 @@ def shorten_distinctly(names: Iterable[str], width: int) -> dict[str, str]:
 
 
 def wrap_text(text: str, width: int, indent: str = "  ") -> list[str]:
-    """Returns lines of at most `width` cells, broken between words (or inside long ones), indented from the second."""
+    """Returns lines of at most `width` cells, broken between words (or inside long ones), indented from the second.
+
+    A command is not broken, because it could not be copied: its line is longer than `width` where it must be.
+    """
     lines: list[str] = []
     line = ""
-    for word in text.split(" "):
+    for kept in _COMMAND.sub(lambda found: found[0].replace(" ", _KEPT), text).split(" "):
+        word = kept.replace(_KEPT, " ")
         longer = f"{line} {word}" if line else word
         if display_width(longer) <= width:
             line = longer
@@ -83,13 +100,19 @@ def wrap_text(text: str, width: int, indent: str = "  ") -> list[str]:
         if line.strip():
             lines.append(line)
         line = f"{indent if lines else ''}{word}"
-        while display_width(line) > width > len(indent) + 1:
+        while word == kept and display_width(line) > width > len(indent) + 1:
             part = _cut_head(line, width)
             # A line that begins with '::' is a command to GitHub; `one_line` keeps '::' after other letters.
             part = part[:-1] if line[len(part) :].startswith("::") else part
             lines.append(part)
             line = f"{indent}{line[len(part) :]}"
     return [*lines, line] if line.strip() or not lines else lines
+
+
+def cut_before_command(text: str, limit: int) -> str:
+    """Returns text cut to `limit` characters, or before the command that the cut would go through."""
+    through = next((found for found in _COMMAND.finditer(text) if found.start() < limit < found.end()), None)
+    return text if through is None else f"{text[: through.start()]}..."
 
 
 def _format_numbered(name: str, number: int, width: int) -> str:
