@@ -47,7 +47,7 @@ def read_named(path: Path) -> list[tuple[str, RunResult]]:
     from pytest_attnperf.reports.files.merged import decode_merged
 
     if not path.exists():
-        raise UsageError(f"there is no {path}; pytest --attnperf writes results, by default to .attnperf/results.json")
+        raise UsageError(f"there is no {path}; a run writes .attnperf/results.json: pytest --attnperf")
     if path.suffix == ".jsonl":
         return [(str(path), journal.read_journal(path))]
     data = read_regular(path, json_results.BYTES_MAX)
