@@ -31,6 +31,7 @@ from pytest_attnperf.records import (
 )
 from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.records.pairs import PairSummary
+from pytest_attnperf.reports.explain.facts import TypingPlace
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.case_records import apply_decision
 from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel
@@ -51,6 +52,9 @@ FINGERPRINT = Fingerprint(
 STATE = DeviceState({"sm_clock_mhz": "1980", "temperature_c": "35"}, {"sm_clock_mhz": "1980", "temperature_c": "41"})
 BASE = "origin/main (4f2c1ab)"
 SECONDS_A_PROCESS = 2.0
+
+HERE = TypingPlace(base="4f2c1ab90d11", good="4f2c1ab90d11", bad="8f7e9d6a1b2c")
+"""A clone that has the commits of baseline and run."""
 
 
 @functools.cache

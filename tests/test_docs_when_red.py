@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_attnperf.cli.commands import explain as explain_command
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.files import json_results
@@ -38,6 +39,7 @@ def test_samples_are_what_the_command_prints(
     make, choose = SAMPLES[name]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(explain_command, "look_around", lambda told, folder: recorded.HERE)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     more = [recorded.same()] * (recorded.CASES - 1)
     json_results.write(Path(".attnperf/results.json"), recorded.run_of(make(), *more))

@@ -13,6 +13,10 @@ RESULTS = Path(".attnperf") / "results.json"
 """Where pytest --attnperf writes results, unless told otherwise: what commands read if no file is named."""
 
 
+HISTORY, HISTORY_VARIABLE = ".attnperf/history.sqlite", "ATTNPERF_HISTORY"
+"""The usual store of earlier runs, and the environment variable that names another one."""
+
+
 class DependentOptions:
     """A group of options that are valid only with another option, under a heading of their own in the help.
 

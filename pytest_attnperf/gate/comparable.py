@@ -223,6 +223,6 @@ def find_creep(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: f
         NoteKind.CREPT,
         f"crept: {format_time(now_us)} against {format_time(anchor.median_us)} on {anchor.recorded}{commit}: "
         f"{crept_percent:+.1f} % since then, more than the {allowed_percent:.3g} % allowed, in steps that each "
-        'passed or were recorded; if it is intended: attnperf baselines accept CASE --results RESULTS --reason "WHY" '
+        f'passed or were recorded; if it is intended: attnperf baselines accept {quote_nodeid(nodeid)} --reason "WHY" '
         f'(nothing is measured again), or pytest --update-baselines --attnperf-accept="WHY" {quote_nodeid(nodeid)}',
     )

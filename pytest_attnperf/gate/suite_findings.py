@@ -25,8 +25,8 @@ NAMED_MAX = 5
 
 Which = Literal["first", "second", "interleaved"]
 
-BEYOND = (Verdict.SLOWER, Verdict.ENVIRONMENT, Verdict.MOVED, Verdict.DRIFT)
-"""Verdicts of cases beyond their own threshold. Their own verdict already names these cases."""
+BEYOND = (Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT, Verdict.MOVED, Verdict.DRIFT)
+"""Verdicts of cases that are not within what is allowed. Their own verdict already names these cases."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LookRecord:
 
     ratio                new / base, and `standard_error` its relative standard deviation
     degrees_of_freedom   of the standard error; None takes it as exact
-    slower               the verdict is beyond the threshold: it already names the case
+    slower               the verdict is one of BEYOND: it already names the case
     """
 
     case: str

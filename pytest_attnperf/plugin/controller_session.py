@@ -240,12 +240,12 @@ class ControllerSession:
         if run is None or case_key(pyfuncitem) is None:
             return None
         if (reason := pyfuncitem.stash.get(_SKIPPED, None)) is not None:
-            raise_verdict(run.record_skipped(pyfuncitem, reason))
+            raise_verdict(run.record_skipped(pyfuncitem, reason), pyfuncitem.config)
             return True
         if run.in_process:
             run.serve_in_process(pyfuncitem)
             return None
-        raise_verdict(run.judge(pyfuncitem, self._next_key(pyfuncitem)))
+        raise_verdict(run.judge(pyfuncitem, self._next_key(pyfuncitem)), pyfuncitem.config)
         return True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -256,7 +256,7 @@ class ControllerSession:
         except pytest.xfail.Exception as expected:
             if self._run is None or case_key(item) is None or encode_result(item):
                 raise
-            raise_verdict(self._run.record_skipped(item, str(expected.msg)))
+            raise_verdict(self._run.record_skipped(item, str(expected.msg)), item.config)
             return None
 
     @pytest.hookimpl(wrapper=True)

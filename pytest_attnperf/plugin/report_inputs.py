@@ -48,8 +48,7 @@ def read_named(path: Path) -> list[tuple[str, RunResult]]:
 
     if not path.exists():
         raise UsageError(
-            f"there is no {path}{propose_path(path)}; pytest --attnperf writes results, by default to "
-            ".attnperf/results.json"
+            f"there is no {path}{propose_path(path)}; a run writes .attnperf/results.json: pytest --attnperf"
         )
     if path.suffix == ".jsonl":
         return [(str(path), journal.read_journal(path))]

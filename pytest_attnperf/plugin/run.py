@@ -149,7 +149,7 @@ class Run:
         pool = self.session.bench.pool
         assert isinstance(pool, LocalPool)
         pool.device = pool.device or device_for(self.config)
-        self.config.stash[SERVER] = LocalServer(pool, lambda: raise_verdict(self.judge(item, None)))
+        self.config.stash[SERVER] = LocalServer(pool, lambda: raise_verdict(self.judge(item, None), self.config))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Stores the result in a report, from this process or from xdist's workers; passes it to features."""

@@ -199,13 +199,7 @@ def unresolved_lines(run: RunResult) -> list[str]:
         if len(cases) > SHOWN_UNRESOLVED:
             lines.append(f"{verdict.value}: {len(cases) - SHOWN_UNRESOLVED} more")
     notes = [note for case in run.cases for note in case.notes]
-    local = filter_notes(notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW)
-    if local:
-        lines.append(
-            f"{len(local)} cases were compared with .attnperf/local, "
-            f"{len(filter_notes(local, NoteKind.LOCAL_NEW))} of them "
-            "recorded in this run: that compares code with itself, and cannot show that it got slower"
-        )
+    lines += _describe_local(len(filter_notes(notes, NoteKind.LOCAL)), len(filter_notes(notes, NoteKind.LOCAL_NEW)))
     close = [f"warning: {line}" for line in list_notes(run, NoteKind.NEAR_FLOOR)]
     needless = list_notes(run, NoteKind.NEEDLESS)
     if len(needless) > SHOWN_UNRESOLVED:
@@ -225,6 +219,26 @@ def _update_command(run: RunResult) -> str:
     if stored or run.against or "--attnperf" not in words:
         return ""
     return shlex.join("--update-baselines" if word == "--attnperf" else word for word in words)
+
+
+def _describe_local(earlier: int, fresh: int) -> list[str]:
+    """Returns a line per kind of local baseline: recorded in this run, or earlier; [] without any."""
+    lines = []
+    if fresh:
+        lines.append(
+            f"{_count_compared(fresh)} .attnperf/local, recorded in this run: that compares code with itself, and "
+            "cannot show that it got slower"
+        )
+    if earlier:
+        lines.append(
+            f"{_count_compared(earlier)} .attnperf/local, recorded earlier on this machine: no other machine has these "
+            "baselines"
+        )
+    return lines
+
+
+def _count_compared(cases: int) -> str:
+    return f"{cases} case{'s were' if cases != 1 else ' was'} compared with"
 
 
 def list_notes(run: RunResult, *kinds: NoteKind) -> list[str]:

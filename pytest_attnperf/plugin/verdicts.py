@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.gathered import CASE, CODE
 from pytest_attnperf.records import Verdict
 
@@ -33,6 +35,7 @@ STATUS: dict[Verdict, tuple[str, str, str]] = {
     Verdict.STALE: ("stale", "t", "STALE"),
     Verdict.RECORDED: ("recorded", "r", "RECORDED"),
 }
+USUAL_RESULTS = os.path.join(".attnperf", "results.json")
 QUARANTINED = ("quarantined", "q", "QUARANTINED")
 UNCHANGED = ("unchanged", "u", "UNCHANGED")
 NEW = ("new", "n", "NEW")
@@ -59,14 +62,23 @@ def status_of(report: Any) -> tuple[str, str, str] | None:
     return UNCHANGED if case and case.get("unchanged") else STATUS.get(Verdict(encoded["verdict"]))
 
 
-def raise_verdict(result: CaseResult) -> None:
-    """Fails the running test if its case's verdict does, skips it for UNSUPPORTED, else does nothing."""
+def raise_verdict(result: CaseResult, config: pytest.Config) -> None:
+    """Fails the running test if its case's verdict does, skips it for UNSUPPORTED, else does nothing. The settings in
+    `config` say where the run's results will be, from which the failure is explained."""
     if result.fails:
         from pytest_attnperf.reports.run.terminal import failure_text
 
-        pytest.fail(failure_text(result, own=True), pytrace=False)
+        pytest.fail(failure_text(result, own=True, results=_name_results(run_config(config))), pytrace=False)
     if result.verdict is Verdict.UNSUPPORTED:
         raise pytest.skip.Exception("; ".join(result.reasons) or result.summary, _use_item_location=True)
+
+
+def _name_results(asked: RunConfig) -> str | None:
+    """Returns the results file as it is typed in this folder; '' for the usual one, None if the run writes none."""
+    if not (asked.gate or asked.is_recording or asked.together or asked.profile):
+        return None
+    path = os.path.relpath(asked.root / asked.results)
+    return "" if path == USUAL_RESULTS else path
 
 
 def raise_code_verdict(result: CodeResult) -> None:

@@ -318,5 +318,5 @@ def _without_baseline(bench: RunBench, measured: Measured) -> CaseResult:
         reasons = (Note(NoteKind.OTHER_PRODUCT, text),)
         return replace(measured.base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=reasons)
     text = f"no baseline on {arch}/{device.product}"
-    store = f"store one with: pytest --update-baselines {quote_nodeid(case.nodeid)}"
+    store = bench.settings.describe_recording(case.nodeid)
     return replace(measured.base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text, store))

@@ -5,9 +5,16 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from pytest_attnperf.errors import quote_nodeid
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workers.conversation import BlockPlan
+
+STORED_IN = ("--attnperf-baselines", "--attnperf-device")
+"""Options by which a recording stores what a gating run with the same ones finds."""
+
+NEVER_STORED = ("--attnperf-workload", "--attnperf-model")
+"""Options whose workloads exist on the command line only."""
 
 
 class RunMode(str, enum.Enum):
@@ -53,6 +60,13 @@ class RunSettings:
     changed_only: bool = False
     budget_seconds: float | None = None
     isolate: str = "worker"
+
+    def describe_recording(self, nodeid: str) -> str:
+        """Returns how a baseline of this case is stored: by which command, or by adding its workload to the suite."""
+        if any(option.startswith(NEVER_STORED) for option in self.given_options):
+            return "a workload of the command line is never stored: add it to the suite's list first"
+        given = "".join(f"{option} " for option in self.given_options if option.startswith(STORED_IN))
+        return f"store one with: pytest --update-baselines {given}{quote_nodeid(nodeid)}"
 
 
 @dataclass(frozen=True)

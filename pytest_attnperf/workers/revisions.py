@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from pytest_attnperf.errors import UsageError
 
 GIT_LIMIT_SECONDS = 900.0
 """Limit of one git command: a partial clone downloads the files of an old revision at check-out."""
+
+NAME_SECONDS = 20.0
 
 DROPPED_VARIABLES = (
     "GIT_DIR",
@@ -87,6 +90,21 @@ class Repository:
     def has_commit(self, revision: str) -> bool:
         """Returns whether git finds a commit by this name; False for a range such as `A..B`."""
         return self._look_up(revision)[0] != ""
+
+    def choose_existing(self, names: Iterable[str]) -> str:
+        """Returns the first of the revisions that exists, 'HEAD' if none does."""
+        return next((name for name in names if self.has_commit(name)), "HEAD")
+
+    def has_between(self, first: str, last: str) -> bool:
+        """Returns whether both commits exist, and the last comes after the first."""
+        if not (self.has_commit(first) and self.has_commit(last)) or self.is_same(first, last):
+            return False
+        return self.run("merge-base", "--is-ancestor", first, last).returncode == 0
+
+    def is_same(self, one: str, other: str) -> bool:
+        """Returns whether both names are of one commit that exists."""
+        commit = self._look_up(one)[0]
+        return commit != "" and commit == self._look_up(other)[0]
 
     def is_shallow(self) -> bool:
         """Returns whether the repository is a shallow clone."""
@@ -212,6 +230,16 @@ class Repository:
         same_end = [name for name in names if name.endswith(f"/{revision}")]
         similar = difflib.get_close_matches(revision, names, n=CLOSE_NAMES)
         return list(dict.fromkeys([*same_end, *similar]))[:CLOSE_NAMES]
+
+
+def read_user_name(run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> str:
+    """Returns git's user.name, '' if it is not set or git is missing. Tests replace `run`."""
+    command = ["git", "config", "user.name"]
+    try:
+        answer = run(command, capture_output=True, text=True, errors="replace", timeout=NAME_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
 def _find_git() -> str:

@@ -268,7 +268,7 @@ def test_the_finding_says_everything() -> None:
     assert find_creep(anchored(105.0, FIRST), 1.02, Policy(), NODE) == (
         "crept: 107.1 us against 100.0 us on 2026-01-02, commit c1: +7.1 % since then, more than the 5 % allowed, "
         "in steps that each passed or were recorded; if it is intended: "
-        'attnperf baselines accept CASE --results RESULTS --reason "WHY" (nothing is measured again), or '
+        f'attnperf baselines accept "{NODE}" --reason "WHY" (nothing is measured again), or '
         f'pytest --update-baselines --attnperf-accept="WHY" "{NODE}"'
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_attnperf.gate.suite_findings import (
+    BEYOND,
     LookRecord,
     Which,
     find_suite_shift,
@@ -20,6 +21,7 @@ from pytest_attnperf.gate.suite_findings import (
 from pytest_attnperf.records import CaseKey, ProcessSummary, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
+from pytest_attnperf.testing.sample_runs import sample_run
 
 
 def looks(which: Which, *ratios: float, error: float = 0.003) -> list[LookRecord]:
@@ -65,6 +67,15 @@ def test_cases_that_are_slower_by_themselves_are_not_named_again() -> None:
     assert finding is not None
     assert finding.cases == ("s/with",)
     assert find_together_slower([LookRecord(slower.case, "second", 1.05, 0.003, slower=True)]) is None
+
+
+@pytest.mark.parametrize("verdict", BEYOND)
+def test_what_its_verdict_names_is_not_within_its_threshold(verdict: Verdict) -> None:
+    """Among them UNDECIDED: 'more than is allowed' and 'within the threshold' are never said of one case."""
+    case = CaseResult(CaseKey("s", "b", "w"), "t.py::t", verdict, "", ratio=1.7, standard_error=0.003,
+                      second=sample_run(1).cases[0].first)  # fmt: skip
+    assert [record.slower for record in look_records([case]) if record.which == "second"] == [True]
+    assert list_run_findings([case]) == []
 
 
 def test_first_looks_alone_name_nobody() -> None:

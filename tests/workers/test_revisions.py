@@ -43,6 +43,18 @@ def test_names_become_commits(repository: GitRepository) -> None:
     assert not any(asked.has_commit(name) for name in ("v2", "-v1", "v1..main"))
 
 
+def test_what_lies_between_two_names(repository: GitRepository) -> None:
+    """Two names of one commit are the same; a later commit lies behind an earlier one, and never the other way round
+    nor behind a name that is none."""
+    first, last = repository.commit("first"), repository.commit("last")
+    found = around(repository)
+    assert found.is_same("HEAD", last)
+    assert not any(found.is_same(*names) for names in ((first, "HEAD"), ("", ""), ("none", "none")))
+    assert found.has_between(first, "HEAD")
+    assert not any(found.has_between(*names) for names in (("HEAD", first), (first, first), ("none", "HEAD"), ("", "")))
+    assert [found.choose_existing(names) for names in (["none", first], ["none"], [])] == [first, "HEAD", "HEAD"]
+
+
 def test_three_dots_are_the_merge_base(repository: GitRepository) -> None:
     """`A...B` is where A and B parted, and a missing side is HEAD."""
     base = repository.commit("base")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.option_groups import HISTORY, HISTORY_VARIABLE
 from pytest_attnperf.cli.output import choose_ink, count_columns
 from pytest_attnperf.errors import AttnperfError, UsageError
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.gate.effort import Aim, UnitCost
     from pytest_attnperf.gate.recount import Recount
     from pytest_attnperf.records import DeviceInfo
-    from pytest_attnperf.reports.explain.facts import DecisionOption, Facts, Stored, Told
+    from pytest_attnperf.reports.explain.facts import DecisionOption, Facts, Stored, Told, TypingPlace
     from pytest_attnperf.results import CaseResult, RunResult
 
 GROUP = "every day"
@@ -27,6 +30,9 @@ DESCRIPTION = "Explains one verdict from stored results: plain words first, figu
 
 RESULTS = Path(".attnperf/results.json")
 BASELINES = Path("baselines")
+LOCAL = ".attnperf/local"
+BASELINES_OPTION = "--attnperf-baselines="
+COMMON_BASES = ("origin/main", "origin/master")
 WIDTH = 80
 """Columns if no terminal tells its width."""
 
@@ -107,7 +113,48 @@ def recount_case(case: CaseResult, found: RunResult, source: Path, cases: int, b
         stored=_find_stored(case, found, again, baselines),
     )
     told = Told(case, found, facts)
+    told = replace(told, facts=replace(facts, here=look_around(told, baselines)))
     return replace(told, facts=_add_options(told, again))
+
+
+def look_around(told: Told, folder: Path | None) -> TypingPlace:
+    """Returns what the current folder has, on which it depends which commands can be typed: revisions, uncommitted
+    changes, a history, an author. `folder` is that of the baselines, as typed; None if it was not."""
+    from pytest_attnperf.reports.explain import steps
+    from pytest_attnperf.reports.explain.facts import TypingPlace
+    from pytest_attnperf.workers.revisions import Repository, read_user_name
+
+    named = choose_baselines(told.case) if folder is None else str(folder)
+    history = bool(os.environ.get(HISTORY_VARIABLE)) or Path(HISTORY).is_file()
+    plain = TypingPlace(baselines=named, history=history, author=bool(read_user_name()))
+    try:
+        repository = Repository.find_around(Path.cwd())
+        state = "" if repository is None else repository.state_of(Path.cwd())
+        if repository is None or not state:
+            return plain
+        dirty = state.endswith("+dirty")
+        base = repository.choose_existing((*steps.list_bases(told), *COMMON_BASES))
+        base = "HEAD" if dirty and repository.is_same(base, "HEAD") else base
+        good, bad = (steps.parse_commit(text) for text in (told.case.stored_commit, told.run.commit))
+        same = repository.is_same(good, bad)
+        good, bad = (good, bad) if repository.has_between(good, bad) else ("", "")
+        return replace(plain, base=base, good=good, bad=bad, dirty=dirty, same_commit=same)
+    except UsageError:  # git is missing, or the repository is damaged
+        return plain
+
+
+def choose_baselines(case: CaseResult) -> str:
+    """Returns the folder of the baseline that the case was compared with, as its notes or its command name it; '' for
+    the usual one."""
+    from pytest_attnperf.records.notes import NoteKind, filter_notes
+
+    if filter_notes(case.notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW):
+        return LOCAL
+    try:
+        words = shlex.split(case.reproduce)
+    except ValueError:
+        return ""
+    return next((word.removeprefix(BASELINES_OPTION) for word in words if word.startswith(BASELINES_OPTION)), "")
 
 
 def _list_contradictions(case: CaseResult, device: DeviceInfo | None) -> list[str]:
@@ -155,18 +202,18 @@ def _plain_options(told: Told, cost: UnitCost) -> list[DecisionOption]:
     from pytest_attnperf.reports.explain.facts import DecisionOption
 
     case = told.case
-    pairs = f"{steps.PAIRS} pairs against {steps.choose_base(told)}"
+    pairs = f"{steps.PAIRS} pairs against {steps.name_base(told)}"
     by_pairs = DecisionOption(
-        pairs, _estimate_seconds(cost.pair_s, steps.PAIRS, cost.process_s), (steps.format_pairs_command(told),)
+        pairs, _estimate_seconds(cost.pair_s, steps.PAIRS, cost.process_s), steps.format_pairs_command(told)
     )
     if filter_notes(case.reasons, NoteKind.BUDGET):
         what = f"both looks of the case alone, {1 + SECOND_LOOK} processes"
         alone = DecisionOption(
-            what, _estimate_seconds(cost.process_s, 1 + SECOND_LOOK), (steps.format_pytest_command(case.nodeid),)
+            what, _estimate_seconds(cost.process_s, 1 + SECOND_LOOK), (steps.format_pytest_command(case),)
         )
         return [alone, by_pairs]
     what = f"a baseline of {BASELINE_PROCESSES} processes, recorded at the base revision, whose spread is the noise"
-    record = f"pytest --update-baselines {steps.quote_word(case.nodeid)}"
+    record = steps.format_recording_command(case)
     return [DecisionOption(what, _estimate_seconds(cost.process_s, BASELINE_PROCESSES), (record,)), by_pairs]
 
 
@@ -180,10 +227,10 @@ def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Decisi
     assert again.relative_sd is not None
     taken = len(told.case.pairs)
     count = pairs_needed(_choose_aim(told, again), relative_sd=again.relative_sd, taken=taken, asymmetry=ASYMMETRY)
-    what = f"{count} pairs against {steps.choose_base(told)} instead of {taken}"
+    what = f"{count} pairs against {steps.name_base(told)} instead of {taken}"
     if count is None and taken < steps.PAIRS:
         count = steps.PAIRS
-        what = f"{count} pairs against {steps.choose_base(told)} instead of {taken}, too few to know the noise"
+        what = f"{count} pairs against {steps.name_base(told)} instead of {taken}, too few to know the noise"
     if count is None:
         return [], (
             f"Not even {PAIRS_MAX} pairs would decide it: the change is too small for the noise of this case. Find the "
@@ -191,7 +238,7 @@ def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Decisi
         )
     return [
         DecisionOption(
-            what, _estimate_seconds(cost.pair_s, count, cost.process_s), (steps.format_pairs_command(told, count),)
+            what, _estimate_seconds(cost.pair_s, count, cost.process_s), steps.format_pairs_command(told, count)
         )
     ], ""
 
@@ -211,8 +258,8 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[De
     if needed is None:
         undecidable = f"Not even {PROCESSES_MAX} processes a side would decide it: find the source of the noise."
     else:
-        look = steps.format_pytest_command(case.nodeid, f"--attnperf-second-look={needed.fresh}")
-        record = f"pytest --update-baselines --attnperf-processes={needed.stored} {steps.quote_word(case.nodeid)}"
+        look = steps.format_pytest_command(case, f"--attnperf-second-look={needed.fresh}")
+        record = steps.format_recording_command(case, f"--attnperf-processes={needed.stored}")
         more = needed.stored > stored
         what = f"{needed.fresh} fresh processes instead of {len(case.second or case.first)}"
         what = f"{needed.stored} stored processes (recorded at the base revision) and {what}" if more else what
@@ -224,13 +271,13 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[De
     apart = math.sqrt(2) * again.relative_sd
     pairs = pairs_needed(aim, relative_sd=apart, taken=0, asymmetry=ASYMMETRY)
     count = steps.PAIRS if pairs is None else max(steps.PAIRS, pairs)
-    base = steps.choose_base(told)
+    base = steps.name_base(told)
     what = f"at most {count} pairs against {base}, if pairs scatter no more than processes do"
     if pairs is None:
         what = f"{count} pairs against {base}; after some pairs it is known how many decide it"
     options.append(
         DecisionOption(
-            what, _estimate_seconds(cost.pair_s, count, cost.process_s), (steps.format_pairs_command(told, count),)
+            what, _estimate_seconds(cost.pair_s, count, cost.process_s), steps.format_pairs_command(told, count)
         )
     )
     return options, undecidable
@@ -260,7 +307,7 @@ def _find_stored(case: CaseResult, found: RunResult, again: Recount, folder: Pat
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.reports.explain.facts import Stored
 
-    where = BASELINES if folder is None else folder
+    where = Path(choose_baselines(case) or BASELINES) if folder is None else folder
     if not where.is_dir():
         if folder is not None:
             raise UsageError(f"--baselines {folder} is no folder; it takes what pytest --update-baselines wrote")

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.option_groups import HISTORY, HISTORY_VARIABLE
 from pytest_attnperf.cli.output import count_columns, say
 from pytest_attnperf.errors import UsageError
 
@@ -28,13 +29,11 @@ DESCRIPTION = "Shows cases over time from a store of many runs."
 WIDTH = 100
 """Columns if no terminal tells its width."""
 
-VARIABLE = "ATTNPERF_HISTORY"
-DEFAULT = ".attnperf/history.sqlite"
 LISTED_MAX = 60
 NEWEST_RUNS = 10
 
 EPILOG = f"""CASE is a case's key, a part that only one case has, or a pytest node id. Without it, the cases are listed.
-A store is a path, sqlite:///path or postgresql://user@host/database; {VARIABLE} is the default.
+A store is a path, sqlite:///path or postgresql://user@host/database; {HISTORY_VARIABLE} is the default.
 
 exit status: 0 printed, 1 with --fail-on-change a slowdown, 2 the command, a file or the store is invalid
 
@@ -52,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id; default: all cases"
     )
-    parser.add_argument("--history", default="", metavar="URL", help=f"the store (default: {VARIABLE}, else {DEFAULT})")
+    parser.add_argument(
+        "--history", default="", metavar="URL", help=f"the store (default: {HISTORY_VARIABLE}, else {HISTORY})"
+    )
     parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="show this device only (default: all)")
     parser.add_argument("--since", default="", metavar="WHEN", help="a date, or 30d for 30 days (default: all)")
     parser.add_argument(
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     from pytest_attnperf.tools.history.history_store import open_store
 
     _check_options(options)
-    url = options.history or os.environ.get(VARIABLE, "") or DEFAULT
+    url = options.history or os.environ.get(HISTORY_VARIABLE, "") or HISTORY
     writes = bool(options.imports or options.prune or options.migrate)
     if (options.prune or options.migrate) and "://" not in url and not Path(url).exists():
         raise UsageError(f"history {url} does not exist, so there is nothing to prune or migrate; give --history URL")

@@ -88,7 +88,7 @@ def _print_project(options: argparse.Namespace, project: Project) -> int:
         return 0
     width = count_columns(WIDTH, LEAST_WIDTH)
     lines = [_format_overview(kind, found, width) for kind, found in names.items()]
-    sys.stdout.write("\n".join([*lines, "", f"more: attnperf list {'|'.join(KINDS)}", ""]))
+    sys.stdout.write("\n".join([*lines, "", f"more: attnperf list {KINDS[0]} (or {', '.join(KINDS[1:])})", ""]))
     return 0
 
 

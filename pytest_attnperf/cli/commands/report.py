@@ -187,9 +187,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{mode} shows one file, and {len(options.results)} were given; name one RESULTS")
     for path in options.results:
         if not path.exists():
-            raise UsageError(
-                f"there is no {path}{propose_path(path)}; pytest --attnperf writes results, by default to {RESULTS}"
-            )
+            raise UsageError(f"there is no {path}{propose_path(path)}; a run writes {RESULTS}: pytest --attnperf")
     if options.open and options.report is None:
         options.report = FOLDER
     return _find_work(mode)(options)

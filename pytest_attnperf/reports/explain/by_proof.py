@@ -195,7 +195,7 @@ def explain_incorrect(told: Told) -> Words:
     seeded = NextStep(
         "the same inputs again (the seed is in the command):", format_repeat_command(case.reproduce, case.nodeid)
     )
-    proof = NextStep("correctness alone, without any timing:", f"pytest {steps.quote_word(case.nodeid)}")
+    proof = NextStep("correctness alone, without any timing:", steps.format_proof_command(case))
     return Words(tuple(sentences), (seeded if case.reproduce else steps.suggest_repeat(case), proof))
 
 
@@ -209,7 +209,7 @@ def explain_suspicious(told: Told) -> Words:
         *(cause.sentences if cause else ()),
         "It is not a slowdown, and no threshold makes it pass: a wrong time would be stored as the best one.",
     ]
-    profile = NextStep("see what ran:", steps.format_pytest_command(case.nodeid, "--attnperf-profile"))
+    profile = NextStep("see what ran:", steps.format_pytest_command(case, "--attnperf-profile"))
     return Words(tuple(sentences), (profile, steps.suggest_repeat(case), steps.suggest_doctor()))
 
 
@@ -223,7 +223,7 @@ def explain_error(told: Told) -> Words:
         *(cause.sentences if cause else ()),
         "The end of the worker's log is below." if case.log else "There is no worker's log.",
     ]
-    alone = NextStep("correctness alone, in a process of its own:", f"pytest {steps.quote_word(case.nodeid)}")
+    alone = NextStep("correctness alone, in a process of its own:", steps.format_proof_command(case))
     return Words(tuple(sentences), (alone, steps.suggest_repeat(case), steps.suggest_doctor()))
 
 
@@ -275,7 +275,7 @@ def explain_incomparable(told: Told) -> Words:
         *cause.sentences,
     ]
     next_steps = [steps.suggest_side_by_side(told)] if cause.kind is not NoteKind.FOREIGN and not case.against else []
-    record = steps.suggest_recording(case.nodeid, "if this is the new normal, record a baseline:")
+    record = steps.suggest_recording(case, "if this is the new normal, record a baseline:")
     return Words(tuple(sentences), (*next_steps, record, steps.suggest_repeat(case)))
 
 
@@ -292,7 +292,7 @@ def explain_no_baseline(told: Told) -> Words:
             ),
             (
                 steps.suggest_recording(
-                    case.nodeid, "record a baseline together with the change that adds it, on an idle machine:"
+                    case, "record a baseline together with the change that adds it, on an idle machine:"
                 ),
             ),
         )
@@ -303,11 +303,9 @@ def explain_no_baseline(told: Told) -> Words:
             "It has not passed: without a baseline, any slowdown could be hidden.",
         ),
         (
-            steps.suggest_recording(case.nodeid, "record one, on an idle machine:"),
+            steps.suggest_recording(case, "record one, on an idle machine:"),
             steps.suggest_side_by_side(told),
-            NextStep(
-                "keep one on this machine only:", steps.format_pytest_command(case.nodeid, "--attnperf-record-local")
-            ),
+            NextStep("keep one on this machine only:", steps.format_pytest_command(case, "--attnperf-record-local")),
         ),
     )
 

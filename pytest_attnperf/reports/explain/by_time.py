@@ -25,7 +25,7 @@ def explain_same(told: Told) -> Words:
     if case.second:
         sentences.append("The first look showed a larger change; the second, in other processes, did not confirm it.")
     sentences += _machine_code(case)
-    return Words(tuple(filter(None, sentences)), (steps.suggest_repeat(case), steps.suggest_history(case.key)))
+    return Words(tuple(filter(None, sentences)), (steps.suggest_repeat(case), steps.suggest_history(told)))
 
 
 def explain_faster(told: Told) -> Words:
@@ -41,7 +41,7 @@ def explain_faster(told: Told) -> Words:
     ]
     return Words(
         tuple(sentences),
-        (steps.suggest_recording(case.nodeid, "keep the faster time as the new baseline:"), steps.suggest_repeat(case)),
+        (steps.suggest_recording(case, "keep the faster time as the new baseline:"), steps.suggest_repeat(case)),
     )
 
 
@@ -107,7 +107,7 @@ def explain_environment(told: Told) -> Words:
             "This does not prove the code innocent: the machine's shift could hide a smaller slowdown.",
         ]
     sentences += _machine_code(case)
-    after = steps.suggest_recording(case.nodeid, "if only the environment changed, permanently:")
+    after = steps.suggest_recording(case, "if only the environment changed, permanently:")
     return Words(tuple(sentences), (steps.suggest_side_by_side(told), steps.suggest_doctor(), after))
 
 
@@ -120,7 +120,7 @@ def explain_grew(told: Told) -> Words:
         *map(_format_sentence, filter_notes(case.reasons, NoteKind.COST_GREW)),
         "A cost counts as grown only where the least of the new processes exceeds the greatest stored one.",
     ]
-    keep = steps.suggest_recording(case.nodeid, "if it is wanted, store it:")
+    keep = steps.suggest_recording(case, "if it is wanted, store it:")
     return Words(tuple(sentences), (steps.suggest_bisect(told), steps.suggest_repeat(case), keep))
 
 
@@ -135,7 +135,7 @@ def explain_moved(told: Told) -> Words:
         *map(_format_sentence, filter_notes(case.reasons, NoteKind.PINNED)),
         "A change of a data file outside the source folders, an environment variable or a library is not detected.",
     ]
-    after = steps.suggest_recording(case.nodeid, "to add this GPU to those of the baseline:")
+    after = steps.suggest_recording(case, "to add this GPU to those of the baseline:")
     return Words(tuple(sentences), (steps.suggest_doctor(), steps.suggest_side_by_side(told), after))
 
 
@@ -151,8 +151,8 @@ def explain_drift(told: Told) -> Words:
         "in a few milliseconds.",
         "Users of the kernel may get the slower choice, too: --attnperf-fail-on=drift makes this fail the test.",
     ]
-    again = NextStep("time the stored choice:", steps.format_pytest_command(case.nodeid, "--attnperf-pin-config"))
-    keep = steps.suggest_recording(case.nodeid, "to keep the new choice, with its time:")
+    again = NextStep("time the stored choice:", steps.format_pytest_command(case, "--attnperf-pin-config"))
+    keep = steps.suggest_recording(case, "to keep the new choice, with its time:")
     return Words(tuple(sentences), (again, steps.suggest_side_by_side(told), keep))
 
 
@@ -165,7 +165,7 @@ def explain_stale(told: Told) -> Words:
         "So the slowdown came before this change. The entry should have been recorded again then.",
         *map(_format_sentence, filter_notes(case.reasons, NoteKind.SOURCES)),
     ]
-    again = steps.suggest_recording(case.nodeid, "record it again, in a change of its own:")
+    again = steps.suggest_recording(case, "record it again, in a change of its own:")
     return Words(tuple(sentences), (again, steps.suggest_bisect(told)))
 
 
@@ -182,7 +182,7 @@ def explain_recorded(told: Told) -> Words:
             "If it is slower than before, the creep guard keeps the fastest time and reports it.",
             *_another_path(case),
         ),
-        (steps.suggest_repeat(case), steps.suggest_history(case.key)),
+        (steps.suggest_repeat(case), steps.suggest_history(told)),
     )
 
 
@@ -197,7 +197,7 @@ def explain_right(told: Told) -> Words:
                 "The same code on the same machine takes the same time, so the case counts as judged.",
                 "It is not a measurement: it would not show a slower machine or slower inputs.",
             ),
-            (NextStep("time it anyway:", steps.format_pytest_command(case.nodeid)),),
+            (NextStep("time it anyway:", steps.format_pytest_command(case)),),
         )
     why = f" ({one_line(case.summary, NAME_LIMIT)})" if case.summary else ""
     return Words(
@@ -207,7 +207,7 @@ def explain_right(told: Told) -> Words:
             "once, or in a process that may not gate.",
             "It says nothing about speed.",
         ),
-        (NextStep("time it and compare it with its baseline:", steps.format_pytest_command(case.nodeid)),),
+        (NextStep("time it and compare it with its baseline:", steps.format_pytest_command(case)),),
     )
 
 
@@ -326,7 +326,7 @@ def _explain_out_of_time(told: Told) -> Words:
         "The result was proven right." if proven else "Nothing is proven, not even that its result is right.",
         "It has not passed: a suspect without a second look may be a slowdown or noise.",
     ]
-    alone = NextStep("alone, without a budget:", steps.format_pytest_command(case.nodeid))
+    alone = NextStep("alone, without a budget:", steps.format_pytest_command(case))
     return Words(tuple(sentences), (alone, steps.suggest_side_by_side(told), steps.suggest_quarantine()))
 
 
@@ -338,7 +338,5 @@ def _explain_noise_unknown(told: Told) -> Words:
         f"case of this timer has two {'pairs' if case.pairs else 'stored processes'}.",
         "It is neither passed nor failed, and no number of fresh runs can decide it before the noise is known.",
     ]
-    again = steps.suggest_recording(
-        case.nodeid, "record the baseline in several fresh processes, whose spread is the noise:"
-    )
+    again = steps.suggest_recording(case, "record the baseline in several fresh processes, whose spread is the noise:")
     return Words(tuple(sentences), (again, steps.suggest_side_by_side(told)))

@@ -94,7 +94,7 @@ def explain_code(result: CodeResult) -> Words:
     repeat = format_repeat_command(result.reproduce, result.nodeid) or f"pytest {steps.quote_word(result.nodeid)}"
     next_steps = [NextStep("compile it again:", repeat)]
     if result.verdict in (Verdict.WORSE, Verdict.INCOMPARABLE, Verdict.NO_BASELINE):
-        accept = f"pytest --update-baselines --attnperf-accept=REASON {steps.quote_word(result.nodeid)}"
+        accept = steps.format_recording_command(result, "--attnperf-accept=REASON")
         next_steps.append(NextStep("if it is wanted, record it with the reason:", accept))
     if result.code is not None and result.code.arch.startswith(AMD) and result.verdict is Verdict.WORSE:
         next_steps.append(NextStep("what would raise its occupancy:", _format_occupancy_command(result.code)))

@@ -33,6 +33,29 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class TypingPlace:
+    """What the folder has in which the commands of an explanation are typed.
+
+    base         revision that pairs are measured against, '' if no known one exists here
+    good, bad    commits of the baseline and of the run, '' unless `bad` comes after `good` here
+    dirty        the run's tree had uncommitted changes, and the folder has them still
+    same_commit  the baseline and the run are of one commit
+    baselines    folder of the entry that the case was compared with, '' for the usual one
+    history      there is a store of earlier runs
+    author       git knows who accepts a change
+    """
+
+    base: str = ""
+    good: str = ""
+    bad: str = ""
+    dirty: bool = False
+    same_commit: bool = False
+    baselines: str = ""
+    history: bool = False
+    author: bool = True
+
+
+@dataclass(frozen=True)
 class Facts:
     """Figures of one case that were recomputed from its samples; None if they cannot be.
 
@@ -44,6 +67,7 @@ class Facts:
     contradicted  statements in the file that its samples contradict
     options       what would decide the case; `undecidable` says why the first choice would not
     counted       assumptions behind the numbers of processes and pairs in `options`
+    here          on which it depends which commands can be typed
     """
 
     source: str = ".attnperf/results.json"
@@ -57,6 +81,7 @@ class Facts:
     undecidable: str = ""
     counted: str = ""
     stored: Stored | None = None
+    here: TypingPlace = TypingPlace()
 
 
 @dataclass(frozen=True)

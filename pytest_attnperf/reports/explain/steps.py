@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 
-from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.explain.facts import NextStep, Told
 from pytest_attnperf.reports.text.commands import format_repeat_command
@@ -18,8 +17,11 @@ PAIRS = 8
 ENOUGH = 7
 """Processes or pairs that `attnperf baselines accept` needs."""
 
+DOCTOR = "attnperf doctor"
 TEXT_LIMIT = 2000
 _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./-]*")
+_NEVER_STORED = ("--attnperf-workload", "--attnperf-model")
+_SELECTS = (*_NEVER_STORED, "--attnperf-arch", "--attnperf-baselines", "--attnperf-code-set", "--attnperf-device")
 _NOT_A_COMMIT = frozenset({"", "unknown"})
 
 
@@ -30,24 +32,42 @@ def quote_word(text: str) -> str:
 
 def suggest_repeat(case: CaseResult | CodeResult) -> NextStep:
     """Returns the step 'measure it again', with the case's own stored command, or one made from its node id."""
-    return NextStep(
-        "measure it again as it was:",
-        format_repeat_command(case.reproduce, case.nodeid) or format_pytest_command(case.nodeid),
-    )
+    command = format_repeat_command(case.reproduce, case.nodeid) or _format_command(case, "--attnperf")
+    return NextStep("measure it again as it was:", command)
 
 
-def format_pytest_command(nodeid: str, *options: str) -> str:
+def format_pytest_command(case: CaseResult, *options: str) -> str:
     """Returns `pytest --attnperf OPTIONS NODEID`, the command that measures this case alone."""
-    return " ".join(["pytest --attnperf", *options, quote_word(nodeid)])
+    return _format_command(case, "--attnperf", *options)
 
 
-def choose_base(told: Told) -> str:
-    """Returns the revision to compare a case with: the base side's, else its baseline's commit, else origin/main."""
+def format_proof_command(case: CaseResult) -> str:
+    """Returns `pytest NODEID`, the command that proves this case alone and times nothing."""
+    return _format_command(case)
+
+
+def format_recording_command(case: CaseResult | CodeResult, *options: str) -> str:
+    """Returns `pytest --update-baselines OPTIONS NODEID`, the command that stores this case; '' for a workload of the
+    command line, which is never stored."""
+    replaced = any(word.startswith(_NEVER_STORED) for word in _list_kept_options(case))
+    return "" if replaced else _format_command(case, "--update-baselines", *options)
+
+
+def _format_command(case: CaseResult | CodeResult, *options: str) -> str:
+    return " ".join(["pytest", *options, *_list_kept_options(case), quote_word(case.nodeid)])
+
+
+def _list_kept_options(case: CaseResult | CodeResult) -> list[str]:
+    """Returns the options of the case's run without which its node id selects nothing, or another folder is used."""
+    words = shlex.split(format_repeat_command(case.reproduce, case.nodeid))
+    return [quote_word(word) for word in words if word.startswith(_SELECTS)]
+
+
+def list_bases(told: Told) -> list[str]:
+    """Returns the revisions that a case may be compared with, if they exist: the base side's, then its baseline's."""
     against = told.case.against or told.run.against
     label = against.partition(" ")[0]
-    if label and _REVISION.fullmatch(label):
-        return label
-    return parse_commit(told.case.stored_commit) or "origin/main"
+    return [name for name in (label, parse_commit(told.case.stored_commit)) if name and _REVISION.fullmatch(name)]
 
 
 def parse_commit(text: str) -> str:
@@ -56,56 +76,90 @@ def parse_commit(text: str) -> str:
     return "" if commit in _NOT_A_COMMIT or not _REVISION.fullmatch(commit) else commit
 
 
-def format_pairs_command(told: Told, pairs: int = PAIRS) -> str:
-    """Returns the command that measures `pairs` pairs of the case against `choose_base`, without a stored baseline."""
+def format_pairs_command(told: Told, pairs: int = PAIRS) -> tuple[str, ...]:
+    """Returns the command that measures `pairs` pairs of the case against the base revision, without a stored baseline;
+    () where no revision to compare with is known here."""
+    base = told.facts.here.base
     number = [] if pairs == PAIRS else [f"--attnperf-pairs={pairs}"]
-    return format_pytest_command(told.case.nodeid, f"--attnperf-against={quote_word(choose_base(told))}", *number)
+    option = f"--attnperf-against={quote_word(base)}"
+    return (format_pytest_command(told.case, option, *number),) if base else ()
+
+
+def name_base(told: Told) -> str:
+    """Returns the base revision as a text names it, or how a copy of the tree is named where there is none."""
+    return told.facts.here.base or "a copy of the tree as it was (--attnperf-against=DIR)"
 
 
 def suggest_side_by_side(told: Told) -> NextStep:
-    """Returns the step 'measure pairs with the base revision', which excludes machine, driver and day as causes."""
+    """Returns the step 'measure pairs with the base revision', which excludes machine, driver and day as causes.
+    Without a revision here it says what to compare with instead."""
+    if not told.facts.here.base:
+        return NextStep(
+            "side by side with a copy of the tree as it was, which excludes machine, driver and day as causes: add "
+            "--attnperf-against=DIR (no revision to compare with is known here)"
+        )
+    what = "the last commit" if told.facts.here.base == "HEAD" else "the base revision"
     return NextStep(
-        "side by side with the base revision, which excludes machine, driver and day as causes:",
-        format_pairs_command(told),
+        f"side by side with {what}, which excludes machine, driver and day as causes:", *format_pairs_command(told)
     )
 
 
 def suggest_bisect(told: Told) -> NextStep:
-    """Returns the step 'search the first slow commit' by attnperf bisect; GOOD and HEAD stand for unknown commits."""
-    good = parse_commit(told.case.stored_commit) or "GOOD"
-    bad = parse_commit(told.run.commit) or "HEAD"
+    """Returns the step 'search the first slow commit' by attnperf bisect where both ends are commits of this history.
+    Else it says what is known of the cause: uncommitted changes, the machine, or that a fast commit must be named."""
+    here = told.facts.here
+    if here.good and here.bad:
+        but = " (your uncommitted changes are in none)" if here.dirty else ""
+        words = " ".join(map(quote_word, (here.good, here.bad, told.case.nodeid)))
+        return NextStep(f"find the commit that caused it{but}:", f"attnperf bisect {words}")
+    if here.dirty and here.same_commit:
+        return NextStep(
+            "the baseline is of the last commit, so no commit caused it: look at your uncommitted changes:", "git diff"
+        )
+    if here.same_commit:
+        return NextStep("the baseline is of the same commit, so no commit caused it; check the machine:", DOCTOR)
     return NextStep(
-        "find the commit that caused it:",
-        f"attnperf bisect {quote_word(good)} {quote_word(bad)} {quote_word(told.case.nodeid)}",
+        "to search the commit that caused it, name one that was fast: the baseline names none of this history"
     )
 
 
 def suggest_accept(told: Told) -> tuple[NextStep, ...]:
-    """Returns steps to accept an intended slowdown: measure ENOUGH processes unless done, then accept them."""
-    case, key = told.case, quote_word(str(told.case.key))
-    take = f'attnperf baselines accept {key} --results {quote_word(told.facts.source)} --reason "..."'
-    if max(len(case.second), len(case.pairs)) >= ENOUGH:
+    """Returns steps to accept an intended slowdown: measure ENOUGH processes unless done, then accept them. Where
+    nothing is stored, nothing is to be accepted: the step stores the new time."""
+    if not told.case.stored_us:
+        return (suggest_recording(told.case, "if the change is wanted, store its time:"),)
+    case, key, here = told.case, quote_word(str(told.case.key)), told.facts.here
+    folder = f" --baselines {quote_word(here.baselines)}" if here.baselines else ""
+    author = "" if here.author else ' --author "..."'
+    enough = max(len(case.second), len(case.pairs)) >= ENOUGH
+    source = f" --results {quote_word(told.facts.source)}" if enough else ""
+    take = f'attnperf baselines accept {key}{source}{folder}{author} --reason "..."'
+    if enough:
         return (NextStep("if the change is wanted:", take),)
-    measure = format_pytest_command(case.nodeid, f"--attnperf-second-look={ENOUGH}")
+    measure = format_pytest_command(case, f"--attnperf-second-look={ENOUGH}")
     return (
         NextStep("if the change is wanted, measure it in enough processes and accept it by name:", measure),
         NextStep("", take),
     )
 
 
-def suggest_recording(nodeid: str, why: str) -> NextStep:
-    """Returns the step to measure the case and store it as its baseline, with the reason `why`."""
-    return NextStep(why, f"pytest --update-baselines {quote_word(nodeid)}")
+def suggest_recording(case: CaseResult, why: str) -> NextStep:
+    """Returns the step to measure the case and store it as its baseline, with the reason `why`. A workload of the
+    command line must be in the suite's list first."""
+    command = format_recording_command(case)
+    return NextStep(why if command else "to store a time of this workload, add it to the suite's list first", command)
 
 
 def suggest_doctor() -> NextStep:
     """Returns the step to check the machine by `attnperf doctor`."""
-    return NextStep("check the machine:", "attnperf doctor")
+    return NextStep("check the machine:", DOCTOR)
 
 
-def suggest_history(key: CaseKey) -> NextStep:
-    """Returns the step to look at earlier runs of the case by `attnperf history`."""
-    return NextStep("look at earlier runs, if there is a history:", f"attnperf history {quote_word(str(key))}")
+def suggest_history(told: Told) -> NextStep:
+    """Returns the step to look at earlier runs of the case by `attnperf history`, or how runs are kept from now on."""
+    if not told.facts.here.history:
+        return NextStep("to see a case over time, keep its runs: add --attnperf-history=.attnperf/history.sqlite")
+    return NextStep("look at earlier runs:", f"attnperf history {quote_word(str(told.case.key))}")
 
 
 def suggest_quarantine() -> NextStep:

@@ -35,6 +35,7 @@ from pytest_attnperf.reports.run.overview import (
 from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops, share_of_floor, tolerance_notes
 from pytest_attnperf.reports.text.commands import can_be_offered
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_rate, format_share
+from pytest_attnperf.reports.text.text_width import cut_before_command
 from pytest_attnperf.results import CaseResult, RunResult
 
 NAME_LIMIT = 120
@@ -292,7 +293,7 @@ def _code_row(columns: Sequence[_MarkdownColumn], result: CodeResult) -> str:
         VERDICT: _format_verdict(result.verdict.value, result.fails),
         CASE: format_code(str(result.key), NAME_LIMIT),
         DEVICE: format_code(result.key.label, NAME_LIMIT),
-        SAID: escape_cell(said, SAID_LIMIT),
+        SAID: escape_cell(cut_before_command(said, SAID_LIMIT), SAID_LIMIT),
     }
     return format_table_row([cells.get(column, ABSENT) for column in columns])
 
@@ -335,4 +336,5 @@ def _format_summary(case: CaseResult) -> str:
     if case.quarantined:
         return escape_cell(case.quarantined, SAID_LIMIT)
     expired = case.fails and "quarantine" in case.policy
-    return "" if case.verdict in BY_TIME and not expired else escape_cell(case.summary, SAID_LIMIT)
+    said = cut_before_command(case.summary, SAID_LIMIT)
+    return "" if case.verdict in BY_TIME and not expired else escape_cell(said, SAID_LIMIT)

@@ -180,10 +180,11 @@ def _find_worst_verdict(verdicts: Iterable[Verdict]) -> Verdict | None:
     return worst if worst is not None and rank_verdict(worst) <= rank_verdict(Verdict.NO_BASELINE) else None
 
 
-def failure_text(case: CaseResult, *, own: bool = False) -> str:
+def failure_text(case: CaseResult, *, own: bool = False, results: str | None = "") -> str:
     """Returns the text of a case's failing test: verdict, changes, reasons, notes, log, and a command to repeat it.
 
-    `own` says that the case was judged in this process, so its command may hold everything that the user typed.
+    own       the case was judged in this process, so its command may hold everything that the user typed
+    results   the file that `attnperf explain` is to read; '' for the usual one, None if there will be none
     """
     lines = [f"{case.verdict.value}: {one_line(str(case.key))}", one_line(case.summary, TEXT_LIMIT)]
     lines += _fault_lines(case)
@@ -196,7 +197,9 @@ def failure_text(case: CaseResult, *, own: bool = False) -> str:
         lines += ["end of the worker's log:", *(f"  | {line}" for line in safe_lines(case.log, LOG_LINES))]
     if repeat := format_typed_command(case.reproduce) if own else format_repeat_command(case.reproduce, case.nodeid):
         lines += ["reproduce with:", repeat]
-        lines += [f"explained by: attnperf explain {one_line(shlex.quote(str(case.key)), TEXT_LIMIT)}"]
+        where = f" --results {shlex.quote(results)}" if results else ""
+        explain = f"explained by: attnperf explain {one_line(shlex.quote(str(case.key)), TEXT_LIMIT)}{where}"
+        lines += [explain] if results is not None else []
     return "\n".join(lines)
 
 

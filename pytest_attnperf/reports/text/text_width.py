@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
@@ -15,6 +16,17 @@ ENDS = 200
 CUT = "..."
 LONGEST_NAME = 2 * ENDS + len(CUT)
 """Characters of the longest name that is shown."""
+_COMMAND = re.compile(
+    r"""
+    (?:pytest(?=\ [-"'])|attnperf\ [a-z]+(?:\ [a-z]+(?=\ ))?)
+    (?:\ (?:-\w\ [^\s-]\S*|-[\w-]+(?:=(?:"[^"]*"|'[^']*'|\S+))?|"[^"]*"|'[^']*'|\S+[/:]\S+|suites/))*
+    """,
+    re.VERBOSE,
+)
+"""A command within words, as a message names it: its program, options, and arguments that are quoted or paths."""
+
+_KEPT = "\0"
+"""Stands for a space of a command while text is broken."""
 
 GAP = 2
 """Spaces between two columns of a table."""
@@ -76,10 +88,11 @@ def shorten_distinctly(names: Iterable[str], width: int) -> dict[str, str]:
 
 def wrap_text(text: str, width: int, indent: str = "  ") -> list[str]:
     """Returns lines of at most `width` cells, broken between words, indented from the second. A word that is longer
-    stays whole, on a line of its own, because it may be an id that is copied."""
+    stays whole, and so does a command, on a line of its own: they are copied."""
     lines: list[str] = []
     line = ""
-    for word in text.split(" "):
+    for kept in _COMMAND.sub(lambda found: found[0].replace(" ", _KEPT), text).split(" "):
+        word = kept.replace(_KEPT, " ")
         longer = f"{line} {word}" if line else word
         if display_width(longer) <= width:
             line = longer
@@ -88,6 +101,12 @@ def wrap_text(text: str, width: int, indent: str = "  ") -> list[str]:
             lines.append(line)
         line = f"{indent if lines else ''}{word}"
     return [*lines, line] if line.strip() or not lines else lines
+
+
+def cut_before_command(text: str, limit: int) -> str:
+    """Returns text cut to `limit` characters, or before the command that the cut would go through."""
+    through = next((found for found in _COMMAND.finditer(text) if found.start() < limit < found.end()), None)
+    return text if through is None else f"{text[: through.start()]}..."
 
 
 def _format_numbered(name: str, number: int, width: int) -> str:

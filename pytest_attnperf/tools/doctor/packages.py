@@ -107,7 +107,7 @@ def _probe_other_plugins(here: Surroundings) -> DoctorFinding:
             Status.WARNING,
             f"--reruns is set in {', '.join(where)}",
             DISTURBING["pytest-rerunfailures"],
-            "pytest --attnperf -p no:rerunfailures -o addopts= ..., or remove --reruns there",
+            "pytest --attnperf -p no:rerunfailures -o addopts= suites/, or remove --reruns there",
             details,
         )
     return DoctorFinding("pytest plugins", Status.OK, value, details=details)

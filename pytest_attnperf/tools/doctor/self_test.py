@@ -201,7 +201,7 @@ def _judge_substitute(timer: str, why: str, empty: str, details: tuple[str, ...]
         )
     meaning = "neither graphs nor events work: hot cases end as ERROR unless a timer is named, cold ones always"
     return DoctorFinding(
-        "timer", Status.PROBLEM, value, meaning, f"pytest --attnperf --attnperf-timer={timer} ...", details
+        "timer", Status.PROBLEM, value, meaning, f"pytest --attnperf --attnperf-timer={timer} suites/", details
     )
 
 

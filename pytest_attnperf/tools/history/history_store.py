@@ -6,6 +6,7 @@ no step yet. A later version adds one to STEPS.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -156,8 +157,8 @@ def _prepare_file(place: StoreLocation, read_only: bool) -> None:
         return
     if read_only:
         raise HistoryError(
-            f"history {place.shown} does not exist yet; make it by pytest --attnperf --attnperf-history=URL, or "
-            "by attnperf history --import results.json"
+            f"history {place.shown} does not exist yet; make it from the last run: attnperf history --history "
+            f"{shlex.quote(place.shown)} --import .attnperf/results.json, or from each run by --attnperf-history=URL"
         )
     try:
         place.path.parent.mkdir(parents=True, exist_ok=True)
@@ -257,16 +258,17 @@ def check_current_schema(transactions: Transactions) -> None:
     """Raises HistoryError for a store that cannot be read: it is empty, or its schema is older or newer than this
     version's."""
     shown = transactions.place.shown
+    typed = shlex.quote(shown) if transactions.place.path is not None else "URL"  # a URL is shown without its password
     found = transactions.read(lambda connection: _read_version(connection, transactions))
     if found is None:
         raise HistoryError(
-            f"history {shown} is empty; fill it by pytest --attnperf --attnperf-history=URL, or by "
-            "attnperf history --import results.json"
+            f"history {shown} is empty; fill it from the last run: attnperf history --history {typed} --import "
+            ".attnperf/results.json, or from each run by --attnperf-history=URL"
         )
     if found < SCHEMA_VERSION:
         raise HistoryError(
             f"history {shown} has schema {found}, this version reads {SCHEMA_VERSION}; migrate it by "
-            f"attnperf history --history URL --migrate. The next run that appends to it migrates it, too"
+            f"attnperf history --history {typed} --migrate. The next run that appends to it migrates it, too"
         )
 
 

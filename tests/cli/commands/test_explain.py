@@ -13,6 +13,7 @@ import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import merge_entries, new_entry
+from pytest_attnperf.cli.commands import explain as explain_command
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Launch, Verdict
 from pytest_attnperf.records.code import CodeResult
@@ -32,6 +33,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setattr(explain_command, "look_around", lambda told, folder: recorded.HERE)
     stored(recorded.slower())
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -153,7 +155,7 @@ def two_pairs() -> CaseResult:
         (noise_unknown, "a baseline of 7 processes", ""),
         (out_of_time, "both looks of the case alone, 4 processes", ""),
         (too_noisy, "8 pairs against 4f2c1ab90d11; after some pairs it is known", "Not even 200 processes a side"),
-        (two_pairs, " pairs against origin/main instead of 2", ""),
+        (two_pairs, " pairs against 4f2c1ab90d11 instead of 2", ""),
         (lambda: replace(recorded.undecided(), seconds=0.0), " fresh processes instead of 3", ""),
     ],
 )

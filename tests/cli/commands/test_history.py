@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import history as history_command
+from pytest_attnperf.cli.option_groups import HISTORY_VARIABLE
 from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.errors import AttnperfError, UsageError
 from pytest_attnperf.records import Fingerprint, Verdict
@@ -50,7 +51,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ran(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ran:
     """Runs `attnperf history` in an empty folder, and gives its status and what it prints in 110 columns."""
     monkeypatch.setenv("COLUMNS", "110")
-    monkeypatch.delenv(history_command.VARIABLE, raising=False)
+    monkeypatch.delenv(HISTORY_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: object) -> tuple[int, str, str]:
@@ -75,7 +76,7 @@ def test_a_case_is_shown_with_its_changes(filled: Path, ran: Ran) -> None:
 
 def test_without_a_case_all_are_listed(filled: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the number of runs and the last change of each; the store is taken from the environment."""
-    monkeypatch.setenv(history_command.VARIABLE, str(filled))
+    monkeypatch.setenv(HISTORY_VARIABLE, str(filled))
     _, out, _ = ran("--arch", "sm_90/sample")
     assert out.count("2026-01-23 c22") == 3
     assert f"3 cases, in {filled}" in " ".join(out.split())

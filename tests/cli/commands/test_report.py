@@ -256,8 +256,7 @@ def test_the_last_run_is_meant(written: Written, capsys: Captured, monkeypatch: 
     monkeypatch.chdir(folder)
     assert main(["report"]) == 2
     assert capsys.readouterr().err == (
-        "attnperf: there is no .attnperf/results.json; pytest --attnperf writes results, by default to "
-        ".attnperf/results.json\n"
+        "attnperf: there is no .attnperf/results.json; a run writes .attnperf/results.json: pytest --attnperf\n"
     )
     written(".attnperf/results.json")
     assert main(["report"]) == 0

@@ -5,7 +5,14 @@ import random
 import pytest
 
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.reports.text.text_width import both_ends, cut_text, display_width, shorten_distinctly, wrap_text
+from pytest_attnperf.reports.text.text_width import (
+    both_ends,
+    cut_before_command,
+    cut_text,
+    display_width,
+    shorten_distinctly,
+    wrap_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +82,18 @@ def test_text_is_wrapped_between_words() -> None:
     assert wrap_text("errors up to 3 x are allowed", 12) == ["errors up to", "  3 x are", "  allowed"]
     assert wrap_text("short", 12) == ["short"]
     assert wrap_text("", 12) == [""]
+
+
+def test_a_command_is_neither_broken_nor_cut() -> None:
+    """It has a line of its own, longer than the width; a cut goes before it."""
+    command = 'pytest --update-baselines --attnperf-arch=gfx942 "suites/t.py::t[a b-c]"'
+    assert wrap_text(f"nothing is stored; store one with: {command}", 20) == [
+        "nothing is stored;",
+        "  store one with:",
+        f"  {command}",
+    ]
+    assert cut_before_command(f"store one with: {command}", 40) == "store one with: ..."
+    assert cut_before_command(f"store one with: {command}", 200) == f"store one with: {command}"
 
 
 @pytest.mark.parametrize("seed", range(5))

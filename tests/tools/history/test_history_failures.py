@@ -237,7 +237,7 @@ def test_a_damaged_file_is_said(path: Path) -> None:
 def test_a_store_that_is_not_there_is_not_made_by_reading(tmp_path: Path) -> None:
     """Neither a file that is missing nor one that is empty."""
     path = tmp_path / "none.sqlite"
-    with pytest.raises(HistoryError, match=r"does not exist yet; make it by pytest --attnperf --attnperf-history=URL"):
+    with pytest.raises(HistoryError, match=r"does not exist yet; make it from the last run: attnperf history --hi"):
         open_store(str(path), read_only=True)
     assert not path.exists()
     path.touch()

@@ -105,15 +105,23 @@ def choose_case(results: RunResult, name: str) -> CaseResult:
 
 def git_name(run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> str:
     """Returns git's user.name, the default author. Raises UsageError if it is not set. Tests replace `run`."""
-    command = ["git", "config", "user.name"]
+    from pytest_attnperf.workers.revisions import read_user_name
+
+    name = read_user_name(run)
+    if not name:
+        raise UsageError("an acceptance needs an author, and git's user.name is not set: add --author NAME")
+    return name
+
+
+def can_be_added(paths: Sequence[Path], run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> bool:
+    """Returns whether `git add` takes the files: it refuses ignored ones, and there must be a repository and a git.
+    Tests replace `run`."""
+    command = ["git", "check-ignore", "--quiet", "--", *map(str, paths)]
     try:
         answer = run(command, capture_output=True, text=True, errors="replace", timeout=GIT_SECONDS, check=False)
-        name = answer.stdout.strip() if answer.returncode == 0 else ""
     except (OSError, subprocess.TimeoutExpired):
-        name = ""
-    if not name:
-        raise UsageError("an acceptance needs an author, and `git config user.name` is not set: add --author NAME")
-    return name
+        return False
+    return answer.returncode == 1
 
 
 def _read_results(path: Path) -> RunResult:
@@ -172,7 +180,8 @@ def _print_accepted(accepted: dict[str, Accepted], paths: Sequence[Path], reason
         files = " ".join(shlex.quote(str(path)) for path in paths)
         what = next(iter(accepted)) if len(accepted) == 1 else f"{len(accepted)} cases"
         message = shlex.quote(one_line(f"Accept {what}: {reason}", LINE_LIMIT))
-        lines.append(f"commit it: git add {files} && git commit -m {message}")
+        commit = f"commit it: git add {files} && git commit -m {message}"
+        lines.append(commit if can_be_added(paths) else f"stored in {files}, which is not under version control")
     else:
         lines.append("dry run: nothing was written")
     sys.stdout.write("\n".join(lines) + "\n")
