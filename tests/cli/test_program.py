@@ -114,7 +114,7 @@ def test_unreadable_results(
 def test_a_missing_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """No such file: exit status 2, the path in the message, and what writes one."""
     assert main(["report", str(tmp_path / "absent.json")]) == 2
-    assert "absent.json; pytest --attnperf writes results" in capsys.readouterr().err
+    assert "absent.json; a run writes .attnperf/results.json" in capsys.readouterr().err
 
 
 def test_a_missing_argument(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,6 +137,9 @@ def test_nothing_typed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("reprot", "there is no command 'reprot'; did you mean 'report'?\ncommands: "),
         ("chekc", "there is no command 'chekc'; did you mean 'baselines check'?\ncommands: "),
+        ("fastest", "there is no command 'fastest'; did you mean 'dispatch'?"),
+        ("code-objects", "there is no command 'code-objects'; did you mean 'occupancy'?"),
+        ("run", "there is no command 'run'; pytest runs benchmarks: pytest --attnperf"),
         ("xyzzy", "there is no command 'xyzzy'\ncommands: "),
         ("re\x1b[2J", "there is no command 're\\x1b[2J'"),
     ],

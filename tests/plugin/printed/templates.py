@@ -29,13 +29,14 @@ MET = {
     "reports/explain/steps.py: attnperf doctor": "moved",
     "reports/explain/steps.py: attnperf history X": "same_with_a_history",
     "reports/explain/steps.py: git diff": "slower_than_local_in_a_dirty_tree",
+    "reports/run/terminal.py: pytest --update-baselines X": "without_baseline",
     "reports/run/terminal.py: attnperf explain XX": "slower_in_results_elsewhere",
     "reports/text/commands.py: pytest --attnperf X": "slower_by_a_commit",
     "session/accept/accepting.py: pytest --update-baselines X": "accepted_without_entry",
     "session/code_session.py: pytest --update-baselines --attnperf-arch=X X": "compiled_without_baseline",
     "session/not_the_code.py: pytest --update-baselines X": "stale",
     'session/rejudge/claims.py: pytest --attnperf "X"': "judged_again",
-    'session/rejudge/timed_cases.py: pytest --update-baselines "X"': "judged_again",
+    "session/rejudge/timed_cases.py: pytest --update-baselines X": "judged_again",
     "session/settings.py: pytest --update-baselines XX": "without_baseline",
     "tools/history/history_store.py: attnperf history --history X --import .attnperf/results.json": (
         "shown_without_history"
@@ -55,7 +56,12 @@ EXCUSED = {
         "cli/profile_output.py",
         "reports/run/ladder_cases.py",
     ),
-    "it needs torch, or its absence": ("cli/commands/init.py", "tools/starter/files.py", "plugin/main.py"),
+    "it needs torch, or its absence": (
+        "cli/commands/init.py",
+        "measure/gpu_timer.py",
+        "tools/starter/files.py",
+        "plugin/main.py",
+    ),
     "it needs a conflict of a merge: tests/cli/commands/baselines/test_merge.py": (
         "cli/commands/baselines/merge.py",
         "records/unique_keys.py",
