@@ -321,8 +321,8 @@ def test_a_case_on_a_gpu_is_replayed_and_judged_on_fresh_inputs() -> None:
     assert subject.check().right
     samples = subject.measure_blocks(30, 1000.0, 120_000.0)
     assert (samples.timer, samples.note, samples.rejected_blocks) == ("graph", "", 0)
-    assert 7 <= len(samples.block_us) <= 30
-    assert len(subject.measure_blocks(1, 1000.0, 120_000.0).block_us) == 1
+    assert 7 <= len(samples.block_us) <= 3 * 30  # short calls are drawn at three times as many places
+    assert 1 <= len(subject.measure_blocks(1, 1000.0, 120_000.0).block_us) <= 3
     final = subject.finish()
     assert final.check.problems == ()
     assert final.peak_memory_bytes == 256 * 256 * 4
