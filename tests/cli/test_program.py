@@ -114,7 +114,7 @@ def test_unreadable_results(
 def test_a_missing_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """No such file: exit status 2, the path in the message, and what writes one."""
     assert main(["report", str(tmp_path / "absent.json")]) == 2
-    assert "absent.json; pytest --attnperf writes results" in capsys.readouterr().err
+    assert "absent.json; a run writes .attnperf/results.json" in capsys.readouterr().err
 
 
 def test_a_missing_argument(capsys: pytest.CaptureFixture[str]) -> None:
