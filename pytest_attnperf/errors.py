@@ -20,7 +20,7 @@ class AttnperfError(Exception):
 
 
 class UsageError(AttnperfError):
-    """The command line, an ini value or a marker is invalid; pytest prints it as one line and exits with 4."""
+    """The command line, an ini value or a marker is invalid: one line. pytest exits with 4, or fails the test."""
 
 
 class UnknownNameError(UsageError):
@@ -42,9 +42,18 @@ def known_names(name: str, known: Iterable[str]) -> str:
         others = [one for one in names if one not in near]
         return f"known: {', '.join([*near, *others]) or 'none are registered'}"
     groups = sorted({one.partition(".")[0] for one in names})
+    near = list(dict.fromkeys([*difflib.get_close_matches(name[:300], groups, 1), *near]))
     more = f", and {len(groups) - LISTED_NAMES} more" if len(groups) > LISTED_NAMES else ""
     nearest = f"nearest: {', '.join(near[:NEAREST_NAMES])}; " if near else ""
     return f"{nearest}known: {len(names)}, beginning with {', '.join(groups[:LISTED_NAMES])}{more}"
+
+
+def propose_name(name: str, known: Iterable[str]) -> str:
+    """Returns " (did you mean 'reference'?)" with the name that is spelled most like `name`; '' if none is similar."""
+    import difflib
+
+    near = difflib.get_close_matches(name[:300], [str(one) for one in known], 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 class WorkloadError(UsageError):

@@ -45,10 +45,10 @@ examples:
 exit status: 0 done, 1 the results shown have a failure, 2 the command or a file
 is invalid, 130 stopped by Ctrl-C, 141 the reader of the output has gone
 
-exit status of pytest --attnperf: 0 nothing failed, 1 a case failed or, under
---attnperf-strict, could not be decided, or a finding concerns the run,
-2 stopped by Ctrl-C, 3 an error of pytest or a plugin, 4 an option, an ini value
-or a marker is invalid, 5 no test was collected
+exit status of pytest --attnperf: 0 nothing failed, 1 a case or a marker failed
+or, under --attnperf-strict, could not be decided, or a finding concerns the
+run, 2 stopped by Ctrl-C, 3 an error of pytest or a plugin, 4 an option or an
+ini value is invalid, 5 no test was collected
 """
 
 PLAIN = {"…": "...", "≥": ">=", "≤": "<=", "≈": "~", "±": "+-", "\xd7": "x", "µ": "u", "·": "-", "→": "->"}
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gone = isinstance(error, BrokenPipeError) and (_nobody_reads(sys.stdout) or _nobody_reads(sys.stderr))
         with contextlib.suppress(OSError):
             if not gone:
-                print(f"attnperf: {_make_safe(error)}", file=sys.stderr)
+                print(f"attnperf: {_make_safe(_describe_error(error))}", file=sys.stderr)
         _drop_what_cannot_be_written()
         return READER_GONE if gone else FAILED
 
@@ -204,6 +204,13 @@ def _describe_unrecognized(name: str, words: Sequence[str]) -> str:
     listed = declared.get_default("forms_listed_in")
     forms = f"\nforms of a report are listed in FORMS of {listed}" if listed else ""
     return f"unrecognized arguments: {_make_safe(' '.join(words))}{near}\noptions: {', '.join(known)}{forms}"
+
+
+def _describe_error(error: Exception) -> str:
+    """Returns the text of an expected error; of one of the system what is wrong with which file."""
+    from pytest_attnperf.records.regular_file import describe_os_error
+
+    return describe_os_error(error) if isinstance(error, OSError) else str(error)
 
 
 def _write_any_letter() -> None:

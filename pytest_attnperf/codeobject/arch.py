@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.errors import CodeObjectError, propose_name
 
 KIB = 1024
 
@@ -170,7 +170,8 @@ def limits_of(arch: str) -> ArchLimits:
     known = ARCHS.get(arch.partition(":")[0])
     if known is None:
         raise CodeObjectError(
-            f"the register and LDS limits of {arch!r} are not known; known: {', '.join(ARCHS)}. "
+            f"the register and LDS limits of {arch!r} are not known{propose_name(arch, ARCHS)}; known: "
+            f"{', '.join(ARCHS)}. "
             "A new architecture is one line in pytest_attnperf/codeobject/arch.py"
         )
     return known

@@ -58,6 +58,8 @@ def assert_within_budget(
     Raises ValueError where the check would prove nothing: a reference that is narrower than `plain`, constant, empty
     or, without `non_finite`, not finite, or whose names, shapes or devices differ from those of `plain`.
     """
+    __tracebackhide__ = True
+    _require_tolerance(tolerance)
     references, plains = _name_results(reference, name), _name_results(plain, name)
     yardsticks = _measure_yardsticks(references, plains, non_finite=non_finite)
     outputs = _name_results(got, name)
@@ -68,6 +70,15 @@ def assert_within_budget(
         )
     if found:
         raise AssertionError("\n".join(found))
+
+
+def _require_tolerance(tolerance: object) -> None:
+    __tracebackhide__ = True
+    if not isinstance(tolerance, Tolerance | None):
+        raise ValueError(
+            f"{_CHECK}: tolerance is {tolerance!r}, but must be a factor of the plain computation's error with its "
+            "reason, e.g. pytest_attnperf.records.Tolerance(3.0, 'two roundings in bf16')"
+        )
 
 
 def _name_results(results: Any, name: str) -> dict[str, Any]:
@@ -84,6 +95,7 @@ def _measure_yardsticks(
     """Returns by output name the yardstick: the error of the plain computation against the reference, which defines the
     budget. Raises ValueError if there is no output, names differ, tensors cannot be compared, a reference is constant
     or, without `non_finite`, not finite."""
+    __tracebackhide__ = True
     if not references or references.keys() != plains.keys():
         raise ValueError(
             f"{_CHECK}: the reference holds {sorted(references)}, the plain computation {sorted(plains)}; both must "
@@ -94,17 +106,25 @@ def _measure_yardsticks(
         try:
             yardsticks[name] = measure_yardstick(name, reference, plains[name], non_finite=non_finite)
         except MismatchError as error:
-            raise ValueError(f"{_CHECK}: {error}") from error
+            raise ValueError(f"{_CHECK}: {error}{_describe_order(reference, plains[name])}") from None
         if (value := find_constant_value(reference)) is not None:
             raise ValueError(f"{_CHECK}: {describe_constant(name, value)}")
     return yardsticks
+
+
+def _describe_order(reference: Any, plain: Any) -> str:
+    """Returns advice where the reference is narrower than fp32 or than the plain computation, as where arguments are
+    swapped; else ''."""
+    widths = [getattr(getattr(result, "dtype", None), "itemsize", 0) for result in (reference, plain)]
+    return f"; the order is {_CHECK}(got, reference, plain)" if 0 < widths[0] < max(4, widths[1]) else ""
 
 
 def _other_names(outputs: dict[str, Any], references: dict[str, Any]) -> list[str]:
     missing, extra = sorted(references.keys() - outputs.keys()), sorted(outputs.keys() - references.keys())
     said = [f"is missing {', '.join(map(repr, missing))}"] if missing else []
     said += [f"holds {', '.join(map(repr, extra))}, which no reference is given for"] if extra else []
-    return [f"{_CHECK}: the result {' and '.join(said)}; expected are {sorted(references)}"] if said else []
+    advice = "give all three as a tensor, or all as a list or dict"
+    return [f"{_CHECK}: the result {' and '.join(said)}; expected are {sorted(references)}: {advice}"] if said else []
 
 
 def _list_output_problems(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.backends import copy_into
 from pytest_attnperf.correctness import poison
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.workloads.input_memory import as_integers
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ class Decoys:
         if self.seconds is None or not 0 < call_seconds < self.seconds:
             return ""
         return (
-            f"not timed: bringing the inputs into the backend's layout takes {self.seconds * 1e3:.3g} ms, a call "
-            f"{call_seconds * 1e3:.3g} ms"
+            f"not timed: bringing the inputs into the backend's layout takes {format_time(self.seconds * 1e6)}, a call "
+            f"{format_time(call_seconds * 1e6)}"
         )
 
     def _inspect_convert(self, inputs: Tensors) -> list[str]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.workloads.input_memory import each_once
 from pytest_attnperf.workloads.returned import detach_tensor, elements_of, fields_of
 
@@ -129,8 +130,9 @@ class ReadingTime:
         if self._prompt:
             return []
         return [
-            f"work is done while the result is read: reading it takes {self._least_seconds * 1e3:.3g} ms right after a "
-            "call, many times as long as copying it; `Prepared.outputs` may change layout and dtype only. Compute, and "
+            "work is done while the result is read: reading it takes "
+            f"{format_time(self._least_seconds * 1e6)} right after a call, many times "
+            "as long as copying it; `Prepared.outputs` may change layout and dtype only. Compute, and "
             "wait for threads, in `Prepared.call`, which is timed"
         ]
 

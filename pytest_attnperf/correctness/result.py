@@ -90,7 +90,9 @@ class Results:
                 found.append(f"{check}: output {name!r} is None: {why}")
             elif name not in written:
                 gave = ", ".join(sorted(converted)) or "nothing"
-                found.append(f"{check}: output {name!r} is missing; the backend gave {gave}")
+                found.append(
+                    f"{check}: output {name!r} is missing; the backend gave {gave}; return the reference's outputs"
+                )
         self.strided = {name: out.stride() for name, out in usable.items() if not out.is_contiguous()}
         found += [
             f"{check}: {text}"

@@ -19,6 +19,7 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
 from pytest_attnperf.records import CheckReport, Fingerprint, Tolerance
 from pytest_attnperf.records.notes import Note, NoteKind
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.workloads.adhoc_planting import UNHEEDED
 from pytest_attnperf.workloads.defined import drop_unrecorded
 
@@ -220,7 +221,7 @@ def find_creep(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: f
     commit = f", commit {anchor.commit}" if anchor.commit else ""
     return Note(
         NoteKind.CREPT,
-        f"crept: {now_us:.4g} us against {anchor.median_us:.4g} us on {anchor.recorded}{commit}: "
+        f"crept: {format_time(now_us)} against {format_time(anchor.median_us)} on {anchor.recorded}{commit}: "
         f"{crept_percent:+.1f} % since then, more than the {allowed_percent:.3g} % allowed, in steps that each "
         f'passed or were recorded; if it is intended: attnperf baselines accept {quote_nodeid(nodeid)} --reason "WHY" '
         f'(nothing is measured again), or pytest --update-baselines --attnperf-accept="WHY" {quote_nodeid(nodeid)}',

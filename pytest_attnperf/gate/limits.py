@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
+from pytest_attnperf.records.time_units import format_times
 from pytest_attnperf.stats.comparison import Comparison, compute_factor
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.quantiles import upper_quantile
@@ -169,8 +170,8 @@ class Limits:
         return f"{format_signed(self.ratio - 1, decimals)} ({low} to {high})"
 
     def format_times(self) -> str:
-        """Returns the new and the base time: '105 us against 100 us'."""
-        return f"{format_microseconds(self.new_us)} us against {format_microseconds(self.base_us)} us"
+        """Returns the new and the base time: '105.0 us against 100.0 us'."""
+        return format_times([self.new_us, self.base_us], " against ")
 
 
 def tolerated_ratio(policy: Policy, base_us: float) -> float:
@@ -194,11 +195,6 @@ def describe_cycles(
     moved = f"{abs(clock - 1):.1%}".replace("%", " %")
     how = "the same" if moved == "0.0 %" else f"{moved} {'lower' if clock < 1 else 'higher'}"
     return [Note(NoteKind.CYCLES, f"in cycles {format_signed(ratio * clock - 1)}: the clock was {how}")]
-
-
-def format_microseconds(value: float) -> str:
-    """Returns a time without unit or exponent: four digits ('18.84'), from 1000 on a whole number ('104312')."""
-    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def format_percent(fraction: float) -> str:

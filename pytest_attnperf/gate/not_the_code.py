@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from pytest_attnperf.baselines.schema import Entry
 from pytest_attnperf.correctness.what_ran import compute_launch_identity, is_launch_unchanged
 from pytest_attnperf.gate.comparable import list_config_changes
-from pytest_attnperf.gate.limits import Decision, format_microseconds, format_signed
+from pytest_attnperf.gate.limits import Decision, format_signed
 from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
 from pytest_attnperf.records import Launch, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
+from pytest_attnperf.records.time_units import format_time
 
 BY_WHAT_RAN = frozenset({Verdict.MOVED, Verdict.DRIFT})
 """Verdicts by what ran that still have a time to compare; a STALE entry is compared with nothing."""
@@ -125,7 +126,7 @@ def as_drift(decision: Decision, pinned: Decision, pinned_us: float, choices: Se
     pinned      by those that were given the stored choice, which took `pinned_us` microseconds per call
     """
     listed = "; ".join(choices)
-    said = f"with the stored choice it takes {format_microseconds(pinned_us)} us ({format_signed(pinned.ratio - 1)})"
+    said = f"with the stored choice it takes {format_time(pinned_us)} ({format_signed(pinned.ratio - 1)})"
     summary = f"{decision.measured}, but an autotuner chose differently: {listed}; {said}"
     reasons = (Note(NoteKind.PINNED, f"{said}: as fast as stored", listed), *decision.reasons)
     return replace(decision, verdict=Verdict.DRIFT, summary=summary, reasons=reasons)

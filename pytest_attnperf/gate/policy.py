@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
-from pytest_attnperf.errors import BaselineError, UsageError
+from pytest_attnperf.errors import BaselineError, UsageError, propose_name
 from pytest_attnperf.records import Verdict
 
 MAY_FAIL = (
@@ -133,7 +133,8 @@ class Policy:
 def require_tier(value: object, what: str, tiers: Sequence[str] = TIERS) -> str:
     """Returns the tier as text, '' for None. Raises UsageError naming `what`, the value and the known tiers."""
     if value not in (None, "", *tiers):
-        raise UsageError(f"{what} is {value!r}; known tiers: {', '.join(tiers)}")
+        near = propose_name(str(value), tiers)
+        raise UsageError(f"{what} is {value!r}{near}; known tiers: {', '.join(tiers)}")
     return str(value or "")
 
 

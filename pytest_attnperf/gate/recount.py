@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.gate.interleaved import ASYMMETRY
-from pytest_attnperf.gate.limits import MISSED, format_microseconds, format_percent, format_signed, tolerated_ratio
+from pytest_attnperf.gate.limits import MISSED, format_percent, format_signed, tolerated_ratio
 from pytest_attnperf.gate.not_the_code import BY_WHAT_RAN
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Verdict
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.comparison import compute_factor, slower_beyond, standard_error, z_for
 from pytest_attnperf.stats.pair_ratios import centre_ratio, standard_error_of_pairs
@@ -132,15 +133,12 @@ def _figure_problems(
     new = [pair.new_us for pair in case.pairs] or _deciding_medians(case)
     if new and case.median_us is not None and not _is_same(case.median_us, statistics.median(new)):
         yield (
-            f"its time is stated as {format_microseconds(case.median_us)} us, but {_describe_units(case)} give "
-            f"{_format_median(new)} us"
+            f"its time is stated as {format_time(case.median_us)}, but {_describe_units(case)} give "
+            f"{_format_median(new)}"
         )
     said = case.baseline_us
     if said is not None and base_us is not None and not _is_same(said, base_us):
-        yield (
-            f"its base is stated as {format_microseconds(said)} us, but what it was compared with gives "
-            f"{format_microseconds(base_us)} us"
-        )
+        yield (f"its base is stated as {format_time(said)}, but what it was compared with gives {format_time(base_us)}")
     if case.ratio is not None and ratio is not None and not _is_same(case.ratio, ratio):
         yield (
             f"its change is stated as {format_signed(case.ratio - 1, 2)}, but {_describe_units(case)} give "
@@ -243,7 +241,7 @@ def _describe_units(case: CaseResult) -> str:
 
 
 def _format_median(values: list[float]) -> str:
-    return format_microseconds(statistics.median(values))
+    return format_time(statistics.median(values))
 
 
 def _is_same(one: float, other: float) -> bool:

@@ -16,6 +16,8 @@ from pytest_attnperf.measure.stopping import StoppingRule
 from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records import Samples
+from pytest_attnperf.records.call_fit import find_misfit
+from pytest_attnperf.records.time_units import format_time, format_times
 from pytest_attnperf.stats.quantiles import binomial_at_most
 
 ONE_SIDED = 0.025
@@ -68,11 +70,11 @@ class TimerResult:
         return self.samples.note
 
     def __repr__(self) -> str:
-        """Returns e.g. '5.42 us per call (5.4 to 5.45 us in this process; 30 blocks of 185 calls, graph timer)'."""
+        """Returns e.g. '5.420 us per call (5.400 us to 5.450 us in this process; 30 blocks of 185 calls, ...)'."""
         low, high = self.interval_us
         note = f"; {self.note}" if self.note else ""
         return (
-            f"{self.median_us:.4g} us per call ({low:.4g} to {high:.4g} us in this process; "
+            f"{format_time(self.median_us)} per call ({format_times((low, high), ' to ')} in this process; "
             f"{len(self.block_us)} blocks of {self.samples.calls_per_block} calls, {self.timer} timer{note})"
         )
 
@@ -93,11 +95,11 @@ def gpu_timer(
 
     device   'cuda' or 'cpu'; default: 'cuda' if any tensor in `args` is there, else 'cpu'
 
-    Raises UsageError if neither `device` nor a tensor says where `fn` runs, CaseFailedError if every block compiles.
+    Raises UsageError for arguments that nothing can be timed with, CaseFailedError if every block compiles.
     """
+    _require_arguments(fn, args, blocks, block_us)
     torch_device = device if device is not None else _device_of(args)
-    if torch_device not in ("cuda", "cpu"):
-        raise UsageError(f"gpu_timer: device {device!r} is unknown; known: 'cuda' (AMD GPUs, too), 'cpu'")
+    _require_device(torch_device)
     call = functools.partial(fn, *args)
     warm_device(torch_device)
     warm_up(call, torch_device)
@@ -107,6 +109,31 @@ def gpu_timer(
             return TimerResult(sample_blocks(timer, StoppingRule(blocks, blocks), watch))
     finally:
         timer.close()
+
+
+def _require_arguments(fn: object, args: tuple[Any, ...], blocks: object, block_us: object) -> None:
+    """Raises UsageError for an `fn` that cannot be called with `args`, and for limits that are no positive numbers."""
+    if not callable(fn):
+        raise UsageError(
+            f"gpu_timer: fn is a {type(fn).__name__}, but must be a function, which is called many times: pass it and "
+            "its tensors, gpu_timer(fn, a, b), and not its result"
+        )
+    if misfit := find_misfit(fn, *args):
+        raise UsageError(f"gpu_timer: fn {misfit}; pass its arguments one by one, gpu_timer(fn, a, b)")
+    if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
+        raise UsageError(f"gpu_timer: blocks is {blocks!r}, but must be a whole number of at least 1, e.g. blocks=30")
+    if isinstance(block_us, bool) or not isinstance(block_us, (int, float)) or not block_us > 0:
+        raise UsageError(f"gpu_timer: block_us is {block_us!r}, but must be microseconds above 0, e.g. block_us=1000")
+
+
+def _require_device(device: str) -> None:
+    """Raises UsageError for an unknown device, and for 'cuda' where torch finds no GPU."""
+    import torch
+
+    if device not in ("cuda", "cpu"):
+        raise UsageError(f"gpu_timer: device {device!r} is unknown; known: 'cuda' (AMD GPUs, too), 'cpu'")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("gpu_timer: device='cuda', but torch finds no GPU here; attnperf doctor says why, 'cpu' works")
 
 
 def _device_of(args: tuple[Any, ...]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.errors import CaseFailedError, UsageError
+from pytest_attnperf.records.call_fit import format_kind
 from pytest_attnperf.records.listing import find_class_place
 
 
@@ -42,7 +43,7 @@ def require_prepared(backend: Backend, prepared: object) -> None:
         ("declares", Declares, "give e.g. declares=Declares(operators=('aten::mul',))"),
     ):
         if not isinstance(value := getattr(prepared, name), allowed):  # type: ignore[arg-type]
-            raise UsageError(f"{where}.prepare() returned a Prepared whose {name} is {_format_type(value)}; {advice}")
+            raise UsageError(f"{where}.prepare() returned a Prepared whose {name} is {format_kind(value)}; {advice}")
     for name, value in prepared.config.items():
         if not isinstance(value, str):
             raise UsageError(f"{where}: config[{name!r}] is {value!r}; give text, e.g. {str(value)!r}")
@@ -50,7 +51,3 @@ def require_prepared(backend: Backend, prepared: object) -> None:
 
 def _place_of(backend: Backend) -> str:
     return f"{find_class_place(type(backend))}: {backend.name}"
-
-
-def _format_type(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from pytest_attnperf.backends import Backend, Registry
-from pytest_attnperf.errors import UsageError, WorkloadError
+from pytest_attnperf.errors import AttnperfError, UsageError, WorkloadError, propose_name
 from pytest_attnperf.gate.policy import CASE_TIERS, require_quarantine, require_tier
-from pytest_attnperf.plugin import marker_values, options, selection
+from pytest_attnperf.plugin import invalid_markers, marker_values, options, selection
+from pytest_attnperf.plugin.case_policies import make_policy
 from pytest_attnperf.plugin.config import run_config
-from pytest_attnperf.plugin.keys import CASE, case_key
+from pytest_attnperf.plugin.keys import CASE, case_key, refuse_duplicates
 from pytest_attnperf.plugin.selection import MarkedTest, describe_tests_without_cases, refuse_empty, show_notice
+from pytest_attnperf.plugin.unknown_names import refuse_misspelt_marker
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.costs import parse_costs
 from pytest_attnperf.workloads.base import Workload
@@ -59,6 +61,8 @@ class CaseCollector:
     tests: list[MarkedTest] = field(default_factory=list)
     left_to_nightly: tuple[CaseKey, ...] = ()
     _counter: int = 0
+    _unfit: str = ""
+    """Why the typed workload is none of the first selected test's family, nor of another one."""
 
     def register_backends(self) -> None:
         """Calls the hooks by which every conftest registers its backends and families. Raises UsageError for a family
@@ -68,12 +72,14 @@ class CaseCollector:
         self.families.require_classes()
         self.registry.require_families({family.name for family in self.families})
         _ = self._model  # a model file that cannot be read is an error even if no test uses its workloads
+        if text := run_config(self.config).workload:
+            self.families.require_text(text, {name for one in self.registry for name in one.families})
 
     @functools.cached_property
     def _model(self) -> ModelCases | None:
         """The model of `--attnperf-model`; None without it. Raises UsageError for options or files that are invalid."""
         asked = run_config(self.config)
-        if not asked.model and not any(name in asked.typed for name in options.OF_A_MODEL):
+        if not asked.model:
             return None
         from pytest_attnperf.plugin.features.model_cases import ModelCases
 
@@ -92,12 +98,23 @@ class CaseCollector:
         return selection.expand_names(names, self.registry, self.families) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a marked test by backends and workloads, alike on every machine. Raises CollectError for an
-        invalid marker or selection."""
+        """Parametrises a marked test by backends and workloads, alike on every machine. A test whose marker is invalid
+        or misspelt becomes one item that fails."""
         try:
+            self._check_marker(metafunc.definition)
             self._parametrize(metafunc)
-        except UsageError as error:
-            raise pytest.Collector.CollectError(str(error)) from error
+        except AttnperfError as error:
+            invalid_markers.keep_reason(self.config, metafunc.definition.nodeid, str(error))
+
+    def _check_marker(self, item: Any) -> None:
+        """Raises UsageError for an invalid marker of one of our tests, and for a name that is nearly "attnperf"."""
+        marker = item.get_closest_marker(MARKER)
+        if FIXTURE in item.fixturenames and marker is None:
+            refuse_misspelt_marker(self.config, item, MARKER)
+        elif FIXTURE in item.fixturenames:
+            settings = marker_settings(marker, item.nodeid)
+            with marker_values.naming_place(item.nodeid):
+                make_policy(self.config, settings)
 
     def _parametrize(self, metafunc: pytest.Metafunc) -> None:
         marker = metafunc.definition.get_closest_marker(MARKER)
@@ -123,14 +140,19 @@ class CaseCollector:
         """Stores in `item.stash` its number in collection order, before plugins shuffle, and a case's key."""
         item.stash[_ORDER] = self._counter
         self._counter += 1
-        if FIXTURE in getattr(item, "fixturenames", ()):
+        if FIXTURE in getattr(item, "fixturenames", ()) and not invalid_markers.find_reason(item):
             marker, pair = item.get_closest_marker(MARKER), pair_of(item)
             if _is_family_test(item, marker) and pair is None:
                 return
             try:
                 item.stash[CASE] = _key_of(item, marker, pair)
             except UsageError as error:
-                raise pytest.UsageError(str(error)) from error
+                invalid_markers.keep_reason(self.config, item.nodeid.partition("[")[0], str(error))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Fails an item whose marker is invalid, before its fixtures are set up."""
+        invalid_markers.fail_invalid(item)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -138,6 +160,8 @@ class CaseCollector:
         command line, and restores the collected order. Raises UsageError if two items have one key."""
         asked = run_config(config)
         selects = not asked.is_worker
+        if selects and self._unfit:
+            raise pytest.UsageError(f"--attnperf-workload: {self._unfit}")
         if selects:
             refuse_empty(config, self.tests, items)
             _keep_only(config, items, [item for item in items if not _is_empty_selection(item)])
@@ -220,9 +244,9 @@ class CaseCollector:
         if text:
             try:
                 return list(workloads_from_text(text, family))
-            except WorkloadError:
+            except WorkloadError as error:
                 if not self._is_of_other_family(text, family):
-                    raise
+                    self._unfit = self._unfit or str(error)
                 return []
         return marker_values.list_given_workloads(settings.get("workloads"), family, where)
 
@@ -239,28 +263,17 @@ def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
     """Returns the marker's keywords as a dict. Raises UsageError for unknown or invalid ones, with what is allowed."""
     unknown = sorted(marker.kwargs.keys() - _KNOWN)
     if marker.args or unknown:
-        what = f"unknown keywords {unknown}" if unknown else "positional arguments"
+        near = "".join(propose_name(name, _KNOWN) for name in unknown)
+        what = f"unknown keywords {unknown}{near}" if unknown else "positional arguments"
         raise UsageError(f"{where}: the attnperf marker has {what}; known keywords: {', '.join(sorted(_KNOWN))}")
     if "family" not in marker.kwargs and ("workloads" in marker.kwargs or "backends" in marker.kwargs):
-        raise UsageError(f"{where}: the attnperf marker needs family=...")
+        raise UsageError(f"{where}: the attnperf marker needs family=..., e.g. family='prefill'")
     marker_values.require_lists(marker.kwargs, where)
-    _check_switches(marker.kwargs, where)
+    marker_values.require_switches(marker.kwargs, _SWITCHES, where)
     parse_costs(marker.kwargs.get("costs"), f"{where}: the attnperf marker")
     require_tier(marker.kwargs.get("tier"), f"{where}: tier of the attnperf marker", CASE_TIERS)
     require_quarantine(marker.kwargs.get("quarantine"), marker.kwargs.get("until"), f"{where}: the attnperf marker")
     return dict(marker.kwargs)
-
-
-def _check_switches(given: Mapping[str, Any], where: str) -> None:
-    for name, default in _SWITCHES.items():
-        if not isinstance(given.get(name, default), bool):
-            raise UsageError(
-                f"{where}: the attnperf marker has {name}={given[name]!r}; allowed: True or False (default {default})"
-            )
-    if given.get("breakdown") and not given.get("timed", True):
-        raise UsageError(
-            f"{where}: the attnperf marker has breakdown=True, which times stages, and timed=False; drop one"
-        )
 
 
 def read_switches(item: pytest.Item) -> dict[str, bool]:
@@ -296,7 +309,8 @@ def _is_of_protocol(known: _Conforming, value: object, protocol: type) -> bool:
 
 def _is_empty_selection(item: pytest.Item) -> bool:
     """Returns whether a test of a family got no backend and workload: pytest then skips it, and it is no case."""
-    return pair_of(item) is None and _is_family_test(item, item.get_closest_marker(MARKER))
+    is_test = _is_family_test(item, item.get_closest_marker(MARKER)) and not invalid_markers.find_reason(item)
+    return pair_of(item) is None and is_test
 
 
 def _find_too_slow(item: pytest.Item, *, by_name: bool) -> Backend | None:
@@ -364,21 +378,6 @@ def drop_untimed_repeats(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 def _key_without_label(item: pytest.Item) -> CaseKey | None:
     key = case_key(item)
     return replace(key, label="") if key is not None and pair_of(item) is not None else key
-
-
-def refuse_duplicates(items: Iterable[pytest.Item]) -> None:
-    """Raises UsageError if two items have the same key: they would share a baseline."""
-    seen: dict[CaseKey, str] = {}
-    for item in items:
-        key = case_key(item)
-        if key is None:
-            continue
-        if key in seen:
-            raise UsageError(
-                f"two tests are the same case {key}: {seen[key]} and {item.nodeid}; "
-                "give one of them @pytest.mark.attnperf(label=...)"
-            )
-        seen[key] = item.nodeid
 
 
 def restore_order(items: list[pytest.Item]) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.environment.provenance import is_ci
-from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.options import FLAGS, OPTIONS
+from pytest_attnperf.errors import UsageError, propose_name
+from pytest_attnperf.plugin.options import BY_NAME, FLAGS, OPTIONS, Option
 
 _DEFAULT = {option.field: option.default for option in OPTIONS}
 _NOT_REPEATED = frozenset(
@@ -62,10 +62,6 @@ class RunConfig:
     backend: str = _DEFAULT["backend"]
     workload: str = _DEFAULT["workload"]
     model: str = _DEFAULT["model"]
-    tp: str = _DEFAULT["tp"]
-    model_batch: str = _DEFAULT["model_batch"]
-    model_seq: str = _DEFAULT["model_seq"]
-    model_ignore: str = _DEFAULT["model_ignore"]
     device: str = _DEFAULT["device"]
     isolate: str = _DEFAULT["isolate"]
     pin_gpu: str = _DEFAULT["pin_gpu"]
@@ -78,9 +74,7 @@ class RunConfig:
     accept: str = _DEFAULT["accept"]
     processes: str = _DEFAULT["processes"]
     second_look: str = _DEFAULT["second_look"]
-    blocks: str = _DEFAULT["blocks"]
-    block_us: str = _DEFAULT["block_us"]
-    budget_ms: str = _DEFAULT["budget_ms"]
+    effort: str = _DEFAULT["effort"]
     determinism: str = _DEFAULT["determinism"]
     case_limit: str = _DEFAULT["case_limit"]
     seed: str = _DEFAULT["seed"]
@@ -139,25 +133,36 @@ class RunConfig:
         return (*(f"{flag}={shlex.quote(text)}" for flag, text in typed), *overrides)
 
     def text(self, name: str) -> str:
-        """Returns the value of an option by its name, e.g. `block-us`."""
+        """Returns the value of an option by its name, e.g. `case-limit`."""
         dest = name.replace("-", "_")
         return self.others[dest] if dest in self.others else str(getattr(self, dest))
 
-    def number(self, name: str, *, minimum: float) -> float:
+    def name_of(self, name: str) -> str:
+        """Returns what a message calls an option: its ini key if only the ini file gives a value, else its flag."""
+        option = BY_NAME[name]
+        from_ini = name not in self.typed and self.text(name) != option.default
+        return option.dest if from_ini and not self.is_worker else option.label
+
+    def number(self, name: str) -> float:
         """Returns an option as a number. Raises UsageError that names the option, its value and the minimum."""
-        return parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum)
+        option = BY_NAME[name]
+        assert option.least is not None
+        return parse_number(self.name_of(name), self.text(name), minimum=option.least, integer=option.whole)
 
-    def count(self, name: str, *, minimum: int) -> int:
+    def count(self, name: str) -> int:
         """Returns an option as a whole number. Raises UsageError as `number` does."""
-        return int(parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum, integer=True))
+        return int(self.number(name))
 
-    def choice(self, name: str, allowed: tuple[str, ...], listed_in: str = "") -> str:
-        """Returns an option's value, one of `allowed`. Raises UsageError that lists all, and names their file if
-        `listed_in` is given."""
-        value = self.text(name)
-        if value not in allowed:
+    def choice(self, name: str, allowed: tuple[str, ...] = (), listed_in: str = "") -> str:
+        """Returns an option's value, one of its choices, or of `allowed` if given. Raises UsageError that lists all,
+        and names their file if `listed_in` is given."""
+        value, known = self.text(name), allowed or BY_NAME[name].choices
+        if value not in known:
             where = f" (listed in {listed_in})" if listed_in else ""
-            raise UsageError(f"--attnperf-{name}={value!r} is not known; choose one of: {', '.join(allowed)}{where}")
+            raise UsageError(
+                f"{self.name_of(name)}={value!r} is not known{propose_name(value, known)}; choose one of: "
+                f"{', '.join(known)}{where}"
+            )
         return value
 
     @classmethod
@@ -170,7 +175,7 @@ class RunConfig:
         for option in OPTIONS:
             start, text = typed_in, typed.get(option.name)
             if text is None:
-                start, text = root, str(config.getini(option.dest) or option.default)
+                start, text = root, _read_key(config, option)
             texts[option.field] = str(start / text) if option.found and text else text
         own = {one.name for one in fields(cls)}
         flags = {name: config.getoption(dest, default=None) for name, dest in FLAGS.items()}
@@ -190,6 +195,15 @@ class RunConfig:
             others={name: text for name, text in texts.items() if name not in own},
             **{name: text for name, text in texts.items() if name in own},
         )
+
+
+def _read_key(config: pytest.Config, option: Option) -> str:
+    """Returns the option's value in the ini file, else its default. Raises pytest.UsageError for a value of a TOML file
+    that is no text."""
+    try:
+        return str(config.getini(option.dest) or option.default)
+    except TypeError as error:
+        raise pytest.UsageError(f'{option.dest} in {config.inipath}: {error}; write {option.dest} = "..."') from error
 
 
 RUN_CONFIG = pytest.StashKey[RunConfig]()

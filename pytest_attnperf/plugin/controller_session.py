@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import RunConfig, is_xdist_controller, is_xdist_worker, run_config
 from pytest_attnperf.plugin.gathered import SELECTED, add_junit_properties, encode_result
 from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key, find_next_case
+from pytest_attnperf.plugin.option_values import check_rootdir, refuse_bad_values
 from pytest_attnperf.plugin.refusals import (
     plan_cases,
     refuse_contradictions,
@@ -28,6 +28,7 @@ from pytest_attnperf.plugin.refusals import (
 )
 from pytest_attnperf.plugin.selection import show_notice
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
+from pytest_attnperf.plugin.unknown_names import refuse_unknown_keys
 from pytest_attnperf.plugin.verdicts import raise_code_verdict, raise_verdict, status_of
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ _SKIPPED = pytest.StashKey[str]()
 def configure_controller(config: pytest.Config) -> None:
     """Checks options and registers the plugin objects of a session that is not a worker. Raises a usage error."""
     with usage_errors():
-        options.check_rootdir(config)
-        collectors = make_collectors(config)
         asked, collects = run_config(config), config.getoption("collectonly")
+        refuse_unknown_keys(config)
+        check_rootdir(config)
+        collectors = make_collectors(config)
         _check_options(config, asked)
         if asked.is_timed and is_xdist_controller(config) and not collects:
             from pytest_attnperf.plugin.features.gpus import several_gpus
@@ -79,11 +81,13 @@ def _check_options(config: pytest.Config, asked: RunConfig) -> None:
             several_gpus.refuse_workers(config)
         refuse_update(asked)
     refuse_unheeded(asked)
+    if not is_xdist_worker(config):  # its controller did
+        refuse_bad_values(config, asked)
 
 
 def _register_benchmark_sink(config: pytest.Config) -> None:
     """Registers the plugin object that passes samples to pytest-benchmark, if that is loaded and not switched off."""
-    allowed = run_config(config).choice("benchmark", ("auto", "off")) == "auto"
+    allowed = run_config(config).choice("benchmark") == "auto"
     if allowed and hasattr(config.option, "benchmark_skip"):
         from pytest_attnperf.plugin.features.benchmark.benchmark_sink import BenchmarkSink
 

@@ -24,6 +24,7 @@ from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.run.overview import UNRESOLVED, is_new, is_unresolved, only_new
 from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.session.case_records import list_shared_notes
 from pytest_attnperf.session.case_records import note_loosened as loosened_note
 from pytest_attnperf.session.interleaved import Against
 
@@ -213,9 +214,10 @@ def collect_errors_in(problems: list[str]) -> Iterator[None]:
 
 
 def find_loosened_policies(run: RunResult) -> list[str]:
-    """Returns findings on cases and kernels whose policy is looser than the one stored with their baseline."""
+    """Returns a finding per setting whose policy is looser than the one stored with the baselines: the case or kernel,
+    or the number of them and the first ones."""
     noted = [(case.key, case.notes) for case in run.cases] + [(result.key, result.notes) for result in run.code]
-    return [f"{key}: {note}" for key, notes in noted for note in filter_notes(notes, NoteKind.LOOSENED)]
+    return list_shared_notes(noted, NoteKind.LOOSENED)
 
 
 def find_creep(run: RunResult) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pytest
 
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin.argument_checks import refuse_misuse
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.records.costs import NO_COSTS, GatedCosts, parse_costs
 
@@ -64,10 +64,12 @@ class CaseHandle:
             )
         return server
 
+    @refuse_misuse
     def run(self, backend: Backend, workload: Workload) -> None:
         """Proves `backend` right on `workload`; with `--attnperf` also measures and gates it."""
         self._server.serve_case(backend, workload, self._costs)
 
+    @refuse_misuse
     def gate(
         self,
         name: str,
@@ -112,7 +114,7 @@ class CaseHandle:
                               your own is (function of what fn returned, percent). Beyond that the case is GREW
         """
         _check_callables(fn=fn, reference=reference, inputs=inputs)
-        gated = self._costs.merge_with(_parse_own_costs(costs))
+        gated = self._costs.merge_with(parse_costs(costs, "attnperf.gate()"))
         from pytest_attnperf.backends import Declares
         from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
@@ -128,14 +130,6 @@ class CaseHandle:
         )
         backend = CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance(), declares=says)
         self._server.serve_case(backend, workload, gated)
-
-
-def _parse_own_costs(given: Mapping[str, Any] | None) -> GatedCosts:
-    """Returns `costs` of `attnperf.gate()`. Fails the test if they are invalid."""
-    try:
-        return parse_costs(given, "attnperf.gate()")
-    except UsageError as error:
-        pytest.fail(str(error), pytrace=False)
 
 
 def _as_tuple(given: Sequence[str]) -> tuple[str, ...]:
@@ -221,4 +215,4 @@ def timer_function() -> TimerFunction:
     """Returns the function of the `gpu_timer` fixture."""
     from pytest_attnperf.measure.gpu_timer import gpu_timer
 
-    return gpu_timer
+    return refuse_misuse(gpu_timer, "gpu_timer")

@@ -5,12 +5,13 @@ The next case of each item is found once for all items, because a run needs it f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey
 
 if TYPE_CHECKING:
@@ -29,6 +30,21 @@ def case_key(item: pytest.Item) -> CaseKey | None:
 def build_key(item: pytest.Item) -> CaseKey | None:
     """Returns the key of the kernel that the item compiles, or None if it compiles none."""
     return item.stash.get(BUILD, None)
+
+
+def refuse_duplicates(items: Iterable[pytest.Item]) -> None:
+    """Raises UsageError if two items have the same key: they would share a baseline."""
+    seen: dict[CaseKey, str] = {}
+    for item in items:
+        key = case_key(item)
+        if key is None:
+            continue
+        if key in seen:
+            raise UsageError(
+                f"two tests are the same case {key}: {seen[key]} and {item.nodeid}; "
+                "give one of them @pytest.mark.attnperf(label=...)"
+            )
+        seen[key] = item.nodeid
 
 
 _FOLLOWING = pytest.StashKey["_Following"]()

@@ -76,7 +76,7 @@ def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: Ru
         label=base.label,
         notes=(*notes, *side_notes(base)),
         plan=make_interleave_plan(asked),
-        everything=asked.choice("interleave", ("suspects", "all")) == "all",
+        everything=asked.choice("interleave") == "all",
         empty=base.empty,
         vanished=base.vanished,
     )
@@ -116,9 +116,7 @@ def candidate_notes(side: BaseSide) -> tuple[str, ...]:
 def make_interleave_plan(asked: RunConfig) -> InterleavePlan:
     """Returns the plan of interleaved measurements, with --attnperf-pairs and --attnperf-timer. Raises UsageError if
     one of them is invalid."""
-    return InterleavePlan(
-        pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", timer_names(), TIMERS_LISTED_IN)
-    )
+    return InterleavePlan(pairs=asked.count("pairs"), timer=asked.choice("timer", timer_names(), TIMERS_LISTED_IN))
 
 
 def make_launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPlan:

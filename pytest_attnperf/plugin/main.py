@@ -7,6 +7,7 @@ cases), and an xdist controller, which runs no case and only gathers the reports
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import os
 import shutil
@@ -31,6 +32,9 @@ MARKER_HELP = (
 )
 NIGHTLY_HELP = "attnperf_nightly: only nightly runs take this case (set by nightly= and each= of attnperf)"
 CPU_HELP = "attnperf_cpu: only nightly runs time this case on a GPU (set by cpu= of attnperf)"
+PRINTS_ONLY = ("help", "showfixtures", "show_fixtures_per_test")
+"""Options of pytest that print something and run no test: backends are not registered for them."""
+
 CODE_MARKER_HELP = (
     "attnperf_code(kernels=None, code_fail_on=None, code_growth=None): run this test once per compiled "
     "kernel, configuration and architecture, and gate its code object"
@@ -44,11 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(
-    early_config: pytest.Config, parser: pytest.Parser
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, object, object]:
     """Leases the GPU of a worker of xdist before a conftest can import torch; then lets pytest load the conftests.
 
-    Adds the option `--update-baselines` unless another plugin has that name.
+    Adds the option `--update-baselines` unless another plugin has that name. Raises a usage error for an option of an
+    earlier release; for a misspelt one adds the nearest name to pytest's own error.
     """
     if options.XDIST_GPUS in os.environ:
         from pytest_attnperf.plugin import controller_session
@@ -63,6 +68,12 @@ def pytest_load_initial_conftests(
             default=False,
             help="alias of --attnperf-update-baselines",
         )
+    _, unknown = parser.parse_known_and_unknown_args(args, namespace=copy.copy(early_config.option))
+    if unknown:
+        from pytest_attnperf.plugin.unknown_names import refuse_old_options, suggest_options
+
+        refuse_old_options(unknown)
+        parser.extra_info.update(suggest_options(unknown))
     return result
 
 
@@ -74,12 +85,13 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the markers; unless this is a worker or prints help, checks options and registers plugin objects."""
+    """Declares the markers; unless this is a worker or only prints, checks options and registers plugin objects."""
     config.addinivalue_line("markers", MARKER_HELP)
     config.addinivalue_line("markers", NIGHTLY_HELP)
     config.addinivalue_line("markers", CPU_HELP)
     config.addinivalue_line("markers", CODE_MARKER_HELP)
-    if run_config(config).is_worker or config.getoption("help", default=False):
+    only_prints = any(config.getoption(name, default=False) for name in PRINTS_ONLY)
+    if run_config(config).is_worker or only_prints:
         return
     try:
         from pytest_attnperf.plugin import controller_session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
@@ -17,12 +18,14 @@ from pytest_attnperf.records.listing import find_class_place, find_place
 from pytest_attnperf.records.raised import describe_raised
 from pytest_attnperf.workloads.adhoc import CACHE_STATES
 from pytest_attnperf.workloads.base import Workload
-from pytest_attnperf.workloads.families import Family
+from pytest_attnperf.workloads.families import Families, Family
 
 LISTS = ("workloads", "backends", "without", "nightly", "cpu")
 """Keywords that take a list."""
 
 NAMES_SHOWN = 8
+
+_ID = re.compile(r"(?!.*\.(csv|jsonl)$)\w+-[^=,]*", re.IGNORECASE)
 
 
 @contextlib.contextmanager
@@ -39,6 +42,28 @@ def require_lists(given: Mapping[str, Any], where: str) -> None:
     for name in LISTS:
         if isinstance(value := given.get(name), str):
             raise UsageError(f"{where}: the attnperf marker has {name}={value!r}, a text; give a list: {name}=[...]")
+
+
+def require_switches(given: Mapping[str, Any], switches: Mapping[str, bool], where: str) -> None:
+    """Raises UsageError for a keyword of `switches` (name -> default) that is neither True nor False, and for stages
+    that are to be timed in an untimed test."""
+    for name, default in switches.items():
+        if not isinstance(given.get(name, default), bool):
+            raise UsageError(
+                f"{where}: the attnperf marker has {name}={given[name]!r}; allowed: True or False (default {default})"
+            )
+    if given.get("breakdown") and not given.get("timed", True):
+        raise UsageError(
+            f"{where}: the attnperf marker has breakdown=True, which times stages, and timed=False; drop one"
+        )
+
+
+def require_typed_workload(text: str, families: Families) -> None:
+    """Raises UsageError if the value of `--attnperf-workload` is an id of an unknown family, or one that its family
+    refuses. Does nothing for a line of fields and a file: the family of each test reads those."""
+    if _ID.fullmatch(text):
+        with naming_place("--attnperf-workload"):
+            families.parse_workload(text)
 
 
 def list_given_workloads(given: Sequence[Any] | None, family: Family, where: str) -> list[Workload]:

@@ -7,17 +7,12 @@
 from __future__ import annotations
 
 import argparse
-import itertools
-import os
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin.switches import SWITCHES, Switch
 
 MIN_BASELINE_PROCESSES = 7
@@ -35,8 +30,9 @@ GROUPS = {
 """Group of options -> its title in `pytest --help`."""
 
 ADVANCED = "pytest-attnperf: advanced"
+HELP_INDENT = "    "
+KEYS = "pytest-attnperf: settings without an option (ini key, marker argument, --attnperf-override=KEY=VALUE)"
 FIRST = "Options of pytest-attnperf. A marker's argument comes before an option, an option before its ini key."
-INDENT = "    "
 
 
 @dataclass(frozen=True)
@@ -49,6 +45,10 @@ class Option:
     case     whether it is a setting of a timed case, which markers can change
     code     whether it is a setting of a code object, which markers can change
     group    one of `GROUPS`, under which `pytest --help` shows it; '' if only `--attnperf-help` does
+    key      whether there is no such option: it is an ini key, a marker's argument and an `--attnperf-override` only
+    least    smallest value of a number; None if it is no number
+    whole    whether a number must be a whole one
+    choices  the allowed words; empty if it is no choice, or one that other modules list
     """
 
     name: str
@@ -60,20 +60,29 @@ class Option:
     case: bool = False
     code: bool = False
     group: str = ""
+    key: bool = False
+    least: float | None = None
+    whole: bool = True
+    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
-        """The name on the command line, e.g. `--attnperf-block-us`."""
+        """The name on the command line, e.g. `--attnperf-case-limit`."""
         return f"--attnperf-{self.name}"
 
     @property
     def dest(self) -> str:
-        """The attribute of `config.option` and the ini key, e.g. `attnperf_block_us`."""
+        """The attribute of `config.option` and the ini key, e.g. `attnperf_case_limit`."""
         return f"attnperf_{self.field}"
 
     @property
+    def label(self) -> str:
+        """What messages call it: `--attnperf-case-limit`, or the ini key where there is no option."""
+        return self.dest if self.key else self.flag
+
+    @property
     def field(self) -> str:
-        """The field of `RunConfig` and the keyword of the marker, e.g. `block_us`."""
+        """The field of `RunConfig` and the keyword of the marker, e.g. `case_limit`."""
         return self.name.replace("-", "_")
 
 
@@ -88,38 +97,27 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "workload",
         "",
-        'run these workloads instead of those of the tests: "b=1,s=512,h=8,d=64,causal,f16", or a .csv/.jsonl file; '
-        "default: those of the tests",
+        'run these workloads: "b=1,s=512,h=8,d=64,causal,f16", or a .csv/.jsonl file; default: those of the tests',
         "TEXT|FILE",
         group="select",
     ),
     Option(
         "model",
         "",
-        "run the workloads of a model's attention layers instead of those of the tests; FILE is a config.json as on "
-        "Hugging Face; default: those of the tests",
-        "FILE",
+        "run the workloads of a model's attention layers, by its config.json; fields: tp=8, batch=1:16, seq=512:4096, "
+        "ignore=FIELD:FIELD; default: those of the tests",
+        "FILE[,FIELD=...]",
         path=True,
         found=True,
         group="select",
     ),
-    Option(
-        "tp", "", "with --attnperf-model: number of tensor-parallel ranks, of which one is measured; default: 1", "N"
-    ),
-    Option("model-batch", "", "with --attnperf-model: numbers of sequences decoded at once; default: 1,16", "N,N"),
-    Option(
-        "model-seq",
-        "",
-        "with --attnperf-model: tokens per prompt, and keys per decoded sequence; default: 512,4096",
-        "N,N",
-    ),
-    Option("model-ignore", "", "with --attnperf-model: fields of its file to ignore; default: none", "FIELD,FIELD"),
     Option(
         "device",
         "auto",
         "device that runs the cases: gpu, cpu, or auto (a GPU if there is one); default: auto",
         "KIND",
         group="measure",
+        choices=("auto", "gpu", "cpu"),
     ),
     Option(
         "isolate",
@@ -128,6 +126,7 @@ OPTIONS: tuple[Option, ...] = (
         "case: none, each gets a fresh process; none: no workers, cases run in pytest's process for debugging and are "
         "never gated; default: worker",
         "HOW",
+        choices=("worker", "backend", "case", "none"),
     ),
     Option(
         "pin-gpu",
@@ -155,17 +154,18 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "interleave",
         "suspects",
-        "which cases are compared with the base side in pairs. suspects: those that the stored baseline leaves open; "
-        "all: every case; default: suspects",
+        "cases to compare in pairs: suspects (what the stored baseline leaves open) or all; default: suspects",
         "HOW",
         group="compare",
+        choices=("suspects", "all"),
     ),
     Option(
         "pairs",
         "8",
-        "fresh pairs of processes per case and base side, half if that shows SAME; default: 8",
+        "fresh pairs of processes per case, half if that shows SAME; default: 8",
         "N",
         group="compare",
+        least=2,
     ),
     Option("build", "", "shell command to build a revision's tree, once per revision; default: no build", "COMMAND"),
     Option(
@@ -187,21 +187,34 @@ OPTIONS: tuple[Option, ...] = (
         str(MIN_BASELINE_PROCESSES),
         "fresh processes per baseline entry, at least 7; default: 7",
         "N",
-        group="record",
+        least=MIN_BASELINE_PROCESSES,
     ),
-    Option("second-look", "3", "fresh processes of the second look at a suspect; default: 3", "N"),
-    Option("blocks", "30", "maximum number of blocks measured per process and case; default: 30", "N"),
-    Option("block-us", "600", "length of a block in microseconds; default: 600", "US"),
-    Option("budget-ms", "120", "maximum milliseconds that a process spends in blocks of a case; default: 120", "MS"),
-    Option("determinism", "0", "calls on the same inputs that must give the same bits (0: no check); default: 0", "N"),
+    Option("second-look", "3", "fresh processes of the second look at a suspect; default: 3", "N", least=1),
+    Option(
+        "determinism",
+        "0",
+        "calls on the same inputs that must give the same bits (0: no check); default: 0",
+        "N",
+        least=0,
+    ),
+    Option(
+        "effort",
+        "normal",
+        "blocks that a process times per case: low (half), normal, high (double), or fields of "
+        "blocks=30,block_us=600,budget_ms=120; default: normal",
+        "HOW",
+        group="measure",
+    ),
     Option(
         "case-limit",
         "300",
         "seconds per case, then its worker is killed; default: 300 (warm: 14400)",
         "SECONDS",
         group="measure",
+        least=0.5,
+        whole=False,
     ),
-    Option("seed", "", "seed of the inputs of checks, printed when a check fails; default: random", "N"),
+    Option("seed", "", "seed of the inputs of checks, printed when a check fails; default: random", "N", least=0),
     Option(
         "baselines", "baselines", "folder of the stored baselines; default: baselines", "DIR", path=True, group="record"
     ),
@@ -224,7 +237,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "history",
         "",
-        "append the run to a database: a file (SQLite), sqlite:///FILE or postgresql://USER@HOST/NAME; default: none",
+        "append the run to a database: a file (SQLite) or postgresql://USER@HOST/NAME; default: none",
         "URL|FILE",
         group="report",
     ),
@@ -233,12 +246,12 @@ OPTIONS: tuple[Option, ...] = (
         "auto",
         "auto: pass samples to pytest-benchmark, if it is active, for its table and files; off: do not; default: auto",
         "HOW",
+        choices=("auto", "off"),
     ),
     Option(
         "tier",
         "",
-        "pr: skip cases that only nightly runs take; nightly: run every case; default: pr, or nightly if the command "
-        "line names single tests",
+        "pr (without cases of nightly runs) or nightly (all); default: pr; nightly if single tests are named",
         "TIER",
         group="select",
     ),
@@ -246,8 +259,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "budget",
         "",
-        "limit the wall time of the run, e.g. 10m: every case gets a first look, the least decided ones get the rest; "
-        "default: no limit",
+        "wall time of the run, e.g. 10m: a first look at all cases, the rest for the least decided; default: no limit",
         "TIME",
         group="measure",
     ),
@@ -255,15 +267,25 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "threshold", "2", "slowdown in percent that fails a case; default: 2", "PERCENT", case=True, group="compare"
     ),
-    Option("floor-us", "0.5", "slowdown in microseconds below which no case fails; default: 0.5", "US", case=True),
+    Option(
+        "floor-us", "0.5", "slowdown in microseconds below which no case fails; default: 0.5", "US", case=True, key=True
+    ),
     Option(
         "creep",
         "5",
         "slowdown in percent since the anchor, summed over all recordings, that is a finding; default: 5",
         "PERCENT",
         case=True,
+        key=True,
     ),
-    Option("suite-rate", "0.01", "false alarms allowed per suite run, as a fraction; default: 0.01", "RATE", case=True),
+    Option(
+        "suite-rate",
+        "0.01",
+        "false alarms allowed per suite run, as a fraction; default: 0.01",
+        "RATE",
+        case=True,
+        key=True,
+    ),
     Option(
         "fail-on",
         "SLOWER,INCORRECT,SUSPICIOUS,ERROR",
@@ -287,16 +309,21 @@ OPTIONS: tuple[Option, ...] = (
         "code_size, launch; or all; default: occupancy,wider_loads",
         "KINDS",
         code=True,
+        key=True,
     ),
-    Option("code-growth", "1", "accepted growth of LDS and code size in percent; default: 1", "PERCENT", code=True),
+    Option(
+        "code-growth",
+        "1",
+        "accepted growth of LDS and code size in percent; default: 1",
+        "PERCENT",
+        code=True,
+        key=True,
+    ),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
-ISOLATIONS = ("worker", "backend", "case", "none")
 CASE_OPTIONS = tuple(option for option in OPTIONS if option.case)
 CODE_OPTIONS = tuple(option for option in OPTIONS if option.code)
 """Settings of one code object: override over marker over command line over ini over default, as for a case."""
-OF_A_MODEL = ("tp", "model-batch", "model-seq", "model-ignore")
-"""Options that need `--attnperf-model`."""
 _FLAGS = (
     *("update_baselines", "calibrate", "together", "warm", "profile", "changed", "resume", "record_local"),
     *("pin_config", "strict", "override", "worker_fd", "worker_role"),
@@ -312,7 +339,7 @@ TIMED = (
 )
 """Fields of `RunConfig` that make a run measure, each with its command-line option."""
 
-PASSED_TO_WORKERS = ("backend", "workload", "code-set", "model", *OF_A_MODEL)
+PASSED_TO_WORKERS = ("backend", "workload", "code-set", "model")
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -323,68 +350,48 @@ def add_options(parser: pytest.Parser) -> None:
         shown = switch.help if switch.group else argparse.SUPPRESS
         groups.get(switch.group, hidden).addoption(switch.flag, help=shown, **switch.settings)
     for option in OPTIONS:
-        shown = option.help if option.group else argparse.SUPPRESS
-        groups.get(option.group, hidden).addoption(
-            option.flag, dest=option.dest, default=None, metavar=option.metavar, help=shown
-        )
         default = option.default or "see --attnperf-help"
-        parser.addini(option.dest, f"sets {option.flag} if not typed; default: {default}", default=None)
-
-
-def check_rootdir(config: pytest.Config) -> None:
-    """Raises UsageError if an option's path outside the current folder may have changed pytest's rootdir.
-
-    pytest derives rootdir from every word of the command line that exists on disk, also from the value of
-    `--attnperf-baselines ../base`. The error names the option and the form that pytest ignores: `OPTION=PATH`.
-    """
-    words = [str(word) for word in config.invocation_params.args]
-    by_flag = {option.flag: option for option in OPTIONS if option.path or option.name == "workload"}
-    for flag, value in itertools.pairwise(words):
-        if flag not in by_flag:
-            continue
-        start = Path(config.invocation_params.dir)
-        path = (start / value).resolve()
-        if os.path.exists(path) and not path.is_relative_to(start.resolve()):
-            raise UsageError(
-                f"{flag} {value}: pytest derived rootdir={config.rootpath} from this path, too; write {flag}={value}"
+        parser.addini(option.dest, _describe_key(option, default), default=None)
+        if not option.key:
+            shown = option.help if option.group else argparse.SUPPRESS
+            groups.get(option.group, hidden).addoption(
+                option.flag, dest=option.dest, default=None, metavar=option.metavar, help=shown
             )
 
 
-def case_overrides(texts: Sequence[str]) -> dict[str, Any]:
-    """Returns `--attnperf-override` KEY=VALUE as {field: text}. Raises UsageError for an unknown key or no '='."""
-    known = {option.field for option in (*CASE_OPTIONS, *CODE_OPTIONS)}
-    overrides: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        key = key.replace("-", "_")
-        if not equals or key not in known:
-            raise UsageError(f"--attnperf-override={text!r}: expected KEY=VALUE with KEY one of {sorted(known)}")
-        overrides[key] = value
-    return overrides
+def _describe_key(option: Option, default: str) -> str:
+    """Returns the ini key's line in `pytest --help`."""
+    return option.help if option.key else f"sets {option.flag} if not typed; default: {default}"
 
 
 def render_option_help(width: int) -> str:
-    """Returns all options by group, the advanced ones last, in lines of at most `width` columns."""
-    options: tuple[Switch | Option, ...] = (*SWITCHES, *OPTIONS)
+    """Returns all options by group, the advanced ones and the settings without an option last, in lines of at most
+    `width` columns."""
+    options: tuple[Switch | Option, ...] = (*SWITCHES, *(option for option in OPTIONS if not option.key))
     lines = textwrap.wrap(FIRST, width)
     for group, title in {**GROUPS, "": ADVANCED}.items():
         lines += ["", f"{title}:"]
         for known in options:
             if known.group == group:
                 lines += _format_option(known, width)
+    lines += ["", *textwrap.wrap(f"{KEYS}:", width)]
+    for option in OPTIONS:
+        if option.key:
+            lines += _format_option(option, width)
     return "\n".join(lines) + "\n"
 
 
 def _format_option(known: Switch | Option, width: int) -> Iterator[str]:
-    """Yields the option's line and its indented help."""
+    """Yields the option's line, its indented help, and its ini key and marker argument."""
     yield f"  {_format_usage(known)}"
-    yield from textwrap.wrap(known.help, width, initial_indent=INDENT, subsequent_indent=INDENT)
+    yield from textwrap.wrap(known.help, width, initial_indent=HELP_INDENT, subsequent_indent=HELP_INDENT)
     if isinstance(known, Option):
         marker = f", marker {known.field}=" if known.case or known.code else ""
-        yield f"{INDENT}ini {known.dest}{marker}"
+        yield f"{HELP_INDENT}ini {known.dest}{marker}"
 
 
 def _format_usage(known: Switch | Option) -> str:
-    """Returns e.g. '--attnperf-pairs=N', or the flag alone if it takes no value."""
+    """Returns e.g. '--attnperf-pairs=N'; the flag alone if it takes no value; 'floor_us=US' if there is no option."""
     metavar = known.metavar if isinstance(known, Option) else known.settings.get("metavar")
-    return f"{known.flag}={metavar}" if metavar else known.flag
+    flag = known.field if isinstance(known, Option) and known.key else known.flag
+    return f"{flag}={metavar}" if metavar else flag

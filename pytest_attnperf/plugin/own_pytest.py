@@ -25,6 +25,7 @@ from pytest_attnperf.kernel_builds import KernelRegistry
 from pytest_attnperf.plugin import main
 from pytest_attnperf.plugin.cases import CaseCollector, pair_of, restore_order, tier_of
 from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
+from pytest_attnperf.plugin.invalid_markers import find_reason
 from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.plugin.options import BY_NAME
 from pytest_attnperf.plugin.refusals import plan_case
@@ -163,6 +164,12 @@ class Collecting(WorkPlugin, abc.ABC):
         if report.failed:
             *_, why = [line.strip() for line in report.longreprtext.splitlines() if line.strip()] or [""]
             self._broken.append(f"{report.nodeid} cannot be collected: {why.removeprefix('E').strip()}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Remembers tests with an invalid marker: their cases are unknown."""
+        if reason := find_reason(item):
+            self._broken.append(f"{item.nodeid} cannot be collected: {reason}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

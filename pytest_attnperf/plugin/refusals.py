@@ -1,21 +1,18 @@
-"""Usage errors: options that contradict each other, have no effect in this run, or repeat failing cases.
-
-Also makes the policy of an item from its case settings: override over marker over command line over ini over default.
-"""
+"""Usage errors: options that contradict each other, have no effect in this run, or repeat failing cases."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.policy import Policy, require_tier
+from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.case_policies import make_policy
 from pytest_attnperf.plugin.cases import MARKER, marker_settings, read_switches, tier_of
-from pytest_attnperf.plugin.config import RunConfig, parse_number, run_config
+from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.keys import PLANNED, case_key
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.session.settings import Case
@@ -39,8 +36,8 @@ OWN_PROCESSES = {
 }
 
 OF_TIMING = (
-    *("interleave", "pairs", "timer", "processes", "second-look", "blocks", "block-us", "budget-ms", "results"),
-    *("report", "history", "benchmark", "threshold", "floor-us", "creep", "suite-rate", "record-local", "strict"),
+    *("interleave", "pairs", "timer", "processes", "second-look", "effort", "results"),
+    *("report", "history", "benchmark", "threshold", "record-local", "strict"),
 )
 """Options that have an effect only in runs that measure."""
 
@@ -52,7 +49,6 @@ def refuse_contradictions(asked: RunConfig) -> None:
     """Raises UsageError for options that cannot be combined or lack another one; it says which to drop or add."""
     if asked.calibrate == "":
         raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
-    require_tier(asked.tier, options.BY_NAME["tier"].flag)
     for name, (others, why) in BESIDE.items():
         if not getattr(asked, name):
             continue
@@ -188,7 +184,7 @@ def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
     marker = item.get_closest_marker(MARKER)
     try:
         settings = {} if marker is None else marker_settings(marker, item.nodeid)
-        return _make_policy(config, settings | {"tier": tier_of(item)})
+        return make_policy(config, settings | {"tier": tier_of(item)})
     except (UsageError, ValueError) as error:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 
@@ -201,33 +197,6 @@ def plan_case(config: pytest.Config, item: pytest.Item, key: CaseKey) -> Case:
 def plan_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     """Stores with every item that is a case how it is judged (PLANNED), before any test runs. Raises pytest.UsageError
     for invalid settings."""
-    try:
-        _make_policy(config, {})
-    except (UsageError, ValueError) as error:
-        raise pytest.UsageError(f"the options and the ini file of this run: {error}") from error
     for item in items:
         if (key := case_key(item)) is not None:
             item.stash[PLANNED] = plan_case(config, item, key)
-
-
-def _make_policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
-    asked = run_config(config)
-    chosen: dict[str, Any] = {option.field: asked.text(option.name) for option in options.CASE_OPTIONS}
-    chosen.update({key: settings[key] for key in chosen if settings.get(key) is not None})
-    chosen.update(options.case_overrides(asked.override))
-    return Policy(
-        threshold_percent=parse_number("threshold", chosen["threshold"], minimum=0),
-        floor_us=parse_number("floor_us", chosen["floor_us"], minimum=0),
-        suite_false_alarm_rate=parse_number("suite_rate", chosen["suite_rate"], minimum=1e-9),
-        creep_percent=parse_number("creep", chosen["creep"], minimum=0),
-        fail_on=_split_verdicts(chosen["fail_on"]),
-        tier=settings.get("tier") or "",
-        quarantine=settings.get("quarantine") or "",
-        quarantine_until=settings.get("until") or "",
-    )
-
-
-def _split_verdicts(value: object) -> Any:
-    """Splits `value`, a comma-separated text or a list, into upper-case names of verdicts; Policy checks them later."""
-    words = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
-    return tuple(str(word).strip().upper() for word in words if str(word).strip())

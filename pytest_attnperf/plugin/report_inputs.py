@@ -16,7 +16,7 @@ from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Verdict, WorkloadFigures
 from pytest_attnperf.records.histories import CaseHistory
-from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.regular_file import propose_path, read_regular
 from pytest_attnperf.records.rooflines import Ceiling, DeviceCeilings
 from pytest_attnperf.reports.files import journal, json_results
 from pytest_attnperf.reports.files.form_list import list_forms
@@ -47,7 +47,9 @@ def read_named(path: Path) -> list[tuple[str, RunResult]]:
     from pytest_attnperf.reports.files.merged import decode_merged
 
     if not path.exists():
-        raise UsageError(f"there is no {path}; a run writes .attnperf/results.json: pytest --attnperf")
+        raise UsageError(
+            f"there is no {path}{propose_path(path)}; a run writes .attnperf/results.json: pytest --attnperf"
+        )
     if path.suffix == ".jsonl":
         return [(str(path), journal.read_journal(path))]
     data = read_regular(path, json_results.BYTES_MAX)

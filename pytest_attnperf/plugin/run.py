@@ -39,7 +39,7 @@ from pytest_attnperf.plugin.fixtures import SERVER
 from pytest_attnperf.plugin.gathered import RESULT, Gathered
 from pytest_attnperf.plugin.keys import PLANNED, case_key
 from pytest_attnperf.plugin.launching import commit_of, make_launch_plan, make_sides
-from pytest_attnperf.plugin.options import ISOLATIONS, MIN_BASELINE_PROCESSES
+from pytest_attnperf.plugin.option_values import read_effort, read_repeats
 from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint
@@ -50,7 +50,6 @@ from pytest_attnperf.session.plausibility import ANALYSED, remember_under
 from pytest_attnperf.session.settings import RunMode, RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, resolve_base_side
 from pytest_attnperf.workers.base_spec import BaseKind
-from pytest_attnperf.workers.conversation import BlockPlan
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.pool import Pool
 from pytest_attnperf.workers.revisions import Repository
@@ -336,19 +335,14 @@ def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSetti
         mode=mode,
         cases=cases,
         processes=_count_processes(asked, mode),
-        second_look=asked.count("second-look", minimum=1),
-        plan=BlockPlan(
-            max_blocks=asked.count("blocks", minimum=3),
-            block_us=asked.number("block-us", minimum=10),
-            budget_us=asked.number("budget-ms", minimum=1) * 1000,
-            timer=asked.choice("timer", timer_names(), TIMERS_LISTED_IN),
-        ),
+        second_look=asked.count("second-look"),
+        plan=replace(read_effort(asked), timer=asked.choice("timer", timer_names(), TIMERS_LISTED_IN)),
         case_limit_seconds=_case_limit_seconds(asked, mode),
-        seed=asked.count("seed", minimum=0) if asked.seed else random.SystemRandom().randrange(1 << 31),
-        determinism_repeats=_determinism_repeats(asked),
+        seed=asked.count("seed") if asked.seed else random.SystemRandom().randrange(1 << 31),
+        determinism_repeats=read_repeats(asked),
         record_local=asked.record_local,
         gates=not asked.in_process,
-        isolate=asked.choice("isolate", ISOLATIONS),
+        isolate=asked.choice("isolate"),
         given_options=asked.typed_options,
         pin_config=asked.pin_config,
         accepted=asked.accept,
@@ -362,7 +356,7 @@ def _count_processes(asked: RunConfig, mode: RunMode) -> int:
     """Returns the number of fresh processes per baseline entry or calibration. Raises UsageError for too few."""
     if mode is RunMode.CALIBRATE:
         return int(parse_number("--attnperf-calibrate", asked.calibrate, minimum=2, integer=True))
-    return asked.count("processes", minimum=MIN_BASELINE_PROCESSES)
+    return asked.count("processes")
 
 
 def _case_limit_seconds(asked: RunConfig, mode: RunMode) -> float:
@@ -371,15 +365,7 @@ def _case_limit_seconds(asked: RunConfig, mode: RunMode) -> float:
         from pytest_attnperf.plugin.features.warming import CASE_LIMIT_S
 
         return CASE_LIMIT_S
-    return asked.number("case-limit", minimum=0.5)
-
-
-def _determinism_repeats(asked: RunConfig) -> int:
-    """Returns the number of calls whose bits are compared. Raises UsageError for 1, which compares nothing."""
-    repeats = asked.count("determinism", minimum=0)
-    if repeats == 1:
-        raise UsageError("--attnperf-determinism=1 compares nothing; give 2 or more calls, or 0 for none")
-    return repeats
+    return asked.number("case-limit")
 
 
 def _budget_seconds(asked: RunConfig, mode: RunMode, *, distributed: bool) -> float | None:

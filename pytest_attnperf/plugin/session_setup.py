@@ -17,11 +17,10 @@ from pytest_attnperf.measure import interpreting
 from pytest_attnperf.plugin.cases import CaseCollector
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
+from pytest_attnperf.plugin.marker_values import require_typed_workload
 from pytest_attnperf.records import Role
 from pytest_attnperf.records.raised import describe_raised
 from pytest_attnperf.workers.device_protocol import Device
-
-DEVICE_KINDS = ("auto", "gpu", "cpu")
 
 
 @contextlib.contextmanager
@@ -35,7 +34,7 @@ def usage_errors() -> Iterator[None]:
 
 def device_kind(config: pytest.Config) -> tuple[str, str]:
     """Returns ('gpu' or 'cpu', the reason), from --attnperf-device or this machine. Does not touch a device."""
-    asked = run_config(config).choice("device", DEVICE_KINDS)
+    asked = run_config(config).choice("device")
     if asked != "auto":
         return asked, f"--attnperf-device={asked}"
     found, reason = has_gpu(os.environ)
@@ -84,11 +83,12 @@ class Collectors:
     code: CodeCollector
 
     def register_all(self) -> None:
-        """Lets every conftest register backends and kernels. Raises a usage error for an unknown backend, and for
-        whatever the hooks raise; with --full-trace its traceback follows."""
+        """Lets every conftest register backends and kernels. Raises a usage error for an unknown backend, a malformed
+        workload, and whatever the hooks raise; with --full-trace its traceback follows."""
         config = self.cases.config
         try:
             self.cases.register_backends()
+            require_typed_workload(run_config(config).workload, self.cases.families)
             self.code.backends = self.cases.wanted_backends()
             self.code.register_kernels()
         except pytest.UsageError:

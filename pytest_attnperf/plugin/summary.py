@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,20 +19,23 @@ from pytest_attnperf.gate.suite_findings import list_run_findings
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.ending import Ended, has_profiles
 from pytest_attnperf.plugin.features.feature import Feature
+from pytest_attnperf.plugin.verdicts import explain_letters
+from pytest_attnperf.records import DeviceInfo, Verdict
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import NoteKind, filter_notes
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, cost_line, determinism_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import join_single
-from pytest_attnperf.reports.run.overview import EXCUSED, is_reported
+from pytest_attnperf.reports.run.overview import EXCUSED, format_device, is_reported
 from pytest_attnperf.reports.run.profile_cases import case_lines
 from pytest_attnperf.reports.run.run_text import format_run_line, is_long, section_title, suite_sections, worst_table
 from pytest_attnperf.reports.run.stage_tables import stage_text
 from pytest_attnperf.reports.run.tables import published_table, together_table, tolerance_notes
-from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines
+from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines, missing_lines
 from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.results import RunResult
+from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.card_spread import slow_card_lines
 from pytest_attnperf.session.plausibility import CHANGED
 
@@ -40,6 +46,7 @@ LOG_WIDTH = 132
 """Width in characters of tables that are written to a file: all columns fit and it is still readable."""
 
 SHOWN_UNRESOLVED = 5
+UNNAMED = "a device that is not named"
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,11 @@ class ShownRow:
 
     @classmethod
     def from_figure(cls, figure: PublishedFigure) -> ShownRow:
-        """Returns a published figure as texts: its time (us), and its report's title, date, device and method."""
+        """Returns a published figure as texts: its time, and its report's title, date, device, method and caveats."""
         row, report = figure.row, figure.report
-        source = ", ".join(part for part in (report.title, report.date, report.device, report.method) if part)
-        return cls(row.workload, f"{row.backend} ({row.table})", f"{row.time_us:g} us", source)
+        named = ", ".join(part for part in (report.title, report.date, report.device) if part)
+        source = " ".join([f"{named}.", report.method, *report.caveats])
+        return cls(row.workload, f"{row.backend} ({row.table})", format_time(row.time_us), source)
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,8 @@ class Summary:
             said += [*unresolved_lines(run), *kernel_lines(run), *run.notes, *condition_lines(run)]
             said += timed_for_want_of_code(run) if run_config(self.config).changed else []
             said += slow_card_lines(run)
+            if verbosity == 0:
+                said += [hidden_line(self._published, run.cases, run.device), explain_letters(self.reporter.stats)]
             said += [
                 interleaved_line(run),
                 *determinism_lines(run.cases),
@@ -118,16 +128,26 @@ class Summary:
         if worst:
             reporter.section("attnperf: worst first")
             reporter.write_line(worst)
+        legend: list[str] = []
         for part in suite_sections(joined, width=width, ink=ink, verbose=verbose):
+            legend += part.legend
             reporter.section(f"attnperf: {section_title(part, several=False)}")
             reporter.write_line(part.text)
-            published = self._render_published(sorted({case.key.workload for case in part.cases}), width, ink)
+            published = render_published(self._published, part.cases, None if verbose else run.device, width, ink)
             for text in filter(None, (stage_text(part.cases, width), together_table(part.cases, width), published)):
                 reporter.write_line("")
                 reporter.write_line(text)
         if run.code:
             reporter.section(f"attnperf: {CODE_SUITE}")
-            reporter.write_line(code_table(run.code, width=width, ink=ink))
+            reporter.write_line(code_table(run.code, width=width, ink=ink, legend=legend))
+        if legend:
+            reporter.write_line("")
+            self._write_lines(ink.dim(line) for line in dict.fromkeys(legend))
+
+    @property
+    def _published(self) -> Path:
+        asked = run_config(self.config)
+        return asked.root / asked.baselines / "published"
 
     def _show_sections(self) -> None:
         """Prints the sections of features, e.g. profiles; those without lines are left out."""
@@ -155,16 +175,6 @@ class Summary:
             self.reporter.section("attnperf")
         self._write_lines(one_line(line, TEXT_LIMIT) for line in lines)
 
-    def _render_published(self, workloads: list[str], width: int, ink: Ink) -> str:
-        """Returns a table of published figures for these workloads, for orientation; '' if there are none."""
-        asked = run_config(self.config)
-        try:
-            reports = load_published(asked.root / asked.baselines / "published")
-        except BaselineError as error:
-            return str(error)
-        figures = [figure for workload in workloads for figure in figures_for(reports, workload)]
-        return published_table([ShownRow.from_figure(figure) for figure in figures], width=width, ink=ink)
-
     def _write_lines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.reporter.write_line(line)
@@ -182,6 +192,9 @@ def unresolved_lines(run: RunResult) -> list[str]:
     open_ones = [case for case in run.cases if is_reported(case) and not (case.fails and case.verdict in EXCUSED)]
     for verdict in sorted({case.verdict for case in open_ones}):
         cases = [case for case in open_ones if case.verdict is verdict]
+        if verdict is Verdict.NO_BASELINE:
+            lines += missing_lines(cases, format_device(run), _update_command(run))
+            continue
         lines += [f"{verdict.value}: {case.key}: {case.summary}" for case in cases[:SHOWN_UNRESOLVED]]
         if len(cases) > SHOWN_UNRESOLVED:
             lines.append(f"{verdict.value}: {len(cases) - SHOWN_UNRESOLVED} more")
@@ -196,6 +209,16 @@ def unresolved_lines(run: RunResult) -> list[str]:
     if len(changed) > SHOWN_UNRESOLVED:
         changed = [*changed[:SHOWN_UNRESOLVED], f"{CHANGED} in {len(changed) - SHOWN_UNRESOLVED} more cases"]
     return lines + close + needless + changed + _list_without_stages(run)
+
+
+def _update_command(run: RunResult) -> str:
+    """Returns the command of this run with --update-baselines in place of --attnperf; '' if that would store more than
+    what lacks a baseline, or compare with a base side."""
+    words = shlex.split(run.command)
+    stored = any(case.stored_us for case in run.cases)
+    if stored or run.against or "--attnperf" not in words:
+        return ""
+    return shlex.join("--update-baselines" if word == "--attnperf" else word for word in words)
 
 
 def _describe_local(earlier: int, fresh: int) -> list[str]:
@@ -264,3 +287,41 @@ class Profiles(Feature):
 def make_feature(_given: FeatureContext) -> Profiles:
     """Returns the feature that prints profiles."""
     return Profiles()
+
+
+def render_published(folder: Path, cases: Sequence[CaseResult], device: DeviceInfo | None, width: int, ink: Ink) -> str:
+    """Returns a table of the published figures in `folder` for the workloads of these cases; '' if there are none.
+
+    device   leaves out figures of other devices; None leaves out none
+
+    A file that cannot be read gives its error as text.
+    """
+    try:
+        found = _list_figures(folder, cases)
+    except BaselineError as error:
+        return str(error)
+    shown = [figure for figure in found if device is None or is_of_device(figure, device)]
+    return published_table([ShownRow.from_figure(figure) for figure in shown], width=width, ink=ink)
+
+
+def hidden_line(folder: Path, cases: Sequence[CaseResult], device: DeviceInfo | None) -> str:
+    """Returns one line on how many published figures are of other devices, and how to see them; '' for none."""
+    try:
+        found = _list_figures(folder, cases)
+    except BaselineError:
+        return ""
+    hidden = [figure for figure in found if device is None or not is_of_device(figure, device)]
+    names = " and ".join(dict.fromkeys(figure.report.device or UNNAMED for figure in hidden))
+    count = f"{len(hidden)} published figure{'s' * (len(hidden) != 1)}"
+    return f"{count} of {names} {'is' if len(hidden) == 1 else 'are'} not shown (-v shows all)" if hidden else ""
+
+
+def is_of_device(figure: PublishedFigure, device: DeviceInfo) -> bool:
+    """Returns whether a report names the product and the architecture of `device` as its own device."""
+    named = set(re.findall(r"\w+", figure.report.device.lower()))
+    return {device.arch.lower(), *device.product.lower().split("-")} <= named
+
+
+def _list_figures(folder: Path, cases: Iterable[CaseResult]) -> list[PublishedFigure]:
+    reports = load_published(folder)
+    return [one for name in sorted({case.key.workload for case in cases}) for one in figures_for(reports, name)]

@@ -25,17 +25,15 @@ class Switch:
 
 SWITCHES = (
     Switch("--attnperf", "also measure and gate each case; default: only prove it", "measure"),
-    Switch(HELP, "show all options of pytest-attnperf with default, ini key and marker argument, and exit", "report"),
+    Switch(HELP, "show all options with default, ini key and marker argument, and exit; default: off", "report"),
     Switch(
         "--attnperf-changed",
-        "prove every case right, but time only cases whose machine code or configuration is not that of their "
-        "baseline; the others count as unchanged; default: off",
+        "prove every case, but time only those whose machine code or configuration is not the baseline's; default: off",
         "select",
     ),
     Switch(
         "--attnperf-profile",
-        "profile every case that is right with torch's profiler, in a process that times nothing, and report "
-        "what limits it; with --attnperf this uses the measured time; default: off",
+        "also profile every right case with torch's profiler, untimed, and report what limits it; default: off",
         "measure",
     ),
     Switch(
@@ -55,15 +53,15 @@ SWITCHES = (
     ),
     Switch(
         "--attnperf-strict",
-        "UNDECIDED, NO_BASELINE, INCOMPARABLE, ENVIRONMENT and findings fail the run; default: on if CI is set",
+        "UNDECIDED, NO_BASELINE, INCOMPARABLE, ENVIRONMENT and findings fail the run (--no-attnperf-strict: they do "
+        "not); default: on if CI is set",
         "compare",
         {"dest": "attnperf_strict", "action": "store_true", "default": None},
     ),
     Switch(
         "--no-attnperf-strict",
         "the verdicts and findings of --attnperf-strict do not fail the run; default: off if CI is set",
-        "compare",
-        {"dest": "attnperf_strict", "action": "store_false"},
+        settings={"dest": "attnperf_strict", "action": "store_false"},
     ),
     Switch(
         "--attnperf-calibrate",
@@ -76,8 +74,10 @@ SWITCHES = (
     ),
     Switch(
         "--attnperf-override",
-        "a case setting that takes precedence over markers, e.g. threshold=5; repeatable; default: none",
-        settings={"action": "append", "default": [], "metavar": "KEY=VALUE"},
+        "a setting that takes precedence over markers, e.g. floor_us=1 (--attnperf-help lists all); repeatable; "
+        "default: none",
+        "compare",
+        {"action": "append", "default": [], "metavar": "KEY=VALUE"},
     ),
     Switch(
         "--attnperf-warm",

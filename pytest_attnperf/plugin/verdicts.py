@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +39,14 @@ USUAL_RESULTS = os.path.join(".attnperf", "results.json")
 QUARANTINED = ("quarantined", "q", "QUARANTINED")
 UNCHANGED = ("unchanged", "u", "UNCHANGED")
 NEW = ("new", "n", "NEW")
+
+
+def explain_letters(categories: Iterable[str]) -> str:
+    """Returns what the letters of these categories mean, in one line: 'letters: b no baseline, ? undecided'; '' if
+    pytest explains all of them."""
+    known = {category: letter for category, letter, _ in (*STATUS.values(), QUARANTINED, UNCHANGED, NEW)}
+    shown = [f"{known[category]} {category}" for category in categories if known.get(category, ".") != "."]
+    return f"letters: {', '.join(shown)}" if shown else ""
 
 
 def status_of(report: Any) -> tuple[str, str, str] | None:

@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.time_units import format_time
 
 HOST_US, FIRST_CALL_MS, PEAK_BYTES, ALLOCATIONS = "host_us", "first_call_ms", "peak_bytes", "allocations"
 
@@ -58,11 +59,11 @@ NO_COSTS = GatedCosts()
 
 
 def format_cost(name: str, value: float) -> str:
-    """Returns a cost's value with the unit that its name ends with; bytes from 1 MiB on in MiB."""
+    """Returns a cost's value: a time with its best unit, bytes from 1 MiB on in MiB, anything else as a number."""
     if name.endswith("_bytes"):
         return f"{value / MIB:.4g} MiB" if value >= MIB else f"{value:.0f} bytes"
-    unit = next((f" {unit}" for unit in ("us", "ms") if name.endswith(f"_{unit}")), "")
-    return f"{value:.4g}{unit}" if unit else f"{value:.6g}"
+    us = next((value * length for unit, length in (("_us", 1), ("_ms", 1e3)) if name.endswith(unit)), None)
+    return f"{value:.6g}" if us is None else format_time(us)
 
 
 def parse_costs(given: object, where: str) -> GatedCosts:

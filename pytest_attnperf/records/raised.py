@@ -51,15 +51,17 @@ def find_raise_place(error: BaseException, path: str = "") -> str:
 
 def format_user_frames(error: BaseException) -> str:
     """Formats the traceback without frames of this package, and without those before the user's first; '' for an
-    AttnperfError that no file of the user raised. An error without frames of the user keeps all of them."""
+    AttnperfError that only files of this package raised. Files of its op families count as the user's where there is
+    no other. An error without frames of the user keeps all of them."""
     told = traceback.TracebackException.from_exception(error)
     chain = list(_list_chain(told))
-    users = {id(one) for one in chain if any(is_users_file(frame.filename) for frame in one.stack)}
-    if not users and isinstance(error, AttnperfError):
+    paths = {frame.filename for one in chain for frame in one.stack if is_users_file(frame.filename)}
+    outside = {path for path in paths if not path.startswith(_FAMILIES)}
+    if not outside and isinstance(error, AttnperfError):
         return ""
     for one in chain:
-        if id(one) in users:
-            first = next(number for number, frame in enumerate(one.stack) if is_users_file(frame.filename))
+        first = next((n for n, frame in enumerate(one.stack) if frame.filename in (outside or paths)), None)
+        if first is not None:
             kept = [frame for frame in one.stack[first:] if not _is_harness(frame.filename)]
             one.stack = traceback.StackSummary.from_list(kept)
     return "".join(list(told.format())[-ENTRIES_MOST:])

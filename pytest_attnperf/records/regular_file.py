@@ -6,6 +6,9 @@ Standard library only.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -20,6 +23,32 @@ KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+
+
+NAME_CUTOFF = 0.8
+COMPARED_NAMES = 1000
+"""Most names of a folder that a missing file's is compared with."""
+
+
+def describe_os_error(error: OSError) -> str:
+    """Returns what went wrong with a file, without the number of the error: 'a.json does not exist (did you mean
+    b.json?)'. Of an error that names no file its own text."""
+    if error.filename is None:
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        near = propose_path(Path(os.fsdecode(error.filename)))
+        return f"{error.filename} does not exist{near or '; name an existing file'}"
+    return f"{error.filename}: {error.strerror}"
+
+
+def propose_path(path: Path) -> str:
+    """Returns ' (did you mean results.json?)' with the file beside a missing one that is spelled most like it; '' if
+    none is similar."""
+    near: list[str] = []
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        names = [one.name for one in itertools.islice(entries, COMPARED_NAMES)]
+        near = difflib.get_close_matches(path.name, names, 1, NAME_CUTOFF)
+    return f" (did you mean {path.parent / near[0]}?)" if near and near[0] != path.name else ""
 
 
 def read_regular(path: Path, most_bytes: int, error: type[AttnperfError] = UsageError, advice: str = "") -> bytes:

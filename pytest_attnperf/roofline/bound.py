@@ -22,6 +22,7 @@ from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.records import Launch, WorkloadFigures
 from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, Ceiling, DeviceCeilings
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.roofline.bound_evidence import (
     RDNA,
     Evidence,
@@ -158,7 +159,9 @@ def _list_reasons_against(seen: Evidence) -> list[str]:
         total = seen.launches * seen.launch_us
         said.append(f"{format_launches(seen)}: {format_share_of_ceiling(total / seen.time_us)} of the time")
     elif seen.on_gpu and seen.time_us <= FEW_LAUNCH_TIMES * ASSUMED_LAUNCH_US * seen.launches:
-        said.append(f"{format_launches(seen)} may take much of {seen.time_us:.4g} us; a launch's time was not measured")
+        said.append(
+            f"{format_launches(seen)} may take much of {format_time(seen.time_us)}; a launch's time was not measured"
+        )
     return said or ["no figure of this call decides"]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_attnperf.records.rooflines import BoundClass, Ceiling
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.roofline.bound_evidence import (
     RDNA,
     Evidence,
@@ -141,8 +142,8 @@ def latency_reason(seen: Evidence) -> str | None:
     if seen.launch_us is not None and seen.launches * seen.launch_us >= LAUNCH_PART * seen.time_us:
         total = seen.launches * seen.launch_us
         return (
-            f"{format_launches(seen)} of {seen.launch_us:.3g} us (calibrated): {total:.3g} of {seen.time_us:.4g} us, "
-            f"{format_share_of_ceiling(total / seen.time_us)}"
+            f"{format_launches(seen)} of {format_time(seen.launch_us)} (calibrated): {format_time(total)} of "
+            f"{format_time(seen.time_us)}, {format_share_of_ceiling(total / seen.time_us)}"
         )
     return _tiny_reason(seen)
 
@@ -161,9 +162,10 @@ def _tiny_reason(seen: Evidence) -> str | None:
     if (used == 1.0 and units > 1) or max(shares) >= FAR * used:
         return None
     known = "calibrated" if seen.launch_us else f"not calibrated, {ASSUMED_LAUNCH_US:g} us assumed"
+    launches = seen.time_us / single / seen.launches
     reach = f"{seen.width} reach" if seen.width else f"even one of {units} compute units would reach"
     return (
-        f"{seen.time_us:.4g} us are {seen.time_us / single / seen.launches:.2g} launch times ({known}) per launch, and "
+        f"{format_time(seen.time_us)} are {launches:.2g} launch times ({known}) per launch, and "
         f"the work is small: {reach} {format_share_of_ceiling(max(shares) / used)} of that part of the nearest roof"
     )
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.records import WorkloadFigures
+from pytest_attnperf.records.time_units import format_time
 
 US_PER_S = 1e6
 MARGIN = 0.03
@@ -67,7 +68,9 @@ def judge_time(median_us: float, floor: Floor, margin: float = MARGIN) -> Plausi
     'plausible'.
     """
     share = floor.us / median_us
-    figures = f"{median_us:.4g} us per call against a floor of {floor.us:.4g} us ({floor.bound}: {floor.how})"
+    figures = (
+        f"{format_time(median_us)} per call against a floor of {format_time(floor.us)} ({floor.bound}: {floor.how})"
+    )
     if median_us < floor.us * (1 - margin):
         return Plausibility("impossible", f"faster than this device can be: {figures}; is the work really done?")
     if share > NEAR_FLOOR:

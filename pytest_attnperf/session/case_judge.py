@@ -317,5 +317,6 @@ def _without_baseline(bench: RunBench, measured: Measured) -> CaseResult:
         text = f"a baseline is stored for {arch}/{', '.join(others)}, this is {arch}/{device.product}"
         reasons = (Note(NoteKind.OTHER_PRODUCT, text),)
         return replace(measured.base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=reasons)
-    text = f"no baseline for {case.key} on {arch}/{device.product}; {bench.settings.describe_recording(case.nodeid)}"
-    return replace(measured.base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
+    text = f"no baseline on {arch}/{device.product}"
+    store = bench.settings.describe_recording(case.nodeid)
+    return replace(measured.base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text, store))

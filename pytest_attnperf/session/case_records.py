@@ -23,8 +23,8 @@ from pytest_attnperf.gate.comparable import (
 )
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
-from pytest_attnperf.records.notes import Note, NoteKind, reword_note
+from pytest_attnperf.records import CaseKey, DeviceInfo, Measurement, ProcessSummary, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind, filter_notes, reword_note
 from pytest_attnperf.results import EXPIRED, FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import compute_floor as floor_of
 from pytest_attnperf.session.plausibility import judge_by_code, kernel_codes, list_launched_kernels, with_isa_hashes
@@ -47,9 +47,28 @@ MEMORY_GROWN = 1.1
 """Peak memory beyond this multiple of the stored one gets a note: speed may have been bought with memory."""
 
 
+KEYS_SHOWN = 3
+
+
 def note_loosened(what: str) -> Note:
     """Returns the note that `what` is looser than when the baseline was stored; the run repeats it as a finding."""
     return Note(NoteKind.LOOSENED, f"policy loosened since the baseline: {what}")
+
+
+def list_shared_notes(noted: Iterable[tuple[CaseKey, Sequence[str]]], kind: NoteKind) -> list[str]:
+    """Returns a line per note of this kind: the case's key and the note, or the number of cases and the first ones."""
+    by_text: dict[str, list[str]] = {}
+    for key, notes in noted:
+        for note in filter_notes(notes, kind):
+            by_text.setdefault(note, []).append(str(key))
+    return [_format_shared(text, keys) for text, keys in by_text.items()]
+
+
+def _format_shared(text: str, keys: Sequence[str]) -> str:
+    if len(keys) == 1:
+        return f"{keys[0]}: {text}"
+    more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
+    return f"{len(keys)} cases: {text} ({', '.join(keys[:KEYS_SHOWN])}{more})"
 
 
 def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> CaseResult:

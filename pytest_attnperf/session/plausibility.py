@@ -33,6 +33,7 @@ from pytest_attnperf.measure.ran_code import OBJECT_BYTES_MOST, OBJECT_ID_DIGITS
 from pytest_attnperf.records import FinalReport, Launch, Rotation, Verdict
 from pytest_attnperf.records.code import KernelCode, KernelObject
 from pytest_attnperf.records.notes import Note, NoteKind
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.roofline.floors import compute_floor as floor_of
 from pytest_attnperf.roofline.floors import judge_time
@@ -109,8 +110,9 @@ def judge_by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult
     return mark_suspicious(
         base,
         NoteKind.REMEMBERS,
-        f"remembers its results: {rotation.same_us:.4g} us per call while the inputs stay the same, "
-        f"{rotation.rotating_us:.4g} us when they change before every call; the time does not include the whole work",
+        f"remembers its results: {format_time(rotation.same_us)} per call while the inputs stay the same, "
+        f"{format_time(rotation.rotating_us)} when they change before every call; the time does not include the whole "
+        "work",
     )
 
 
@@ -122,16 +124,16 @@ def judge_by_gain(base: CaseResult, rotation: Rotation | None) -> CaseResult:
         return judged
     if may_gain_by_memory(base, rotation):
         why = (
-            f"whether it remembers its results is not known: {rotation.same_us:.4g} us per call while the inputs "
-            f"stay the same, {rotation.rotating_us:.4g} us when they change before every call, which may be "
-            f"{rotation.noise_us:.3g} us too large on this busy machine; run it again"
+            f"whether it remembers its results is not known: {format_time(rotation.same_us)} per call while the inputs "
+            f"stay the same, {format_time(rotation.rotating_us)} when they change before every call, which may be "
+            f"{format_time(rotation.noise_us)} too large on this busy machine; run it again"
         )
         return replace(base, verdict=Verdict.UNDECIDED, summary=why, reasons=(why, *base.reasons))
     if not base.ratio or not is_jump(base):
         return judged
     note = (
         f"{1 / base.ratio:.3g} times faster than stored: right again on new inputs in another process, and "
-        f"{rotation.rotating_us:.4g} us a call when they change before every call"
+        f"{format_time(rotation.rotating_us)} a call when they change before every call"
     )
     return replace(base, notes=(*base.notes, note))
 

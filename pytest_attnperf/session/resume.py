@@ -76,7 +76,7 @@ def reason_to_judge_again(result: CaseResult, beside: Mapping[str, str], now: Ca
 
 
 def list_changed_settings(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Returns settings that differ, '--attnperf-blocks was 10 and is 30'; [] if an interrupted run may be resumed."""
+    """Returns settings that differ, '--attnperf-pairs was 8 and is 4'; [] if an interrupted run may be resumed."""
     return [
         f"{name} was {then.get(name) or NOT_GIVEN} and is {now.get(name) or NOT_GIVEN}"
         for name in sorted(then.keys() | now.keys())

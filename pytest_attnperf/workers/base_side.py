@@ -163,14 +163,27 @@ def _directory_side(spec: BaseSpec, plan: LaunchPlan, build: str, cache: Path) -
     return side
 
 
-def _revision_side(spec: BaseSpec, plan: LaunchPlan, build: str, cache: Path) -> BaseSide:
-    repository = Repository.find_around(plan.rootdir)
+def require_side(text: str, rootdir: Path) -> None:
+    """Raises UsageError if `--attnperf-against=TEXT` names no base side of the project in `rootdir`. Checks nothing out
+    and starts nothing."""
+    spec = parse_spec(text, Path.cwd())
+    if spec.kind is BaseKind.REV:
+        _find_commit(spec, rootdir)
+
+
+def _find_commit(spec: BaseSpec, rootdir: Path) -> tuple[Repository, str]:
+    """Returns the repository around `rootdir` and the full id of the revision. Raises UsageError without either."""
+    repository = Repository.find_around(rootdir)
     if repository is None:
-        raise _nothing_fits(spec, f"{plan.rootdir} is not in a git repository; {USE_A_COPY}")
+        raise _nothing_fits(spec, f"{rootdir} is not in a git repository; {USE_A_COPY}")
     try:
-        commit = repository.commit_of(spec.text)
+        return repository, repository.commit_of(spec.text)
     except UsageError as error:
         raise _nothing_fits(spec, str(error)) from None
+
+
+def _revision_side(spec: BaseSpec, plan: LaunchPlan, build: str, cache: Path) -> BaseSide:
+    repository, commit = _find_commit(spec, plan.rootdir)
     toolchain = toolchain_id(plan.python)
     variant = short_hash(build, toolchain) if build else ""
     with open_tree(repository, commit, cache, variant=variant) as tree:
@@ -223,8 +236,8 @@ def _build_side(command: str, plan: LaunchPlan, side: BaseSide, log: Path) -> No
 def _nothing_fits(spec: BaseSpec, reason: str) -> UsageError:
     if not spec.tried:
         return UsageError(f"{OPTION}={spec.text}: {reason}")
-    tried = "".join(f"\n  {line}" for line in (*spec.tried, f"no revision: {reason}"))
-    return UsageError(f"{OPTION}={spec.text} is neither a directory, an interpreter, a command nor a revision:{tried}")
+    tried = "; ".join((*spec.tried, f"no revision: {reason}"))
+    return UsageError(f"{OPTION}={spec.text} is neither a directory, an interpreter, a command nor a revision: {tried}")
 
 
 def _run_folder(plan: LaunchPlan, spec: BaseSpec) -> Path:

@@ -180,7 +180,10 @@ def _without_rendezvous(opened: Opened) -> Look:
         return Look(Ending.SKIPPED, (opened.text,))
     if opened.outcome == "failed":
         return Look(Ending.BODY_FAILED, (opened.text,))
-    return Look(Ending.BODY_FAILED, ("the test ended without calling attnperf.run() or attnperf.gate()",))
+    return Look(
+        Ending.BODY_FAILED,
+        ("the test ended without calling attnperf.run() or attnperf.gate(): call one of them once in its body",),
+    )
 
 
 def _as_measured(look: Look, ready: Ready, samples: Samples, stages_note: str) -> Look:

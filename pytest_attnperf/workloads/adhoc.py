@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.records import Tolerance
+from pytest_attnperf.records.call_fit import format_kind
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
-from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
+from pytest_attnperf.workloads.adhoc_reference import MADE, Reference, require_fit, results_of
 from pytest_attnperf.workloads.defined import ADHOC, PLANTS, TENSORS
 from pytest_attnperf.workloads.gradients import Apart, Withheld
 from pytest_attnperf.workloads.input_memory import copy_guarded, copy_tensors
@@ -186,19 +187,23 @@ class AdHoc:
 
         with torch.random.fork_rng():
             (torch.default_generator if _only_cpu() else torch).manual_seed(seed)
-            made = _call_with_seed(self.make_inputs_fn, seed, planted)
+            args, named = _find_arguments(self.make_inputs_fn, seed, planted)
+            require_fit(f"inputs of {self.name!r}", "it is called with a seed", self.make_inputs_fn, *args, **named)
+            made = self.make_inputs_fn(*args, **named)
         tensors = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         for number, tensor in enumerate(tensors):
             if not isinstance(tensor, torch.Tensor):
-                kind = type(tensor).__name__
+                what = "it is" if tensor is made else f"number {number} is"
                 raise WorkloadError(
-                    f"inputs of {self.name!r} must be a tensor or a tuple of tensors; number {number} is a {kind}"
+                    f"inputs of {self.name!r} must be a tensor or a tuple of tensors; {what} {format_kind(tensor)}"
                 )
             if tensor.device.type != torch.device(device).type:
                 raise WorkloadError(
                     f"inputs of {self.name!r}: tensor {number} is on {tensor.device}, but this case is measured on "
                     f"{device}; create it with device={device!r}"
                 )
+        if not tensors:
+            raise WorkloadError(f"inputs of {self.name!r} must be a tensor or a tuple of tensors; it is empty")
         return tuple(tensor.detach() for tensor in tensors)
 
 
@@ -220,6 +225,8 @@ class CallableBackend(Backend["Workload"]):
         """Binds the function to copies of `inputs` with the same strides and shared memory; outputs are named as the
         reference names them. It adds a setup if a call may overwrite inputs, or times a backward pass alone."""
         device = inputs[0].device if inputs else None
+        own = inputs[: workload.learned.count] if isinstance(workload, AdHoc) else inputs
+        require_fit(f"fn of {self.name!r}", MADE.format(len(own)), self.fn, *own)
         call, setup = self._call_and_setup(workload, inputs)
         tensors, beside = copy_guarded(inputs)
         return Prepared(
@@ -297,16 +304,18 @@ def _only_cpu() -> bool:
     return not any(device.is_available() for device in devices if hasattr(device, "is_available"))
 
 
-def _call_with_seed(function: Callable[..., Any], seed: int, planted: bool) -> Any:
-    """Calls `function` with the seed if it has a parameter `seed` or a required one, else without; `def make(rows=512)`
-    gets no seed as rows. Passes `planted` if it has such a parameter."""
+def _find_arguments(
+    function: Callable[..., Any], seed: int, planted: bool
+) -> tuple[tuple[int, ...], dict[str, int | bool]]:
+    """Returns (positional arguments, keywords) for a function that makes inputs: the seed if it has a parameter `seed`
+    or a required one; `def make(rows=512)` gets no seed as rows. `planted` if it has such a parameter."""
     parameters = inspect.signature(function).parameters.values()
-    named = {"planted": planted} if _takes_planted(function) else {}
+    named: dict[str, int | bool] = {"planted": planted} if _takes_planted(function) else {}
     if any(parameter.name == "seed" for parameter in parameters):
-        return function(seed=seed, **named)
+        return (), {"seed": seed, **named}
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [p for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty]
-    return function(seed, **named) if [p for p in required if p.name != "planted"] else function(**named)
+    return ((seed,) if [p for p in required if p.name != "planted"] else ()), named
 
 
 def _source_name(function: Callable[..., Any]) -> str:

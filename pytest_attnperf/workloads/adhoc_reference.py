@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.records.call_fit import find_misfit, format_kind
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.defined import format_tensors
 from pytest_attnperf.workloads.float_widths import Noise, round_in_between, widen_floats, working_step
@@ -31,6 +32,9 @@ OPERATORS_MOST = 2000
 
 GRAD_OUTPUT = "grad_out"
 """Name of an incoming gradient; several are called 'grad_out0', 'grad_out1' ..."""
+
+
+MADE = "inputs() makes {} tensor(s), which are its arguments"
 
 
 @dataclass
@@ -66,6 +70,7 @@ class Reference:
         self.count, self.tensors = len(inputs), format_tensors(inputs)
         self.dtypes = tuple(tensor.dtype for tensor in inputs)
         if self.has_gradients:
+            self._require_fit(inputs)
             with without_autocast():
                 graph = gradients.record_graph(self.fn, _copy_inputs(inputs, None), None)
             self.incoming = tuple((tuple(tensor.shape), tensor.dtype) for tensor in graph.incoming)
@@ -148,6 +153,9 @@ class Reference:
         with widen_floats(dtype, unrounded=bool(self.quantises)), round_in_between(noise):
             return self._call_function(moved, dtype)
 
+    def _require_fit(self, own: Tensors) -> None:
+        require_fit(f"the reference of {self.problem!r}", MADE.format(len(own)), self.fn, *own)
+
     def _call_function(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:
         """Calls the function on copies of the inputs, floating-point ones in `dtype` unless it is None; returns the
         outputs, with gradients if any, by name. Raises WorkloadError if one is no tensor."""
@@ -160,17 +168,25 @@ class Reference:
                 graph = gradients.record_graph(self.fn, own, copies[self.count :])
                 outputs = gradients.run_backward(graph, self.names[: self.count])
             else:
+                self._require_fit(own)
                 returned = self.fn(*own)
                 outputs = name_outputs(
                     results_of(returned, copies, self.overwritten_numbers if self.count else ()), own[0].device
                 )
-        for name, tensor in outputs.items():
+        named: dict[str, Any] = dict(outputs) or {"out": None}
+        for name, tensor in named.items():
             if not isinstance(tensor, torch.Tensor):
                 raise WorkloadError(
-                    f"the reference of {self.problem!r} returned a {type(tensor).__name__} for {name!r}; it must "
+                    f"the reference of {self.problem!r} returned {format_kind(tensor)} for {name!r}; it must "
                     "return a tensor, a number, or a tuple, list, dict or dataclass of them"
                 )
         return outputs
+
+
+def require_fit(what: str, called: str, function: Callable[..., Any], *args: Any, **named: Any) -> None:
+    """Raises WorkloadError, which names the function as `what`, if it cannot be called so; `called` says how it is."""
+    if misfit := find_misfit(function, *args, **named):
+        raise WorkloadError(f"{what} {misfit}; {called}")
 
 
 def results_of(returned: Any, tensors: Tensors, overwritten: tuple[int, ...]) -> Any:

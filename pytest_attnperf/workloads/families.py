@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -149,8 +149,41 @@ class Families:
             raise WorkloadError(f"a workload id has at most {TEXT_MAX} characters: {quote_short(text)}")
         return self.get(text.split("-")[0]).parse(text)
 
+    def require_text(self, text: str, names: Collection[str]) -> None:
+        """Raises WorkloadError if `text` (see `workloads_from_text`) is a workload of no family: the error of that one
+        of the families `names` which knows most of its words."""
+        named, dash, _ = text.partition("-")
+        if dash and "=" not in text and not os.path.exists(text):
+            self.get(named)  # an id begins with its family: another word is not a field of some family
+        failed: list[tuple[int, WorkloadError]] = []
+        for family in self:
+            error = _find_error(text, family)
+            if error is None:
+                return
+            if family.name in names:
+                failed.append((_count_known_words(text, family), error))
+        if failed:
+            raise max(failed, key=lambda found: found[0])[1]
+
     def __iter__(self) -> Iterator[Family]:
         return iter(self._families.values())
+
+
+def _find_error(text: str, family: Family) -> WorkloadError | None:
+    try:
+        workloads_from_text(text, family)
+    except WorkloadError as error:
+        return error
+    return None
+
+
+def _count_known_words(text: str, family: Family) -> int:
+    """Returns how many words of a line the family knows; more than any line has for an id of the family."""
+    if text.startswith(f"{family.name}-"):
+        return len(text)
+    grammar = require_grammar(family.kind) if family.kind else None
+    known = {*grammar.numbers, *grammar.texts, *grammar.flags} if grammar else set()
+    return len(known & {word.partition("=")[0].strip() for word in text.split(",")})
 
 
 def _require_family(family: object) -> None:

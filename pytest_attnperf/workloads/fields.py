@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.errors import WorkloadError, propose_name
 from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 _TRUE = frozenset({"1", "true", "yes"})
@@ -129,11 +129,16 @@ class Grammar:
         if name in self.flags:
             return name, True if value is None else _parse_boolean(name, value, where)
         if name not in self.numbers:
-            raise WorkloadError(f"{where} has an unknown field {quote_short(name)}; allowed are {self.usage}")
+            near = self._propose_field(name) or self._propose_field(name.rstrip("0123456789"))
+            raise WorkloadError(f"{where} has an unknown field {quote_short(name)}{near}; allowed are {self.usage}")
         if value is None or not re.fullmatch(r"[0-9]{1,18}", value):
             got = "nothing" if value is None else quote_short(value)
             raise WorkloadError(f"{where}: {name} must be a positive integer of at most 18 digits, got {got}")
         return self.numbers[name], int(value)
+
+    def _propose_field(self, name: str) -> str:
+        words = (word for choice in self.choices.values() for word in choice)
+        return propose_name(name, [*self.numbers, *self.texts, *self.flags, *self.dtypes, *words])
 
     def _convert_text(self, short: str, value: str, where: str) -> tuple[str, str]:
         attribute, pattern = self.texts[short]

@@ -277,7 +277,7 @@ def _read_layer_types(fields: Fields) -> frozenset[str]:
     if unknown:
         raise WorkloadError(
             f"{fields.file}: layer_types has {unknown[0]!r}, an attention that no family supports; allowed: "
-            f"{', '.join(LAYER_TYPES)}. To measure without it: {model_fields.IGNORE_FLAG}=layer_types"
+            f"{', '.join(LAYER_TYPES)}. To measure without it: {model_fields.IGNORE_FLAG}layer_types"
         )
     return frozenset(value)
 

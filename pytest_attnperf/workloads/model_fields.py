@@ -21,7 +21,7 @@ BYTES_MAX = 1_000_000
 """Largest file that is read: a configuration has a few kilobytes, weights have more."""
 SIZE_MAX = 1 << 20
 """Largest number of heads, or of elements in a row; a larger one is taken for a typing error."""
-IGNORE_FLAG = "--attnperf-model-ignore"
+IGNORE_FLAG = "--attnperf-model=FILE,ignore="
 NESTED = "text_config"
 INHERITED = ("model_type", "torch_dtype", "dtype")
 """Fields of the outer configuration that also apply to a nested one, unless that has the field itself."""
@@ -249,7 +249,7 @@ def _list_tables(values: Mapping[str, object]) -> list[dict[str, object]]:
 
 
 def _way_out(name: str) -> str:
-    return f"To measure without it: {IGNORE_FLAG}={name[:SHOWN]}"
+    return f"To measure without it: {IGNORE_FLAG}{name[:SHOWN]}"
 
 
 def _is_same(left: object, right: object) -> bool:

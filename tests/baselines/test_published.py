@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.baselines.published import PublishedReport, PublishedRow, figures_for, load_published
+from pytest_attnperf.baselines.published import (
+    PublishedFigure,
+    PublishedReport,
+    PublishedRow,
+    figures_for,
+    load_published,
+)
 from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.plugin.summary import ShownRow
+from pytest_attnperf.reports.run.tables import published_table
 from pytest_attnperf.stats.comparison import compare_processes
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -76,13 +84,16 @@ def test_every_row_belongs_to_a_workload_that_exists() -> None:
 
 
 def test_every_report_states_source_method_and_caveats() -> None:
-    """A published figure is never shown without where it comes from and what is wrong with it."""
+    """Each report says where it comes from, how it measured and what is wrong with it; the table prints all of it."""
     reports = load_published(PUBLISHED)
     assert len(reports) == 2
     for published in reports:
         assert published.source
         assert published.method
         assert published.caveats
+        (row, *_) = published.rows
+        text = " ".join(published_table([ShownRow.from_figure(PublishedFigure(row, published))], width=80).split())
+        assert all(" ".join(said.split()) in text for said in (published.title, published.method, *published.caveats))
 
 
 def test_figures_are_found_by_workload() -> None:

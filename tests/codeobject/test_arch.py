@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from pytest_attnperf.codeobject.arch import ARCHS, AgprRule, ArchLimits, lds_limit_bytes, limits_of
@@ -22,9 +20,7 @@ def test_features_of_a_target_are_not_looked_at() -> None:
 @pytest.mark.parametrize("arch", ["gfx941", "sm_90", "", "gfx94", "GFX942", "mi300x"])
 def test_an_unknown_architecture(arch: str) -> None:
     """A name that is not in the table is refused, with every one that is, and where to add one."""
-    with pytest.raises(
-        CodeObjectError, match=re.escape(f"{arch!r} are not known; known: gfx906, gfx908, gfx90a")
-    ) as seen:
+    with pytest.raises(CodeObjectError, match=rf"{arch!r} are not known.*; known: gfx906, gfx908, gfx90a") as seen:
         limits_of(arch)
     assert "codeobject/arch.py" in str(seen.value)
     assert all(known in str(seen.value) for known in ARCHS)

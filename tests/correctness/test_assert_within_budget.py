@@ -65,7 +65,7 @@ def test_other_names_are_said() -> None:
     first, second, *_ = text.splitlines()
     assert first == (
         "assert_within_budget: the result is missing 'lse' and holds 'dk', 'dq', which no reference is given for; "
-        "expected are ['lse', 'out']"
+        "expected are ['lse', 'out']: give all three as a tensor, or all as a list or dict"
     )
     assert "'out' is off by 0.25" in second
     assert "is missing 'out1'" in refused((PLAIN,), (REFERENCE, LSE), (PLAIN, LSE.float()))

@@ -47,10 +47,10 @@ def test_a_right_call_has_figures_and_no_problem(judged: Judged, honest: Kernel)
 def test_a_missing_output_is_named(judged: Judged, honest: Kernel) -> None:
     """An output the workload asks for must be there; the message says what was."""
     found = first_problems(judged, WITH_LSE, lambda q, k, v: honest(q, k, v, causal=True)[0])
-    assert found == ("timed inputs: output 'lse' is missing; the backend gave out",)
+    assert found == ("timed inputs: output 'lse' is missing; the backend gave out; return the reference's outputs",)
     untold, missing = first_problems(judged, WORKLOAD, lambda q, k, v: None, outputs=lambda raw: {})
     assert untold.startswith("timed inputs: the call returned None, which holds no plain torch.Tensor: return the")
-    assert missing == "timed inputs: output 'out' is missing; the backend gave nothing"
+    assert missing == "timed inputs: output 'out' is missing; the backend gave nothing; return the reference's outputs"
 
 
 def test_outputs_without_names_are_no_verdict(judged: Judged, honest: Kernel) -> None:

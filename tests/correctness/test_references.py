@@ -136,7 +136,6 @@ def test_lines_are_measured_in_the_first_draw(monkeypatch: pytest.MonkeyPatch) -
         ),
         (lambda x: x / 0, "adhoc-a: the reference of 'out' holds NaN or Inf"),
         (lambda x: x[:0], "adhoc-a: the reference of 'out' has no elements (shape (0, 128))"),
-        (lambda x: (), "adhoc-a: the reference gives [], the plain computation []; both must give the same outputs"),
         (
             lambda x: {"out": x} if x.dtype == torch.float64 else {"out": x, "lse": x},
             "the reference gives ['out'], the plain computation ['lse', 'out']",

@@ -266,7 +266,7 @@ FIRST = Anchor(100.0, "2026-01-02", "e", "c1")
 def test_the_finding_says_everything() -> None:
     """Both times, the anchor's day and commit, the percentage, what is allowed, and both commands that accept it."""
     assert find_creep(anchored(105.0, FIRST), 1.02, Policy(), NODE) == (
-        "crept: 107.1 us against 100 us on 2026-01-02, commit c1: +7.1 % since then, more than the 5 % allowed, "
+        "crept: 107.1 us against 100.0 us on 2026-01-02, commit c1: +7.1 % since then, more than the 5 % allowed, "
         "in steps that each passed or were recorded; if it is intended: "
         f'attnperf baselines accept "{NODE}" --reason "WHY" (nothing is measured again), or '
         f'pytest --update-baselines --attnperf-accept="WHY" "{NODE}"'
@@ -293,7 +293,7 @@ def test_an_entry_without_an_anchor_is_its_own() -> None:
     assert find_creep(anchored(100.0, None), 1.04, Policy(), NODE) is None
     assert find_creep(anchored(100.0, None), 1.08, Policy(), NODE, limit=1.09) is None
     assert find_creep(anchored(100.0, None), 1.10, Policy(), NODE, limit=1.09) is not None
-    assert "100 us on 2026-03-01, commit c9: +6.0 %" in str(find_creep(anchored(100.0, None), 1.06, Policy(), NODE))
+    assert "100.0 us on 2026-03-01, commit c9: +6.0 %" in str(find_creep(anchored(100.0, None), 1.06, Policy(), NODE))
     assert "on 2026-01-02: +6.0 %" in str(
         find_creep(anchored(106.0, Anchor(100.0, "2026-01-02", "e")), 1.0, Policy(), NODE)
     )

@@ -110,7 +110,7 @@ def test_slower_is_said_with_its_figures() -> None:
     decision = settle(105.0)
     assert decision.verdict == Verdict.SLOWER
     assert decision.summary == (
-        "+5.0 % (+4.5 % to +5.5 %): 105 us against 100 us stored, beyond the 2.5 % threshold in two looks"
+        "+5.0 % (+4.5 % to +5.5 %): 105.0 us against 100.0 us stored, beyond the 2.5 % threshold in two looks"
     )
     assert decision.reasons == (
         "threshold 2.5 %: policy 2 % or 0.5 us = 0.5 %, plus 0.47 % for the interval; at least 0.9 % for noise",
@@ -125,7 +125,7 @@ def test_the_second_look_decides_alone() -> None:
     """However large the first look was, a second one within the threshold is SAME, and says so."""
     decision = settle(101.0)
     assert decision.verdict == Verdict.SAME
-    assert decision.summary.endswith("101 us against 100 us stored; the first look was not confirmed")
+    assert decision.summary.endswith("101.0 us against 100.0 us stored; the first look was not confirmed")
     assert settle(80.0).verdict == Verdict.SAME
 
 
@@ -188,7 +188,8 @@ def test_a_slowdown_that_the_canary_shares_is_the_machines() -> None:
     decision = settle(105.0, canary=gemm(1.031))
     assert decision.verdict == Verdict.ENVIRONMENT
     assert decision.summary.endswith(
-        "105 us against 100 us stored, but the canary GEMM is 3.1 % slower, too: the machine slowed down, not the code"
+        "105.0 us against 100.0 us stored, but the canary GEMM is 3.1 % slower, too: the machine slowed down, not "
+        "the code"
     )
     assert "only measuring both revisions interleaved can separate the code from the machine" in decision.reasons
 

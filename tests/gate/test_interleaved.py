@@ -54,7 +54,7 @@ def test_slower_is_said_with_its_figures() -> None:
     """SLOWER prints size, interval, base side, number of pairs, both times, the threshold and where it comes from."""
     decision = look(1.05, first=1.06)
     assert decision.summary == (
-        "+5.00 % (+4.74 % to +5.26 %) against origin/main, interleaved in 8 pairs: 105 us against 100 us, "
+        "+5.00 % (+4.74 % to +5.26 %) against origin/main, interleaved in 8 pairs: 105.0 us against 100.0 us, "
         "beyond the 2.2 % threshold"
     )
     assert decision.reasons == (

@@ -39,9 +39,9 @@ def timed(make_project: Callable[..., Any]) -> Any:
     Blocks of many calls, so that one that is slow now and then is in every one of them, on a busy machine, too.
     """
     project = make_project(TIMED)
-    flags = (DEVICE, "--attnperf-block-us=30000", "--attnperf-blocks=7", "--attnperf-second-look=1", "-k", "liar.")
+    flags = (DEVICE, "--attnperf-effort=block_us=30000,blocks=7", "--attnperf-second-look=1", "-k", "liar.")
     gate = (*flags, "--attnperf", "--attnperf-threshold=50")
-    patient = f"--attnperf-floor-us={FLOOR_US}"
+    patient = f"--attnperf-override=floor_us={FLOOR_US}"
     stored = project.run(*flags, "--update-baselines", honest=True)
     return {"stored": stored, "again": project.run(*gate, patient, honest=True), "lying": project.run(*gate)}
 

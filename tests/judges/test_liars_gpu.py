@@ -33,7 +33,7 @@ def timed(make_project: Callable[..., Any]) -> Any:
     to lie after many calls, of which a GPU that others use makes few in a short one.
     """
     project = make_project(AGAINST_TWIN)
-    flags = (DEVICE, "--attnperf-block-us=10000")
+    flags = (DEVICE, "--attnperf-effort=block_us=10000")
     stored = project.run(*flags, "--update-baselines", honest=True)
     assert {said.verdict for said in stored.values()} == {"RECORDED"}, "\n".join(said.text for said in stored.values())
     against_twin = project.run(*flags, "--attnperf", "--attnperf-threshold=50")

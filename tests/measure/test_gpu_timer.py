@@ -63,7 +63,9 @@ def result_of(*block_us: float, note: str = "") -> TimerResult:
 def test_the_result_reads_as_one_line() -> None:
     """Median, interval, blocks, calls and timer, and a note where there is one; per call, in microseconds."""
     timed = result_of(*(5.40 + 0.01 * step for step in range(5)))
-    assert repr(timed) == "5.42 us per call (5.4 to 5.44 us in this process; 5 blocks of 185 calls, graph timer)"
+    assert repr(timed) == (
+        "5.420 us per call (5.400 us to 5.440 us in this process; 5 blocks of 185 calls, graph timer)"
+    )
     assert repr(result_of(5.0, note="not captured")).endswith("graph timer; not captured)")
     assert (timed.median_us, timed.min_us, timed.timer, timed.note) == (5.42, 5.40, "graph", "")
 

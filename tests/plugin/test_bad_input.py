@@ -98,7 +98,7 @@ CASES = {
     "generator": Bad("fn=lambda a, b: (x for x in (a, b))", "INCORRECT", "returned a generator, which holds no plain"),
     "overwrites": Bad("fn=lambda a, b: honest(a, b.mul_(1.5))", "INCORRECT", r"gate it with in_place=\('b',\)"),
     "no_such_input": Bad("in_place=('x',)", "ERROR", "in_place of .* names 'x'; the inputs are a, b"),
-    "no_such_pass": Bad("backward=True, times='backwards'", "ERROR", "must be one of both, forward, backward"),
+    "no_such_pass": Bad("backward=True, times='backwards'", "ERROR", "must be one of 'both', 'forward', 'backward'"),
     "cold_in_place": Bad("in_place='a', cache_state='cold'", "ERROR", "use cache_state='hot'"),
     "no_gradient": Bad("backward=True, fn=lambda a, b: honest(a, b).detach()", "ERROR", "depends on the inputs"),
     "fails_backward": Bad("backward=True, fn=lambda a, b: FailsBackward.apply(honest(a, b))", "ERROR", "no dW yet"),

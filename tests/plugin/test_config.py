@@ -34,9 +34,9 @@ def test_an_option_needs_no_field(pytester: pytest.Pytester, monkeypatch: pytest
 
 def test_command_line_over_ini_over_default(pytester: pytest.Pytester) -> None:
     """A model's path is one from where it was typed, or of the ini file from its folder; others stay as they are."""
-    pytester.makeini("[pytest]\nattnperf_model = a.json\nattnperf_blocks = 9\nattnperf_pairs = 5\n")
+    pytester.makeini("[pytest]\nattnperf_model = a.json\nattnperf_effort = low\nattnperf_pairs = 5\n")
     asked = run_config(pytester.parseconfig("--attnperf-pairs=3", "--attnperf-results="))
-    assert (asked.pairs, asked.blocks, asked.second_look, asked.results) == ("3", "9", "3", "")
+    assert (asked.pairs, asked.effort, asked.second_look, asked.results) == ("3", "low", "3", "")
     assert asked.model == str(pytester.path / "a.json")
     assert asked.typed == {"pairs": "3", "results": ""}
 
@@ -63,3 +63,18 @@ def test_it_is_read_once(pytester: pytest.Pytester) -> None:
     """Every file takes fields of one object."""
     config = pytester.parseconfig("--attnperf")
     assert run_config(config) is run_config(config)
+
+
+def test_a_key_of_another_type_is_a_usage_error(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TOML file may have a number, which pytest 9.0 refuses by a TypeError; the line says how to write it."""
+
+    def refuse(name: str) -> str:
+        raise TypeError(f"expected a string for {name}")
+
+    asked = pytester.parseconfig()
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(pytest.UsageError, match=r'^attnperf_backend in .*; write attnperf_backend = "\.\.\."$'),
+    ):
+        patched.setattr(asked, "getini", refuse)
+        RunConfig.from_pytest(asked)

@@ -65,7 +65,7 @@ def test_recorded_slowdowns_are_found_until_accepted(crept: FakeProject) -> None
 
 
 def test_how_much_may_creep_is_a_setting(crept: FakeProject) -> None:
-    """--attnperf-creep=8 allows 6.5 %, and says itself that this lets more through than what was stored."""
-    result = crept.run("--attnperf", "--attnperf-creep=8")
+    """creep=8 allows 6.5 %, and says itself that this lets more through than what was stored."""
+    result = crept.run("--attnperf", "--attnperf-override=creep=8")
     result.stdout.no_fnmatch_line("*crept:*")
     result.stdout.fnmatch_lines(["finding: *policy loosened since the baseline: creep_percent 5 -> 8"])

@@ -171,7 +171,7 @@ def cases(
     selected = {item.name for item in request.session.items if item.path == request.path}
     every = test_everything_honest_is_right_and_timed.__name__ in selected
     asked = [] if every else [f"test_mine.py::test_{name}" for name in (*WRONG, *TIMERS, SHARING)]
-    result = pytester.runpytest_subprocess("--attnperf", "--attnperf-blocks=4", "--no-attnperf-strict", *asked)
+    result = pytester.runpytest_subprocess("--attnperf", "--attnperf-effort=blocks=7", "--no-attnperf-strict", *asked)
     assert result.ret == 1
     results = full_results(pytester.path / ".attnperf" / "results.json")
     _CASES.update({case["nodeid"].partition("::test_")[2]: case for case in results["cases"]})

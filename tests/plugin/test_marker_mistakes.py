@@ -35,11 +35,11 @@ def project(attnperf_project: FakeProject) -> FakeProject:
 def run_suite(
     project: FakeProject, marker: str, *, kind: str = "Prefill", member: str = "other", value: str = "0"
 ) -> str:
-    """The last line in which the collection of a suite with this marker fails."""
+    """The line in which the only item of a suite with this marker fails."""
     suite = SUITE.format(marker=marker, kind=kind, member=member, value=value)
     (project.path / "suites" / "test_prefill.py").write_text(suite)
     result = project.run()
-    assert result.ret == pytest.ExitCode.INTERRUPTED, result.stdout.str() + result.stderr.str()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED, result.stdout.str() + result.stderr.str()
     (line,) = {line.removeprefix("E   ") for line in result.outlines if "test_prefill: " in line}
     return line
 
@@ -114,3 +114,32 @@ def test_backends_without_a_limit_for_a_cpu_are_counted_apart(project: FakeProje
             "fake.b, fake.c, fake.d and 1 more (--attnperf-device=cpu); a GPU runs them all, *",
         ]
     )
+
+
+def test_the_other_tests_of_the_file_run(project: FakeProject) -> None:
+    """One misspelt family is one error beside the results of the others."""
+    suite = project.path / "suites" / "test_prefill.py"
+    right = SUITE.format(marker="family='prefill', workloads=PREFILL", kind="Prefill", member="other", value="0")
+    wrong = right.partition("@pytest")[2].replace("'prefill'", "'prefil'").replace("test_prefill", "test_wrong")
+    suite.write_text(f"{right}\n@pytest{wrong}")
+    result = project.run()
+    result.assert_outcomes(passed=1, errors=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_collecting_alone_still_ends_at_it(project: FakeProject) -> None:
+    """Where no item runs, none could fail: `--collect-only` does, and so do commands that collect the suites."""
+    suite = SUITE.format(marker="family='prefil', workloads=PREFILL", kind="Prefill", member="other", value="0")
+    (project.path / "suites" / "test_prefill.py").write_text(suite)
+    result = project.run("--collect-only")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert re.search(f"{NODE}unknown family 'prefil'; known: prefill, ", result.stdout.str())
+
+
+@pytest.mark.parametrize("option", ["--fixtures", "--fixtures-per-test"])
+def test_fixtures_are_listed_without_a_registered_backend(option: str, project: FakeProject) -> None:
+    """Nothing is parametrised for a list of fixtures, which has ours."""
+    result = project.run(option)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["attnperf -- *", "*One case: call `attnperf.run(backend, workload)` or *"])
+    result.stdout.no_fnmatch_line("*ERROR*")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pytest_attnperf.plugin.options import GROUPS, OPTIONS, render_option_help
+from pytest_attnperf.plugin.options import GROUPS, KEYS, OPTIONS, render_option_help
 from pytest_attnperf.plugin.switches import SWITCHES
 from pytest_attnperf.testing.project import FakeProject
 
@@ -29,17 +29,36 @@ def test_help_shows_the_options_of_groups_only(attnperf_project: FakeProject) ->
     assert listed == {known.flag for known in (*SWITCHES, *OPTIONS) if known.group}
 
 
+def test_the_help_fits_two_screens(attnperf_project: FakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 48 lines by 100 columns each."""
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = attnperf_project.run("--help", "-p", "no:xdist").stdout.lines
+    first = lines.index(f"{GROUPS['select']}:")
+    ours = list(GROUPS.values())
+    last = lines.index(f"{ours[-1]}:")
+    end = next(at for at in range(last, len(lines)) if not lines[at])
+    assert end - first <= 2 * 48
+    assert max(map(len, lines[first:end])) <= 100
+
+
 def test_all_options_are_shown_on_request(attnperf_project: FakeProject) -> None:
     """`pytest --attnperf-help` lists each option with its help, ini key and marker argument, and runs nothing."""
     attnperf_project.backend("fake.a", time_us=100.0)
     result = attnperf_project.run("--attnperf-help")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["*--attnperf-floor-us=US", "*below which no case fails*", "*ini attnperf_floor_us, marker floor_us="]
+        [
+            "*--attnperf-effort=HOW",
+            "*ini attnperf_effort",
+            f"{KEYS[:50]}*",
+            "  floor_us=US",
+            "*below which no case fails*",
+            "*ini attnperf_floor_us, marker floor_us=",
+        ]
     )
     assert "passed" not in result.stdout.str()
     listed = set(re.findall(r"^  (--[a-z-]+)", result.stdout.str(), re.MULTILINE))
-    assert listed == {known.flag for known in (*SWITCHES, *OPTIONS)}
+    assert listed == {known.flag for known in SWITCHES} | {known.flag for known in OPTIONS if not known.key}
 
 
 @pytest.mark.parametrize("width", [80, 120])

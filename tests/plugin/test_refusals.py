@@ -7,9 +7,17 @@ import pytest
 from pytest_attnperf.testing.project import FakeProject
 
 ALONE = [
-    *("interleave=all", "pairs=3", "timer=host", "processes=9", "second-look=4", "blocks=9", "block-us=99"),
-    *("budget-ms=9", "results=r.json", "report=out", "history=h.db", "benchmark=off", "threshold=3", "floor-us=1"),
-    *("creep=9", "suite-rate=0.1", "record-local", "strict", "against=."),
+    *("interleave=all", "pairs=3", "timer=host", "processes=9", "second-look=4", "effort=low"),
+    *(
+        "results=r.json",
+        "report=out",
+        "history=h.db",
+        "benchmark=off",
+        "threshold=3",
+        "record-local",
+        "strict",
+        "against=.",
+    ),
 ]
 
 

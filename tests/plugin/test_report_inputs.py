@@ -171,7 +171,7 @@ def test_a_folder_of_reports(project: FakeProject) -> None:
     """`--attnperf-report=DIR` leaves a page, Markdown, JUnit and the results, whatever the verdict."""
     result = project.run("--attnperf", "--attnperf-report=out/today")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["report: *out/today: report.html, results.json, report.md, junit.xml"])
+    result.stdout.fnmatch_lines(["report: *out/today: report.html, results.json, report.md, junit.xml, results.csv"])
     folder = project.path / "out/today"
     assert "SLOWER" in (folder / "report.md").read_text()
     assert "SLOWER" in (folder / "report.html").read_text()
@@ -211,19 +211,22 @@ def test_a_file_that_is_no_history(project: FakeProject) -> None:
 
 
 def test_a_folder_that_cannot_be_made(project: FakeProject) -> None:
-    """Said, and the run is not lost."""
+    """Refused before anything is measured; one that fails at the end is said, and the run is not lost."""
     (project.path / "out").write_text("a file")
-    result = project.run("--attnperf", "--attnperf-report=out")
+    assert project.run("--attnperf", "--attnperf-report=out").ret == pytest.ExitCode.USAGE_ERROR
+    (project.path / "taken" / "report.html").mkdir(parents=True)
+    result = project.run("--attnperf", "--attnperf-report=taken")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["report: not written: *out*"])
+    result.stdout.fnmatch_lines(["report: *report.html*"])
 
 
 def test_a_history_that_fails_costs_no_report(project: FakeProject) -> None:
     """It is said; neither verdict nor results are lost, and the report is written, without the past of its cases."""
-    result = project.run("--attnperf", "--attnperf-history=mongodb://x/y", "--attnperf-report=out")
+    (project.path / "notes.db").write_text("no database " * 100)
+    result = project.run("--attnperf", "--attnperf-history=notes.db", "--attnperf-report=out")
     result.assert_outcomes(failed=1)
     assert (project.path / ".attnperf/results.json").exists()
-    result.stdout.fnmatch_lines(["history: not written: *mongodb*", "report: *out: report.html*"])
+    result.stdout.fnmatch_lines(["history: not written: *notes.db*", "report: *out: report.html*"])
 
 
 def test_what_a_library_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +294,7 @@ def test_a_form_that_fails_costs_its_own_file_only(project: FakeProject, monkeyp
     monkeypatch.setattr(forms, "FORMS", (*forms.FORMS, forms.Form("rst", "report.rst", "a text", render_keys)))
     result = project.run("--attnperf", "--attnperf-report=out")
     place = f"*report.rst was not written: form 'rst': {__file__}:*: AttributeError: 'Joined' object has no *'kee'*"
-    result.stdout.fnmatch_lines(["report: *out: *report.md, junit.xml", place])
+    result.stdout.fnmatch_lines(["report: *out: *report.md, junit.xml, results.csv", place])
     assert (project.path / "out" / "junit.xml").exists()
 
 

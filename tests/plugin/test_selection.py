@@ -94,7 +94,7 @@ def test_a_marker_that_leaves_nothing_is_an_error(project: FakeProject, chosen: 
     suite = project.path / "suites" / "test_prefill.py"
     suite.write_text(SUITE.replace('without=["fake.a", "more"]', chosen))
     result = project.run()
-    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert said in result.stdout.str()
 
 
@@ -144,7 +144,7 @@ def test_a_family_says_why_it_has_no_triton_backend(
     project.conftest(SPIN)
     (project.path / "suites" / "test_prefill.py").write_text(SPIN_SUITE.replace("BACKENDS", backends))
     result = project.run(*([f"--attnperf-backend={typed}"] if typed else []))
-    assert result.ret in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERRUPTED)
+    assert result.ret in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.TESTS_FAILED)
     (line,) = {line for line in (*result.errlines, *result.outlines) if said[:40] in line}
     assert line.endswith(said)
 
@@ -320,31 +320,36 @@ def test_options_that_contradict_each_other_are_refused(attnperf_project: FakePr
     assert text in result.stderr.str()
 
 
-def test_marker_keywords_that_mean_nothing_are_refused(attnperf_project: FakeProject) -> None:
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ('tier="weekly"', "tier of the attnperf marker is 'weekly'; known tiers: pr, check, cpu, nightly"),
+        ('until="2026-01-01"', "the attnperf marker has until='2026-01-01' without quarantine"),
+        ('quarantine="#1", until="soon"', "the attnperf marker has until='soon', which is not a date"),
+        ('nightly=["prefill-b9"]', f"nightly='prefill-b9' is not a workload of this test; it has: {WORKLOAD}"),
+        ("each=0", "the attnperf marker has each=0; allowed: a whole number of at least 1"),
+        ("each=2", "the attnperf marker has each= and is timed; give nightly=[...]"),
+        ("each=2, nightly=[]", "the attnperf marker has nightly= and each=; give one of them"),
+        ('cpu=["fake.b-x"]', f"cpu='fake.b-x' is not a workload of this test; it has: {WORKLOAD}"),
+        (f"cpu=[{WORKLOAD!r}], nightly=[{WORKLOAD!r}]", f"the attnperf marker has {WORKLOAD} in nightly= and in cpu="),
+    ],
+)
+def test_marker_keywords_that_mean_nothing_are_refused(settings: str, said: str, attnperf_project: FakeProject) -> None:
     """A tier that does not exist, half a quarantine and a date that is none are errors that name the test."""
     attnperf_project.backend("fake.a", time_us=100.0)
-    for name, settings in (("test_a.py", 'tier="weekly"'), ("test_b.py", 'until="2026-01-01"'),
-                           ("test_c.py", 'quarantine="#1", until="soon"'), ("test_d.py", 'nightly=["prefill-b9"]'),
-                           ("test_e.py", "each=0"), ("test_f.py", "each=2"),
-                           ("test_g.py", "each=2, nightly=[]"), ("test_h.py", 'cpu=["fake.b-x"]'),
-                           ("test_i.py", f"cpu=[{WORKLOAD!r}], nightly=[{WORKLOAD!r}]")):  # fmt: skip
-        attnperf_project.suite([WORKLOAD], settings=f", {settings}", name=name)
-    text = " ".join(attnperf_project.run("--attnperf").stdout.str().split())
-    assert (
-        "test_a.py::test_prefill: tier of the attnperf marker is 'weekly'; known tiers: pr, check, cpu, nightly" in text
-    )
-    assert "test_b.py::test_prefill: the attnperf marker has until='2026-01-01' without quarantine" in text
-    assert "test_c.py::test_prefill: the attnperf marker has until='soon', which is not a date" in text
-    assert f"test_d.py::test_prefill: nightly='prefill-b9' is not a workload of this test; it has: {WORKLOAD}" in text
-    assert "test_e.py::test_prefill: the attnperf marker has each=0; allowed: a whole number of at least 1" in text
-    assert "test_f.py::test_prefill: the attnperf marker has each= and is timed; give nightly=[...]" in text
-    assert "test_g.py::test_prefill: the attnperf marker has nightly= and each=; give one of them" in text
-    assert f"test_h.py::test_prefill: cpu='fake.b-x' is not a workload of this test; it has: {WORKLOAD}" in text
-    assert f"test_i.py::test_prefill: the attnperf marker has {WORKLOAD} in nightly= and in cpu=; leave it" in text
+    attnperf_project.suite([WORKLOAD], settings=f", {settings}")
+    result = attnperf_project.run("--attnperf")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert f"suites/test_prefill.py::test_prefill: {said}" in result.stdout.str()
+
+
+def test_a_marker_of_a_test_that_gates_a_function_is_refused(attnperf_project: FakeProject) -> None:
+    """As that of a family's test."""
+    attnperf_project.backend("fake.a", time_us=100.0)
     (attnperf_project.path / "suites" / "test_a.py").write_text(GATE)
     plain = attnperf_project.run("--attnperf")
-    assert plain.ret == pytest.ExitCode.USAGE_ERROR
-    assert "test_a.py::test_one: the attnperf marker has quarantine='#1' without until" in plain.stderr.str()
+    assert plain.ret == pytest.ExitCode.TESTS_FAILED
+    assert "test_a.py::test_one: the attnperf marker has quarantine='#1' without until" in plain.stdout.str()
 
 
 ON_A_GPU = """

@@ -26,7 +26,7 @@ def test_hostile_text_is_one_line(tmp_path: Path, verbosity: int) -> None:
     config: Any = SimpleNamespace(stash=pytest.Stash(), get_verbosity=lambda: verbosity)
     printed: list[str] = []
     reporter = SimpleNamespace(
-        hasmarkup=False, ensure_newline=lambda: None, section=printed.append, write_line=printed.append
+        stats={}, hasmarkup=False, ensure_newline=lambda: None, section=printed.append, write_line=printed.append
     )
     run = sample_run(3, verdicts=[Verdict.UNDECIDED])
     notes = (Note(NoteKind.NEAR_FLOOR, f"near the floor: {EVIL}"), Note(NoteKind.CHANGED, f"{CHANGED} {EVIL}"))

@@ -64,5 +64,5 @@ def test_costs_are_printed_with_their_unit() -> None:
     """The unit is the end of the name; large numbers of bytes are MiB."""
     shown = [("host_us", 5.4213), ("first_call_ms", 1234.0), ("peak_bytes", 512), ("peak_bytes", 3 * 2**20), ("x", 7)]
     said = [format_cost(name, value) for name, value in shown]
-    assert said == ["5.421 us", "1234 ms", "512 bytes", "3 MiB", "7"]
+    assert said == ["5.421 us", "1.234 s", "512 bytes", "3 MiB", "7"]
     assert not re.search(r"\d\.0\b", " ".join(said))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.errors import BaselineError, UsageError
-from pytest_attnperf.records.regular_file import open_regular, read_regular
+from pytest_attnperf.records.regular_file import describe_os_error, open_regular, read_regular
 
 
 def test_a_file_within_the_limit_is_read_whole(tmp_path: Path) -> None:
@@ -45,3 +45,17 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """It is the OSError that it always was."""
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "none", 10)
+
+
+def test_an_error_of_the_system_names_the_file_and_the_nearest_one(tmp_path: Path) -> None:
+    """Without the error's number; a file that is spelled otherwise is not proposed, and an error without a file is as
+    it was."""
+    (tmp_path / "results.json").touch()
+    for name, advice in (("reslts.json", f" (did you mean {tmp_path}/results.json?)"), ("a.csv", "; name an existing")):
+        with pytest.raises(FileNotFoundError) as caught:
+            (tmp_path / name).read_bytes()
+        assert describe_os_error(caught.value).startswith(f"{tmp_path / name} does not exist{advice}")
+    with pytest.raises(IsADirectoryError) as folder:
+        tmp_path.read_bytes()
+    assert describe_os_error(folder.value) == f"{tmp_path}: Is a directory"
+    assert describe_os_error(OSError(28, "No space left on device")) == "[Errno 28] No space left on device"

@@ -221,7 +221,7 @@ def test_many_launches() -> None:
     many = [Launch("a", calls=20), Launch("b", calls=6), Launch("c", "copy")]
     found = classify_bound(call, 60.0, spec=H200, ceilings=MEASURED, launches=many)
     assert found.bound is BoundClass.LATENCY
-    assert found.reason == "27 launches of 2 us (calibrated): 54 of 60 us, 90 %"
+    assert found.reason == "27 launches of 2.000 us (calibrated): 54.00 us of 60.00 us, 90 %"
     few = classify_bound(call, 60.0, spec=H200, ceilings=MEASURED, launches=[Launch("a", calls=5, grid=(500,))])
     assert few.bound is BoundClass.UNDECIDED
     assert "5 launches: 17 % of the time" in few.reason
@@ -231,7 +231,7 @@ def test_a_full_grid_is_not_called_tiny() -> None:
     """A short kernel whose grid fills the device may wait for anything; without a measured launch it stays open."""
     found = classify_bound(TINY, 6.0, spec=H200, launches=one(1000))
     assert found.bound is BoundClass.UNDECIDED
-    assert "1 launch may take much of 6 us; a launch's time was not measured" in found.reason
+    assert "1 launch may take much of 6.000 us; a launch's time was not measured" in found.reason
 
 
 @pytest.mark.parametrize(("part", "bound"), [(0.2, BoundClass.LATENCY), (0.3, BoundClass.UNDECIDED)])

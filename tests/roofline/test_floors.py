@@ -138,7 +138,7 @@ def test_impossible_text() -> None:
     """The text gives both times, the bound and its arithmetic, and asks the question."""
     judged = judge_time(31.3, Floor(118.9, "memory", "25.2 MB at 212 GB/s on Test"))
     assert judged.text == (
-        "faster than this device can be: 31.3 us per call against a floor of 118.9 us "
+        "faster than this device can be: 31.30 us per call against a floor of 118.9 us "
         "(memory: 25.2 MB at 212 GB/s on Test); is the work really done?"
     )
 

@@ -67,7 +67,7 @@ def test_pairs_decide_slower(settle: Any) -> None:
     assert result.ratio == pytest.approx(1.0503, abs=1e-3)
     assert (result.baseline_us, result.median_us) == (100.0, pytest.approx(105.0))
     assert (len(result.pairs), result.against) == (3, "main (4f2c1ab)")
-    assert "against main (4f2c1ab), interleaved in 3 pairs: 105 us against 100 us" in result.summary
+    assert "against main (4f2c1ab), interleaved in 3 pairs: 105.0 us against 100.0 us" in result.summary
     assert result.standard_error is not None
     assert result.threshold is not None
 

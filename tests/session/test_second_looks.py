@@ -58,7 +58,7 @@ def test_a_gain_that_noise_hides_is_undecided(stored: Bench) -> None:
     result = stored.judge(time_us=20.0, remembers=5.0, turn_noise_us=70.0)
     assert (result.verdict, stored.pool.visited) == (Verdict.UNDECIDED, [0, 1, 2])
     assert result.summary.startswith("whether it remembers its results is not known: ")
-    assert "which may be 70 us too large on this busy machine" in result.summary
+    assert "which may be 70.00 us too large on this busy machine" in result.summary
     stored.pool.by_place[1] = {"remembers": 5.0, "turn_noise_us": 70.0}
     assert stored.judge(time_us=20.0).verdict is Verdict.FASTER
 

@@ -132,7 +132,7 @@ def test_what_has_crept_is_said_without_a_time(known: Bench) -> None:
     known.record(kernels=KERNELS, config=CONFIG, time_us=110.0)
     case = judge(known)
     assert case.unchanged
-    assert [note.startswith("crept: 110 us against ") for note in case.notes] == [True]
+    assert [note.startswith("crept: 110.0 us against ") for note in case.notes] == [True]
     assert "crept: " in _rejudged(known, case).findings[0]
 
 

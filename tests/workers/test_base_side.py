@@ -206,18 +206,10 @@ def test_a_container_is_called_by_its_image(resolve: Resolve, tmp_path: Path, mo
 
 
 def test_nothing_fits(resolve: Resolve) -> None:
-    """The error lists every kind with the reason why the value is none."""
-    with pytest.raises(UsageError) as caught:
+    """The error lists every kind with the reason why the value is none, in one line."""
+    said = r"--attnperf-against=mian is neither a directory, an interpreter, a command nor a revision: no directory: .*"
+    with pytest.raises(UsageError, match=f"^{said}; no interpreter: .*; no command: .*; no revision: .*close: main"):
         resolve("mian")
-    lines = str(caught.value).splitlines()
-    assert lines[0] == "--attnperf-against=mian is neither a directory, an interpreter, a command nor a revision:"
-    assert [line.strip().partition(":")[0] for line in lines[1:]] == [
-        "no directory",
-        "no interpreter",
-        "no command",
-        "no revision",
-    ]
-    assert "close: main" in lines[-1]
     with pytest.raises(UsageError, match=r"^--attnperf-against=mian: no commit 'mian'"):
         resolve("rev:mian")
 

@@ -49,7 +49,10 @@ def test_lines_and_ids_give_the_same_attributes(line: str, text: str, expected: 
         ("m=3,copy=1", "unknown field 'copy'"),
         ("m=3,q=63_", "q must match .*, got '63_'"),
         ("m=3,q", "unknown field 'q'"),
-        ("m=3,2q", "unknown field '2q'; allowed are m=, kib=, q=, a bare .*, dtype= .*, copy, read, hot"),
+        (
+            "m=3,2q",
+            r"unknown field '2q' \(did you mean 'q'\?\); allowed are m=, kib=, q=, a bare .*, copy, read, hot",
+        ),
         ("copy", "does not give m; required are m"),
     ],
 )

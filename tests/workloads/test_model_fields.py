@@ -101,7 +101,7 @@ def test_what_changes_attention_and_cannot_be_said_is_refused(
     """The error names file, field, value and family, and the way out, which then works."""
     with pytest.raises(WorkloadError, match=said) as error:
         read(tmp_path, **fields)
-    way_out = str(error.value).rpartition("--attnperf-model-ignore=")[2]
+    way_out = str(error.value).rpartition("--attnperf-model=FILE,ignore=")[2]
     assert way_out
     config = read(tmp_path, (way_out,), **fields)
     assert config.notes == (f"ignored, as asked for: {way_out}",)
@@ -130,7 +130,7 @@ def test_a_field_without_bearing_that_is_not_known_is_a_note(tmp_path: Path) -> 
 def test_what_is_to_be_ignored_must_be_there(tmp_path: Path) -> None:
     """A misspelt name would otherwise ignore nothing silently."""
     with pytest.raises(
-        WorkloadError, match=r"--attnperf-model-ignore names 'alibli', which is no field.*it has 'alibi'"
+        WorkloadError, match=r"--attnperf-model=FILE,ignore= names 'alibli', which is no field.*it has 'alibi'"
     ):
         read(tmp_path, ("alibli",), alibi=True)
     with pytest.raises(WorkloadError, match="hidden_size is missing"):

@@ -169,8 +169,9 @@ def _read_path(path: Path, table: str) -> Iterable[TimesSource]:
             found = True
             yield _read_source(file, table)
     if not found:
-        inside = ", ".join(part.name for part in sorted(path.iterdir())[:10]) or "nothing"
-        raise UsageError(f"{path} holds no file of stored baselines, only {inside}; name baselines/<arch>/<product>")
+        inside = ", ".join(part.name for part in sorted(path.iterdir())[:10])
+        holds = f"no file of stored baselines, only {inside}" if inside else "nothing"
+        raise UsageError(f"{path} holds {holds}; name baselines/<arch>/<product>")
 
 
 def _find_kind(path: Path) -> str:

@@ -379,11 +379,12 @@ def _explain_code(held: object, found: RunResult, options: argparse.Namespace) -
 
 
 def _read_content(path: Path) -> bytes:
-    from pytest_attnperf.records.regular_file import read_regular
+    from pytest_attnperf.records.regular_file import propose_path, read_regular
     from pytest_attnperf.reports.files.json_results import BYTES_MAX
 
     if not path.is_file():
         raise UsageError(
-            f"{path} is no file; explain reads what pytest --attnperf wrote, {RESULTS} unless --results says otherwise"
+            f"{path} is no file{propose_path(path)}; explain reads what pytest --attnperf wrote, {RESULTS} unless "
+            "--results says otherwise"
         )
     return read_regular(path, BYTES_MAX)

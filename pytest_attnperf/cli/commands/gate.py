@@ -15,7 +15,7 @@ from pytest_attnperf.cli.option_groups import add_old_spelling
 from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, write_forms
 from pytest_attnperf.environment.provenance import is_ci
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.regular_file import propose_path, read_regular
 
 if TYPE_CHECKING:
     from pytest_attnperf.records.code import CodeResult
@@ -198,7 +198,10 @@ def _parse_settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
 
 def _read_content(path: Path, bytes_max: int) -> bytes:
     if not path.is_file():
-        raise UsageError(f"{path} is no file; --results takes what pytest --attnperf wrote, .attnperf/results.json")
+        raise UsageError(
+            f"{path} is no file{propose_path(path)}; --results takes what pytest --attnperf wrote, "
+            ".attnperf/results.json"
+        )
     return read_regular(path, bytes_max, advice="; --max-bytes allows more")
 
 
@@ -230,8 +233,9 @@ def _render_text(joined: Joined, options: argparse.Namespace, mode: str, label: 
 def list_failing_lines(joined: Joined) -> list[str]:
     """Returns why cases do not pass, worst first, at most SHOWN of each kind: the whole text of failing cases, a line
     for unresolved ones."""
+    from pytest_attnperf.records import Verdict
     from pytest_attnperf.reports.run.overview import is_reported, sort_worst_first
-    from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, failure_text
+    from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, failure_text, missing_lines
     from pytest_attnperf.reports.text.figures import one_line
 
     cases = sort_worst_first(shown.case for shown in joined.cases)
@@ -239,11 +243,15 @@ def list_failing_lines(joined: Joined) -> list[str]:
     failing += [one_line(f"{code.verdict.value}: {code.key}: {code.summary}", TEXT_LIMIT)
                 for code in joined.code if code.fails]  # fmt: skip
     open_ones = [case for case in cases if is_reported(case) and not case.fails]
-    unresolved = [one_line(f"{case.verdict.value}: {case.key}: {case.summary}", TEXT_LIMIT) for case in open_ones]
+    known = [case for case in open_ones if case.verdict is not Verdict.NO_BASELINE]
+    unresolved = [one_line(f"{case.verdict.value}: {case.key}: {case.summary}", TEXT_LIMIT) for case in known]
     lines: list[str] = []
     for name, texts in (("failing", failing), ("unresolved", unresolved)):
         lines += texts[:SHOWN]
         lines += [f"and {len(texts) - SHOWN} more {name} cases"] if len(texts) > SHOWN else []
+    for device in dict.fromkeys(shown.device for shown in joined.cases):
+        here = [shown.case for shown in joined.cases if shown.device == device]
+        lines += missing_lines([case for case in here if case in open_ones and case not in known], device)
     return lines
 
 

@@ -149,8 +149,11 @@ def _format_families(rows: Sequence[FamilyRow], width: int) -> list[str]:
 
 
 def _format_workloads(rows: Sequence[WorkloadRow], width: int) -> list[str]:
-    """Returns a line for each workload: the tier by which most runs take it, and its id, whole."""
-    return [f"{'tier':<7}  workload", *(f"{row.tiers[0]:<7}  {row.id}" for row in rows)]
+    """Returns a line for each workload: its id, whole, and the tier by which most runs take it."""
+    from pytest_attnperf.reports.text.wide_tables import plain_table
+
+    cells = [(row.id, row.tiers[0]) for row in rows]
+    return plain_table(("workload", "tier"), cells, ("left", "left"), width).splitlines()
 
 
 def _format_suites(rows: Sequence[SuiteRow], width: int) -> list[str]:

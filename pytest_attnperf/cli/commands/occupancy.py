@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_attnperf.cli.option_groups import add_tests
+from pytest_attnperf.cli.output import count_columns
 from pytest_attnperf.codeobject.arch import AgprRule, ArchLimits, limits_of
 from pytest_attnperf.codeobject.headroom import Raise, compute_headroom, compute_staircase
 from pytest_attnperf.codeobject.occupancy import (
@@ -30,8 +31,9 @@ from pytest_attnperf.codeobject.occupancy import (
 )
 from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.records.code import KernelCode, Occupancy
-from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.regular_file import propose_path, read_regular
 from pytest_attnperf.reports.text.figures import one_line, printable_json
+from pytest_attnperf.reports.text.wide_tables import WIDTH
 from pytest_attnperf.tools.occupancy.occupancy_text import (
     LimitRow,
     OverviewRow,
@@ -147,7 +149,7 @@ def _make_point(code: KernelCode) -> OccupancyPoint:
 def render_overview(points: Sequence[OccupancyPoint]) -> str:
     """Returns a table of several kernels, with a line for each: its resources and its occupancy."""
     rows = [OverviewRow(point.name, point.arch, *_list_demands(point), point.occupancy) for point in points]
-    return render_overview_table(rows)
+    return render_overview_table(rows, count_columns(WIDTH))
 
 
 def _list_demands(point: OccupancyPoint) -> tuple[int, int, int, int, int]:
@@ -339,7 +341,8 @@ def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
 
     if not Path(options.tests).exists():
         raise UsageError(
-            f"{options.what} is neither a file nor a known kernel, because there is no {options.tests}; "
+            f"{options.what} is neither a file{propose_path(Path(options.what))} nor a known kernel, because there is "
+            f"no {options.tests}; "
             "run this in the project's folder, or name the test file with --tests"
         )
     with tempfile.TemporaryDirectory(prefix="attnperf-occupancy-") as folder:

@@ -18,6 +18,7 @@ from pytest_attnperf.cli.option_groups import RESULTS, DependentOptions, add_old
 from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, open_page, write_forms
 from pytest_attnperf.cli.report_modes import MODES
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.regular_file import propose_path
 from pytest_attnperf.reports.files.form_list import list_files
 
 if TYPE_CHECKING:
@@ -77,9 +78,8 @@ examples:
   attnperf report shards/*.json --expect 4 --out merged.json --report DIR
   attnperf report judged.json --comment --repo OWNER/NAME --head-sha SHA --run-number 12 --status
 
-exit status: 0 done; 1 a run has failures, with --out also an incomplete run, a missing shard or mixed shards, with
---comment GitHub refused or did not answer; 2 the command or a file is invalid, a report could not be made, or an extra
-for the page is missing
+exit status: 0 done; 1 a run has failures, with --out also an incomplete run, missing or mixed shards, with --comment
+GitHub refused; 2 the command or a file is invalid, or a report could not be made
 """
 
 
@@ -119,7 +119,7 @@ def _declare_modes(parser: argparse.ArgumentParser) -> list[DependentOptions]:
     step.add("--backends", default="", metavar="A,B", help="show these only (default: all)")
     step.add("--code", action="append", type=Path, default=(), metavar="RESULTS", help="results of compiled kernels")
     step.add("--profile", type=Path, metavar="CSV", help="rocprofv3's counter_collection.csv")
-    step.add("--write", type=Path, metavar="PAGE", help="write the tables between two marks of this page")
+    step.add("--write", type=Path, metavar="PAGE", help="write the tables into this page")
     merge = DependentOptions(parser, "--out FILE", lambda options: options.out is not None)
     merge.add("--expect", type=int, metavar="N", help="fail if there are fewer than N runs")
     merge.add("--allow-commits", action="store_true", default=False, help="allow shards of different commits")
@@ -145,7 +145,7 @@ def _declare_comment(parser: argparse.ArgumentParser) -> DependentOptions:
     repository = os.environ.get("GITHUB_REPOSITORY", "")
     add("--repo", default=repository, metavar="OWNER/NAME", help="the repository (default: $GITHUB_REPOSITORY)")
     add("--pull", type=int, metavar="N", help="the pull request (default: the one with --head-sha)")
-    add("--head-sha", default="", metavar="SHA", help="measured commit, the pull request's newest")
+    add("--head-sha", default="", metavar="SHA", help="the measured commit")
     add("--head-repo", default="", metavar="OWNER/NAME", help="repository that it was pushed to")
     add(
         "--base-branch",
@@ -158,11 +158,11 @@ def _declare_comment(parser: argparse.ArgumentParser) -> DependentOptions:
         type=int,
         default=0,
         metavar="N",
-        help="number of the measuring run; an older run never replaces a newer one",
+        help="number of the measuring run; an older run changes nothing",
     )
     add("--run-attempt", type=int, default=1, metavar="N", help="attempt of that run (default: 1)")
     add("--run-url", default="", metavar="URL", help="address of its log")
-    add("--name", default="attnperf", help="name of the gate, if there are several (default: attnperf)")
+    add("--name", default="attnperf", help="name of the gate (default: attnperf)")
     add(
         "--mode",
         default="",
@@ -187,7 +187,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{mode} shows one file, and {len(options.results)} were given; name one RESULTS")
     for path in options.results:
         if not path.exists():
-            raise UsageError(f"there is no {path}; a run writes {RESULTS}: pytest --attnperf")
+            raise UsageError(f"there is no {path}{propose_path(path)}; a run writes {RESULTS}: pytest --attnperf")
     if options.open and options.report is None:
         options.report = FOLDER
     return _find_work(mode)(options)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_attnperf.cli.output import write_text
+from pytest_attnperf.cli.output import count_columns, write_text
 from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.reports.run.ladder_cases import is_timed
@@ -22,7 +22,8 @@ from pytest_attnperf.reports.run.stage_tables import (
     make_fitting_table,
     make_stage_table,
 )
-from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, format_us, one_line
+from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, one_line
+from pytest_attnperf.reports.text.time_cells import Cell, TimeCell
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -82,7 +83,7 @@ def show_stages(options: argparse.Namespace) -> int:
     if options.markdown is not None:
         write_text(render_markdown_tables(lines, tables), options.markdown)
     else:
-        sys.stdout.write(f"{render_terminal_tables(lines, tables, WIDTH)}\n")
+        sys.stdout.write(f"{render_terminal_tables(lines, tables, count_columns(WIDTH))}\n")
     return 0
 
 
@@ -96,7 +97,7 @@ def _build_tables(groups: Groups, cpu: CpuTimes | None) -> list[Table]:
     """Returns for each workload an overview, its speedups over the CPU, and a table of stages per backend."""
     tables = []
     for title, cases in groups.items():
-        tables.append(make_fitting_table(title, cases, WIDTH))
+        tables.append(make_fitting_table(title, cases, count_columns(WIDTH)))
         if cpu is not None and cases[0].key.workload in cpu.times_us:
             tables.append(make_cpu_speedup_table(title, cases, cpu.times_us.get(cases[0].key.workload), CPU_BACKEND))
         tables += [
@@ -226,11 +227,11 @@ def _list_libraries(cases: Sequence[CaseResult], workload: str) -> list[Library]
 def _build_table(workload: str, libraries: Sequence[Library], cases: Sequence[CaseResult]) -> Table:
     families = tuple(libraries[0].stages)
     bases = {library.name: library.base_us for library in libraries if library.base_us is not None}
-    columns = [Column("us"), *(Column(f"over {one_line(name, NAME_LIMIT)}") for name in bases)]
+    columns = [Column("time"), *(Column(f"over {one_line(name, NAME_LIMIT)}") for name in bases)]
     columns += [Column(family, begins=family == families[0]) for family in families]
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for library in libraries:
-        stages = [format_us(library.stages[family]) for family in families]
+        stages = [TimeCell(library.stages[family]) for family in families]
         rows.append((f"{library.name}, sum of {len(families)}", *_format_times(library.sum_us, bases), *stages))
     blank = ("",) * len(families)
     staged = {library.name for library in libraries}
@@ -240,8 +241,8 @@ def _build_table(workload: str, libraries: Sequence[Library], cases: Sequence[Ca
     return Table(title, "backend", tuple(columns), tuple(rows), tuple(_list_missing(workload, libraries, cases)))
 
 
-def _format_times(us: float | None, bases: Mapping[str, float]) -> list[str]:
-    return [format_us(us), *(format_speedup(base / us) if us else ABSENT for base in bases.values())]
+def _format_times(us: float | None, bases: Mapping[str, float]) -> list[Cell]:
+    return [TimeCell(us), *(format_speedup(base / us) if us else ABSENT for base in bases.values())]
 
 
 def _list_missing(workload: str, libraries: Sequence[Library], cases: Sequence[CaseResult]) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pytest_attnperf.cli.output import write_text
+from pytest_attnperf.cli.output import count_columns, write_text
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.atomic_file import write_atomically
@@ -18,8 +18,15 @@ from pytest_attnperf.reports.run.code_objects import waves_text
 from pytest_attnperf.reports.run.ladder_cases import Ladder, Selection, build_ladders, is_timed, refuse_unknown_backends
 from pytest_attnperf.reports.run.overview import verdict_text
 from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops
-from pytest_attnperf.reports.text.figures import ABSENT, format_rate, format_speedup, format_us, one_line
-from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
+from pytest_attnperf.reports.text.figures import ABSENT, format_rate, format_speedup, one_line
+from pytest_attnperf.reports.text.time_cells import Cell, TimeCell
+from pytest_attnperf.reports.text.wide_tables import (
+    WIDTH,
+    Column,
+    Table,
+    render_markdown_tables,
+    render_terminal_tables,
+)
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.tools.profilers.hardware_counters import read_counters
 
@@ -41,7 +48,7 @@ COMPILER = "compiler"
 LIMITERS = {"vgprs": "registers", "sgprs": "SGPRs", "lds": "LDS", "workgroups": "workgroups", "slots": "wave slots"}
 """Printed names of the limits in `Occupancy.limits`."""
 
-TIME_COLUMNS = ("us", "speedup", "% of other", "GB/s", "TFLOP/s")
+TIME_COLUMNS = ("time", "speedup", "% of other", "GB/s", "TFLOP/s")
 CODE_COLUMNS = ("LDS B", "regs", "waves/SIMD", "limit", "loads", "stores", "matrix", "spills")
 COMPILED_COLUMNS = (*CODE_COLUMNS, "scratch B")
 LEFT = frozenset({"limit"})
@@ -66,7 +73,7 @@ def show_steps(options: argparse.Namespace) -> int:
     elif options.markdown is not None:
         write_text(render_markdown_tables(lines, tables), options.markdown)
     else:
-        sys.stdout.write(f"{render_terminal_tables(lines, tables)}\n")
+        sys.stdout.write(f"{render_terminal_tables(lines, tables, count_columns(WIDTH))}\n")
     return 0
 
 
@@ -209,7 +216,7 @@ def _make_columns(headers: Sequence[str], *, begins: bool = False) -> tuple[Colu
     )
 
 
-def _build_rows(ladder: Ladder, case: CaseResult, occupancy_of: OccupancyOf) -> Iterable[tuple[str, ...]]:
+def _build_rows(ladder: Ladder, case: CaseResult, occupancy_of: OccupancyOf) -> Iterable[tuple[Cell, ...]]:
     """Yields a backend's row. If a call launches several kernels, a row of each kernel's code follows."""
     name = one_line(case.key.backend, NAME_LIMIT)
     if not is_timed(case):
@@ -237,11 +244,11 @@ def _unknown_kernels(case: CaseResult) -> int:
     return len(kernels)
 
 
-def _time_cells(ladder: Ladder, case: CaseResult) -> tuple[str, ...]:
+def _time_cells(ladder: Ladder, case: CaseResult) -> tuple[Cell, ...]:
     us = case.median_us
     base, other = ladder.base_us, ladder.against_us
     return (
-        format_us(us),
+        TimeCell(us),
         format_speedup(base / us if base and us else None),
         format_rate(100 * other / us if other and us else None),
         format_rate(compute_gb_s(case)),

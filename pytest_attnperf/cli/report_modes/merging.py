@@ -49,6 +49,7 @@ def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
     """Returns (source, run) of every run in the files. Raises UsageError for baselines, an output that is also an
     input, and an invalid --expect."""
     from pytest_attnperf.plugin.report_inputs import read_named
+    from pytest_attnperf.records.regular_file import propose_path
     from pytest_attnperf.reports.run.overview import STORED
 
     if options.expect is not None and options.expect < 1:
@@ -57,7 +58,10 @@ def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
         raise UsageError(f"--out {options.out} is one of the files to be merged; name another")
     for path in options.results:
         if not path.is_file():
-            raise UsageError(f"{path} is no file; --out takes what pytest --attnperf wrote, .attnperf/results.json")
+            raise UsageError(
+                f"{path} is no file{propose_path(path)}; --out takes what pytest --attnperf wrote, "
+                ".attnperf/results.json"
+            )
     found = [named for path in options.results for named in read_named(path)]
     for source, one in found:
         if one.mode == STORED:

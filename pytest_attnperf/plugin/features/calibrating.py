@@ -17,7 +17,8 @@ from pytest_attnperf.results import RunResult
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.on import FeatureContext
 
-NAME_LIMIT = 72
+NAME_LIMIT = 200
+WIDTH = 80
 
 
 class Calibrating(Feature):
@@ -81,7 +82,7 @@ def render_calibration_table(cases: Sequence[CaseCalibration]) -> str:
     ]
     headers = ["case", "sd", "95 %", "noise 1st", "noise 2nd", "suspect", "SLOWER", "least threshold"]
     aligns = ("left", *("right" for _ in headers[1:]))
-    return plain_table(headers, rows, aligns)
+    return plain_table(headers, rows, aligns, WIDTH)
 
 
 def tighter_lines(cases: Sequence[CaseCalibration]) -> list[str]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import RunConfig, parse_number
 
 if TYPE_CHECKING:
@@ -18,8 +18,63 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.model_config import ModelConfig
     from pytest_attnperf.workloads.model_workloads import Sizes
 
-TP, BATCHES, LENGTHS = "1", "1,16", "512,4096"
-"""Values of options that are not given. They are not the options' defaults: workers get only given options."""
+FLAG = "--attnperf-model"
+TP, BATCHES, LENGTHS = (1,), (1, 16), (512, 4096)
+"""Values of fields that are not given."""
+
+FIELDS = ("tp", "batch", "seq", "ignore")
+"""Fields behind the file, each as ',NAME=VALUE'; several values of one are separated by ':'."""
+
+
+@dataclass(frozen=True)
+class ModelOption:
+    """The parsed value of `--attnperf-model`: FILE[,tp=8][,batch=1:16][,seq=512:4096][,ignore=FIELD:FIELD]."""
+
+    file: str
+    tp: int
+    batches: tuple[int, ...]
+    lengths: tuple[int, ...]
+    ignored: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> ModelOption:
+        """Parses the option's value. The longest part, up to a comma or the end, that names an existing file is the
+        file, so that its name may have commas and '='. Raises UsageError for an unknown or repeated field, and for a
+        value that is none of it."""
+        file, parts = _split_file(text)
+        given: dict[str, list[str]] = {}
+        for part in parts:
+            name, equals, value = (word.strip() for word in part.partition("="))
+            if not equals or name not in FIELDS or name in given:
+                why = f"has {name} twice" if name in given else f"has no field {part.strip()!r}"
+                raise UsageError(
+                    f"{FLAG}={text!r} {why}; allowed: FILE,tp=8,batch=1:16,seq=512:4096,ignore=FIELD:FIELD"
+                )
+            given[name] = [value] if name == "tp" else [word.strip() for word in value.split(":")]
+        numbers = {name: _parse_numbers(name, given[name]) for name in ("tp", "batch", "seq") if name in given}
+        (tp,) = numbers.get("tp", TP)
+        ignored = tuple(filter(None, given.get("ignore", [])))
+        return cls(file, tp, numbers.get("batch", BATCHES), numbers.get("seq", LENGTHS), ignored)
+
+
+def _split_file(text: str) -> tuple[str, list[str]]:
+    """Returns the file and the fields behind it. If no part names a file, the fields begin at the first known one."""
+    parts = text.split(",")
+    starts = [",".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    file = next((start for start in starts if Path(start).is_file()), None)
+    if file is None:
+        first = next(
+            (at for at, part in enumerate(parts[1:], 1) if part.partition("=")[0].strip() in FIELDS), len(parts)
+        )
+        file = ",".join(parts[:first])
+    rest = text[len(file) + 1 :]
+    return file, rest.split(",") if rest else []
+
+
+def _parse_numbers(name: str, words: list[str]) -> tuple[int, ...]:
+    """Returns the numbers of a field, each once. Raises UsageError with the field and the invalid word."""
+    numbers = (int(parse_number(f"{FLAG}: {name}", word, minimum=1, integer=True)) for word in words)
+    return tuple(dict.fromkeys(numbers))
 
 
 @dataclass
@@ -42,11 +97,10 @@ class ModelCases:
     def from_options(cls, asked: RunConfig) -> ModelCases | None:
         """Reads the model file of --attnperf-model, and the sizes to measure; None without that option.
 
-        Raises UsageError for options of a model without one, for contradicting options, for invalid numbers, and, with
-        file and field, for a model that cannot be measured.
+        Raises UsageError for contradicting options, for invalid fields, and, with file and field, for a model that
+        cannot be measured.
         """
         if not asked.model:
-            _refuse_alone(asked)
             return None
         if asked.workload:
             raise UsageError("--attnperf-model and --attnperf-workload both replace the workloads of tests; drop one")
@@ -57,11 +111,9 @@ class ModelCases:
             )
         from pytest_attnperf.workloads.model_config import ModelConfig
 
-        model = ModelConfig.read(asked.model, _split_names(asked.model_ignore))
-        (tp,) = _parse_numbers(asked, "tp", TP, many=False)
-        cases = cls(
-            model, tp, _parse_numbers(asked, "model-batch", BATCHES), _parse_numbers(asked, "model-seq", LENGTHS)
-        )
+        option = ModelOption.parse(asked.model)
+        model = ModelConfig.read(option.file, option.ignored)
+        cases = cls(model, option.tp, option.batches, option.lengths)
         cases._make_sizes()
         return cases
 
@@ -90,25 +142,3 @@ class ModelCases:
         from pytest_attnperf.workloads.model_workloads import Sizes
 
         return Sizes.from_config(self.model, self.tp, self.batches, self.lengths)
-
-
-def _refuse_alone(asked: RunConfig) -> None:
-    """Raises UsageError if an option of a model is typed without --attnperf-model."""
-    if asked.is_worker:
-        return  # a worker gets options of the ini file as typed ones
-    for name in options.OF_A_MODEL:
-        if name in asked.typed:
-            raise UsageError(f"{options.BY_NAME[name].flag} needs --attnperf-model: it is a setting of the model")
-
-
-def _split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _parse_numbers(asked: RunConfig, name: str, unsaid: str, *, many: bool = True) -> tuple[int, ...]:
-    """Returns the numbers of an option, '512,4096' -> (512, 4096), each once; an option that is not given counts as the
-    text `unsaid`. Raises UsageError with the option and the invalid word."""
-    flag, text = options.BY_NAME[name].flag, asked.text(name) or unsaid
-    texts = text.split(",") if many else [text]
-    numbers = (int(parse_number(flag, word.strip(), minimum=1, integer=True)) for word in texts)
-    return tuple(dict.fromkeys(numbers))

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from pytest_attnperf.records import ErrorFigures
 from pytest_attnperf.records.notes import NoteKind, kind_of
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.reports.explain import steps
 from pytest_attnperf.reports.explain.facts import NextStep, Told, Words
 from pytest_attnperf.reports.text.commands import format_repeat_command
-from pytest_attnperf.reports.text.figures import format_us, one_line
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
 TEXT_LIMIT = 400
@@ -281,7 +282,7 @@ def explain_incomparable(told: Told) -> Words:
 def explain_no_baseline(told: Told) -> Words:
     """Returns sentences and next steps for a case without a stored time, or that the base side does not have."""
     case = told.case
-    timed = f" It took {format_us(case.median_us)} us per call." if case.median_us is not None else ""
+    timed = f" It took {format_time(case.median_us)} per call." if case.median_us is not None else ""
     if case.new:
         return Words(
             (

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.notes import NoteKind, filter_notes
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.reports.explain import steps
 from pytest_attnperf.reports.explain.facts import NextStep, Told, Words
-from pytest_attnperf.reports.text.figures import format_change, format_us, one_line
+from pytest_attnperf.reports.text.figures import format_change, one_line
 from pytest_attnperf.results import CaseResult
 
 NAME_LIMIT = 200
@@ -226,7 +227,8 @@ def _describe_change(told: Told) -> str:
     way = "longer than" if case.ratio > 1 else "less time than"
     if size == "0.0 %":
         size, way = "as long", "as"
-    return f"{size} {way} {there}: {format_us(case.median_us)} us now, {format_us(case.baseline_us)} us {then}"
+    now, before = format_time(case.median_us), format_time(case.baseline_us)
+    return f"{size} {way} {there}: {now} now, {before} {then}"
 
 
 def _format_allowed(told: Told) -> str:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.records.costs import format_cost
 from pytest_attnperf.records.notes import NoteKind, filter_notes
+from pytest_attnperf.records.time_units import choose_time_unit, format_time
 from pytest_attnperf.reports.explain.by_proof import compute_excess
 from pytest_attnperf.reports.explain.facts import Told
-from pytest_attnperf.reports.text.figures import format_change, format_interval, format_share, format_us, one_line
+from pytest_attnperf.reports.text.figures import format_change, format_interval, format_share, one_line
 from pytest_attnperf.results import CaseResult
 
 Row = tuple[str, str]
@@ -80,7 +81,7 @@ def _list_stored_rows(case: CaseResult) -> list[Row]:
     ])  # fmt: skip
     return [
         ("stored", f"{_format_spread(case.stored_us)}{where}"),
-        ("", _join_values(map(format_us, case.stored_us), "us")),
+        ("", _join_times(case.stored_us)),
     ]
 
 
@@ -95,7 +96,7 @@ def _list_look_rows(name: str, processes: Sequence[ProcessSummary], case: CaseRe
     each = f", {blocks:g} blocks of {processes[0].calls_per_block} calls at {processes[0].placements} places"
     rows = [(name, f"{_format_spread(medians)}{change}")]
     if len(medians) > 1:
-        rows.append(("", _join_values(map(format_us, medians), "us")))
+        rows.append(("", _join_times(medians)))
     return [*rows, ("", f"timer {one_line(processes[0].timer)}{each}")]
 
 
@@ -194,7 +195,7 @@ def _list_machine_rows(case: CaseResult) -> list[Row]:
     if case.floor_us is not None and case.median_us:
         share = format_share(case.floor_us / case.median_us)
         rows.append(
-            ("floor", f"{format_us(case.floor_us)} us by {one_line(case.floor_bound)}: {share} of it is reached")
+            ("floor", f"{format_time(case.floor_us)} by {one_line(case.floor_bound)}: {share} of it is reached")
         )
     return rows
 
@@ -206,9 +207,14 @@ def _pair_clocks(case: CaseResult) -> tuple[list[float | None], list[float | Non
 def _format_spread(values: Sequence[float]) -> str:
     """Returns 'N processes, median 24.6 us, sd 0.31 %' of times in microseconds; no sd for a single one."""
     count, centre = len(values), statistics.median(values)
-    text = f"{count} process{'es' * (count != 1)}, median {format_us(centre)} us"
+    text = f"{count} process{'es' * (count != 1)}, median {format_time(centre)}"
     mean = statistics.fmean(values)
     return f"{text}, sd {_format_percent(statistics.stdev(values) / mean)}" if count > 1 and mean > 0 else text
+
+
+def _join_times(times_us: Sequence[float]) -> str:
+    unit = choose_time_unit(times_us)
+    return _join_values(map(unit.format_number, times_us), unit.name)
 
 
 def _join_values(values: Iterable[str], unit: str) -> str:

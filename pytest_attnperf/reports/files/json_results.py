@@ -71,6 +71,7 @@ class _Head(msgspec.Struct):
 
     schema: Any = None
     merged: Any = None
+    environments: Any = None
 
 
 def encode(run: RunResult) -> bytes:
@@ -119,7 +120,7 @@ def decode(data: bytes, where: str) -> RunResult:
         return replace(run, schema=RESULTS_SCHEMA)
     except (msgspec.MsgspecError, CompactFormError, UnicodeDecodeError, RecursionError) as error:
         _refuse_not_finite_literals(data, where)
-        why = one_line(str(error), ERROR_LIMIT)
+        why = one_line(str(error), ERROR_LIMIT) if data else "it is empty"
         raise ResultsFileError(
             f"{where} is not a results file of this version: {why}; make it again with pytest --attnperf"
         ) from error
@@ -213,6 +214,8 @@ def _refuse_other_schema(data: bytes, where: str) -> int:
         )
     if found < 1:
         raise ResultsFileError(f"{where}: field 'schema' is {found}; known: 1 to {RESULTS_SCHEMA}")
+    if head.environments is not None:
+        raise ResultsFileError(f"{where} holds stored baselines, not results; attnperf report {where} shows them")
     if head.merged is not None:
         raise ResultsFileError(
             f"{where} holds the runs of several devices, joined by attnperf report --out. attnperf report, compare "

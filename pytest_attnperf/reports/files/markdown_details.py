@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.time_units import choose_time_unit
 from pytest_attnperf.reports.files.markdown_text import (
     LINE_LIMIT,
     escape_cell,
@@ -33,7 +34,7 @@ from pytest_attnperf.reports.run.overview import (
 )
 from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops, share_of_floor, tolerance_notes
 from pytest_attnperf.reports.text.commands import can_be_offered
-from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_ms, format_rate, format_share
+from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_rate, format_share
 from pytest_attnperf.reports.text.text_width import cut_before_command
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -92,11 +93,7 @@ VERDICT = _MarkdownColumn(
 CASE = _MarkdownColumn("case", lambda shown: format_code(str(shown.case.key), NAME_LIMIT), align=":--")
 DEVICE = _MarkdownColumn("device", lambda shown: format_code(shown.device, NAME_LIMIT), align=":--")
 ENTRY = _MarkdownColumn("case", lambda shown: format_code(shown.case.key.entry, NAME_LIMIT), align=":--")
-TIMES = (
-    _MarkdownColumn("ms now", lambda shown: format_ms(shown.case.median_us), lambda case: case.median_us is not None),
-    _MarkdownColumn(
-        "ms before", lambda shown: format_ms(shown.case.baseline_us), lambda case: case.baseline_us is not None
-    ),
+CHANGES = (
     _MarkdownColumn(
         "change (95 %)", lambda shown: _format_change_cell(shown.case), lambda case: case.ratio is not None
     ),
@@ -106,7 +103,7 @@ TIMES = (
 )
 FIGURES = (
     _MarkdownColumn(
-        "would find", lambda shown: _format_detection_limit(shown.case), lambda case: case.detection_limit is not None
+        "detectable", lambda shown: _format_detection_limit(shown.case), lambda case: case.detection_limit is not None
     ),
     _MarkdownColumn(
         "TFLOP/s", lambda shown: format_rate(compute_tflops(shown.case)), lambda case: compute_tflops(case) is not None
@@ -122,6 +119,22 @@ SAID = _MarkdownColumn(
     lambda case: case.verdict not in BY_TIME or bool(_format_summary(case)),
     align=":--",
 )
+
+
+def _make_time_columns(cases: Iterable[Shown]) -> tuple[_MarkdownColumn, ...]:
+    unit = choose_time_unit(us for one in cases for us in (one.case.median_us, one.case.baseline_us))
+    return (
+        _MarkdownColumn(
+            f"{unit.name} now",
+            lambda shown: unit.format_number(shown.case.median_us),
+            lambda case: case.median_us is not None,
+        ),
+        _MarkdownColumn(
+            f"{unit.name} before",
+            lambda shown: unit.format_number(shown.case.baseline_us),
+            lambda case: case.baseline_us is not None,
+        ),
+    )
 
 
 def count_bytes(text: str) -> int:
@@ -146,7 +159,7 @@ def worst_section(joined: Joined) -> MarkdownSection | None:
     if not cases and not kernels:
         return None
     several = (DEVICE,) if len(joined.devices) > 1 else ()
-    columns = [VERDICT, CASE, *several, *(column for column in (*TIMES, SAID) if _is_known(column, cases))]
+    columns = [VERDICT, CASE, *several, *_list_known(cases, CHANGES, (SAID,))]
     if kernels and SAID not in columns:
         columns.append(SAID)
     return MarkdownSection("", _format_header(columns), _worst_rows(columns, cases, kernels), len(cases) + len(kernels))
@@ -169,7 +182,7 @@ def case_sections(joined: Joined) -> list[MarkdownSection | None]:
         groups.setdefault((one.device, one.case.key.suite), []).append(one)
     sections: list[MarkdownSection | None] = []
     for (device, suite), cases in groups.items():
-        columns = [VERDICT, ENTRY, *(column for column in (*TIMES, *FIGURES, SAID) if _is_known(column, cases))]
+        columns = [VERDICT, ENTRY, *_list_known(cases, CHANGES, FIGURES, (SAID,))]
         where = f" on {format_html_code(device)}" if device else ""
         title = f"{format_html_code(suite)}{where}: {format_result_counts(one.case for one in cases)}"
         rows = (_format_row(columns, one) for one in cases)
@@ -258,8 +271,10 @@ def _format_missing_rows(count: int, report: str) -> str:
     return f"\n_{count} more row{'s are' if count != 1 else ' is'} in the {report}_\n"
 
 
-def _is_known(column: _MarkdownColumn, cases: Iterable[Shown]) -> bool:
-    return any(column.known(one.case) for one in cases)
+def _list_known(cases: Sequence[Shown], *groups: Sequence[_MarkdownColumn]) -> list[_MarkdownColumn]:
+    """Returns the columns of times, then of `groups`, without those that no case has a figure for."""
+    columns = (*_make_time_columns(cases), *(column for group in groups for column in group))
+    return [column for column in columns if any(column.known(one.case) for one in cases)]
 
 
 def _format_header(columns: Sequence[_MarkdownColumn]) -> tuple[str, str]:

@@ -152,8 +152,10 @@ def _decode_part(data: bytes | msgspec.Raw, kind: type[_Read], where: str) -> _R
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        text = one_line(str(error), NAME_LIMIT)
-        raise ResultsFileError(f"{where} is not a results file of this version: {text}") from error
+        text = one_line(str(error), NAME_LIMIT) if data else "it is empty"
+        raise ResultsFileError(
+            f"{where} is not a results file of this version: {text}; make it again with pytest --attnperf"
+        ) from error
 
 
 def _format_entries(entries: Sequence[ResultEntry]) -> str:

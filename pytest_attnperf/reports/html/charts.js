@@ -99,7 +99,10 @@ class PageCharts {
       made[column.name] = column.sort ? column.sort[index] : text;
       made[`${column.name}_text`] = text;
     }
-    made.description = `${made.name}: ${made.ms_text ?? "-"} ms, ${made.verdict_text}`;
+    // The heading of the column of times ends with their unit.
+    const unit = this.table.columns.get("ms")?.heading.split(" ").at(-1);
+    if (unit) made.time_text = `${made.ms_text} ${unit}`;
+    made.description = `${made.name}: ${made.time_text ?? "-"}, ${made.verdict_text}`;
     return made;
   }
 

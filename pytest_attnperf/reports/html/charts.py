@@ -30,10 +30,10 @@ AXIS_WIDTH = 58
 CASE_TOOLTIP = (
     ("name", "case"),
     ("verdict_text", "verdict"),
-    ("ms_text", "ms"),
+    ("time_text", "time"),
     ("change_text", "change"),
     ("interval_text", "95 % interval"),
-    ("finds_text", "finds"),
+    ("finds_text", "detectable"),
     ("tflops_text", "TFLOP/s"),
     ("floor_text", "share of floor"),
     ("speedup_text", "speedup"),
@@ -46,7 +46,8 @@ def page_charts(columns: Sequence[str], reference: str) -> dict[str, Spec]:
     `columns` are the names of the case table's columns; charts that need others are left out. Speedups are over the
     backend `reference`.
     """
-    tooltip = _make_tooltip([pair for pair in CASE_TOOLTIP if pair[0].removesuffix("_text") in {*columns, "name"}])
+    known = {*columns, "name", *(("time",) if "ms" in columns else ())}
+    tooltip = _make_tooltip([pair for pair in CASE_TOOLTIP if pair[0].removesuffix("_text") in known])
     over = f"times as fast as {reference}"
     charts = {
         "length_ms": _make_length_chart("ms", "ms per call", "log", tooltip),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.histories import CaseHistory
+from pytest_attnperf.records.time_units import format_times
 from pytest_attnperf.reports.html.panel import TEXT_LIMIT, code_cells, code_head
 from pytest_attnperf.reports.html.rows import CaseTable
 from pytest_attnperf.reports.html.samples import list_change_points
@@ -26,7 +27,7 @@ from pytest_attnperf.reports.run.overview import (
     verdict_line,
 )
 from pytest_attnperf.reports.text.commands import format_repeat_command
-from pytest_attnperf.reports.text.figures import format_change, format_interval, format_us, one_line
+from pytest_attnperf.reports.text.figures import format_change, format_interval, one_line
 from pytest_attnperf.results import EXPIRED, CaseResult, RunResult
 
 MOST_CARDS = 24
@@ -182,7 +183,7 @@ def _make_card(table: CaseTable, index: int) -> CaseCard:
     case = table.rows[index].shown.case
     change = format_change(case.ratio) if case.ratio is not None else ""
     timed = case.baseline_us is not None and case.median_us is not None
-    times = f"{format_us(case.baseline_us)} us -> {format_us(case.median_us)} us" if timed else ""
+    times = format_times([case.baseline_us, case.median_us]) if timed else ""
     return CaseCard(
         index=index,
         key=table.keys[index],

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pytest_attnperf.records import CheckReport, Launch
 from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.rooflines import Ceiling
+from pytest_attnperf.records.time_units import choose_time_unit, format_time
 from pytest_attnperf.reports.html.embedding import Json
 from pytest_attnperf.reports.html.roofline import roof_share
 from pytest_attnperf.reports.html.rows import CaseRow
@@ -22,12 +23,10 @@ from pytest_attnperf.reports.text.figures import (
     format_bytes,
     format_change,
     format_interval,
-    format_ms,
     format_rate,
     format_share,
     format_speedup,
     format_tolerance,
-    format_us,
     one_line,
     safe_lines,
 )
@@ -104,8 +103,8 @@ def _list_figures(row: CaseRow, reference: str, ceilings: Sequence[Ceiling]) -> 
     stored = f"{len(case.stored_us)} processes, {case.stored_commit or 'unknown commit'}, {case.stored_at}"
     kind, share = roof_share(case, ceilings)
     return [
-        ("time", f"{format_us(case.median_us)} us = {format_ms(case.median_us)} ms" if case.median_us else ""),
-        ("stored", f"{format_us(case.baseline_us)} us" if case.baseline_us else ""),
+        ("time", format_time(case.median_us) if case.median_us else ""),
+        ("stored", format_time(case.baseline_us) if case.baseline_us else ""),
         ("stored by", stored if case.stored_us else ""),
         ("compared with", case.against),
         ("change", format_change(case.ratio)),
@@ -227,13 +226,13 @@ def _make_stages_block(case: CaseResult) -> Json:
     if case.breakdown is None:
         return None
     whole = case.breakdown.call_us
+    unit = choose_time_unit([whole, *(stage.median_us for stage in case.breakdown.stages)])
     rows = [
-        (stage.name, format_us(stage.median_us), format_share(stage.median_us / whole if whole else None))
+        (stage.name, unit.format_number(stage.median_us), format_share(stage.median_us / whole if whole else None))
         for stage in case.breakdown.stages
     ]
-    return _make_table_block(
-        "Stages", ("stage", "us", "share of the call"), [*rows, ("whole call", format_us(whole), "")]
-    )
+    rows.append(("whole call", unit.format_number(whole), ""))
+    return _make_table_block("Stages", ("stage", f"time {unit.name}", "share of the call"), rows)
 
 
 def _make_software_block(case: CaseResult) -> Json:

@@ -10,17 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pytest_attnperf.records.time_units import TimeUnit, choose_time_unit
 from pytest_attnperf.reports.html.embedding import Json, round_figure
 from pytest_attnperf.reports.run.joined import Joined, Shown
 from pytest_attnperf.reports.run.overview import rank_verdict, sort_worst_first, verdict_text
 from pytest_attnperf.reports.run.tables import REFERENCE_BACKEND, compute_gb_s, compute_tflops, share_of_floor
 from pytest_attnperf.reports.text.figures import (
     ABSENT,
-    US_PER_MS,
     format_bytes,
     format_change,
     format_interval,
-    format_ms,
     format_rate,
     format_share,
     format_speedup,
@@ -37,6 +36,7 @@ MAY_HIDE = {"device", "suite"}
 NATIVE = "native."
 _LENGTHS = (re.compile(r"-kv(\d{1,12})(?=-|$)"), re.compile(r"-s(\d{1,12})(?=-|$)"))
 _FAILING_RANKS = 100
+_US_PER_MS = 1e3
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def build_table(joined: Joined) -> CaseTable:
         _build_reference_key(shown): shown.case.median_us for shown in ordered if shown.case.key.backend == reference
     }
     rows = tuple(CaseRow(shown, _compute_speedup(shown, references)) for shown in ordered)
-    columns = tuple(column for column in _make_columns(reference) if _has_anything(column, rows))
+    columns = tuple(column for column in _make_columns(reference, _choose_unit(rows)) if _has_anything(column, rows))
     same = {column.name for column in columns if len({column.text(row) for row in rows}) == 1}
     keys = tuple(format_key(row.shown) for row in rows)
     return CaseTable(rows, columns, keys, one_line(reference, NAME_LIMIT), frozenset(same & MAY_HIDE))
@@ -149,7 +149,7 @@ def compute_intensity(shown: Shown) -> float | None:
     return figures.flops / figures.bytes_min
 
 
-def _make_columns(reference: str) -> tuple[CaseColumn, ...]:
+def _make_columns(reference: str, unit: TimeUnit) -> tuple[CaseColumn, ...]:
     over = f"times as fast as {one_line(reference, NAME_LIMIT)} on the same workload"
     return (
         CaseColumn(
@@ -159,7 +159,13 @@ def _make_columns(reference: str) -> tuple[CaseColumn, ...]:
         CaseColumn("backend", "backend", lambda row: one_line(row.shown.case.key.backend, NAME_LIMIT)),
         CaseColumn("suite", "suite", lambda row: one_line(row.shown.case.key.suite, NAME_LIMIT)),
         CaseColumn("device", "device", lambda row: one_line(row.shown.device, NAME_LIMIT) or ABSENT),
-        CaseColumn("ms", "ms", lambda row: format_ms(row.shown.case.median_us), _compute_ms, "milliseconds per call"),
+        CaseColumn(
+            "ms",
+            f"time {unit.name}",
+            lambda row: unit.format_number(row.shown.case.median_us),
+            _compute_ms,
+            "time per call",
+        ),
         _make_figure_column(
             "change", "change", lambda row: row.shown.case.ratio, format_change, "new time / stored time - 1"
         ),
@@ -172,7 +178,7 @@ def _make_columns(reference: str) -> tuple[CaseColumn, ...]:
         ),
         CaseColumn(
             "finds",
-            "finds",
+            "detectable",
             _format_detection_limit,
             _limit_percent,
             "smallest slowdown that this look detects 99 % of the time",
@@ -217,9 +223,13 @@ def _format_workload(row: CaseRow) -> str:
     return one_line(f"{key.workload}/{key.label}" if key.label else key.workload, NAME_LIMIT)
 
 
+def _choose_unit(rows: Sequence[CaseRow]) -> TimeUnit:
+    return choose_time_unit(row.shown.case.median_us for row in rows)
+
+
 def _compute_ms(row: CaseRow) -> float | None:
     us = row.shown.case.median_us
-    return None if us is None else us / US_PER_MS
+    return None if us is None else us / _US_PER_MS
 
 
 def _format_interval_cell(row: CaseRow) -> str:

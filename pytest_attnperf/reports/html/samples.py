@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
+from pytest_attnperf.records.time_units import format_time, format_times
 from pytest_attnperf.reports.html.embedding import Json, round_figure
-from pytest_attnperf.reports.text.figures import format_change, format_us, one_line
+from pytest_attnperf.reports.text.figures import format_change, one_line
 from pytest_attnperf.results import CaseResult
 
 NAME_LIMIT = 60
@@ -74,7 +75,7 @@ def _list_dots(case: CaseResult) -> list[Json]:
             "row": row,
             "at": round_figure(_to_percent(us / base) if base else us),
             "name": name,
-            "text": f"{format_us(us)} us, {format_change(us / base)}" if base else f"{format_us(us)} us",
+            "text": f"{format_time(us)}, {format_change(us / base)}" if base else format_time(us),
         }
         for row, name, us in rows
     ]
@@ -84,7 +85,7 @@ def _list_dots(case: CaseResult) -> list[Json]:
             "row": "pairs",
             "at": round_figure(_to_percent(pair.ratio)),
             "name": f"pair {index}",
-            "text": f"{format_change(pair.ratio)}, {format_us(pair.base_us)} us -> {format_us(pair.new_us)} us",
+            "text": f"{format_change(pair.ratio)}, {format_times([pair.base_us, pair.new_us])}",
         }
         for index, pair in enumerate(case.pairs, 1)
     ]
@@ -139,7 +140,7 @@ def _history_point(point: HistoryPoint) -> Json:
         "us": round_figure(point.median_us),
         "low": round_figure(low),
         "high": round_figure(high),
-        "text": f"{format_us(point.median_us)} us",
+        "text": format_time(point.median_us),
         "commit": _shorten_commit(point.commit),
         "started": one_line(point.started, NAME_LIMIT),
         "verdict": one_line(point.verdict, NAME_LIMIT),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode, Occupancy
@@ -96,6 +96,15 @@ def _format_verdict(result: CodeResult) -> str:
     return "SAME, unchanged" if _is_unchanged(result) else result.verdict.value
 
 
+LEGENDS = {
+    "spills": "registers kept in memory, v of VGPRs and s of SGPRs",
+    "LDS B": "bytes of shared memory of a workgroup",
+    "waves/SIMD": "as compiled, in brackets of whole workgroups",
+    "matrix": "matrix instructions/those of them in loops",
+    "KiB": "size of the machine code",
+}
+"""What columns hold, where their headers do not say it."""
+
 COLUMNS = (
     _CodeColumn(GridColumn("verdict", align="left"), _format_verdict),
     _CodeColumn(GridColumn("VGPRs", rank=2), _make_cell_getter(lambda code: code.vgprs)),
@@ -108,17 +117,21 @@ COLUMNS = (
     _CodeColumn(GridColumn("matrix", rank=6), _make_cell_getter(_format_matrix_counts)),
     _CodeColumn(GridColumn("KiB", rank=7), _make_cell_getter(lambda code: f"{code.code_bytes / BYTES_PER_KIB:.1f}")),
 )
-"""`waves/SIMD` as the compiler counts them, in brackets with whole workgroups only; `matrix` instructions in the kernel
-and, after the slash, in its loops."""
-
 TABLE_WIDTH = 110
 
 
-def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: Ink = PLAIN) -> str:
+def code_table(
+    results: Sequence[CodeResult],
+    *,
+    width: int = TABLE_WIDTH,
+    ink: Ink = PLAIN,
+    legend: list[str] | None = None,
+) -> str:
     """Returns a table of compiled kernels by architecture and kernel, a line per configuration; '' without any.
 
     A heading names the kernel of the lines below. If every kernel has one configuration, each line names its kernel.
     Columns that are empty or 0 in every row are left out, then those of the highest rank that do not fit.
+    `legend` gets a line for each column that needs one.
     """
     shown = [column for column in COLUMNS if any(column.cell(result) not in (ABSENT, "0") for result in results)]
     kernels = Counter((result.key.label, result.key.backend) for result in results)
@@ -130,7 +143,8 @@ def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: 
         row = GridRow(name, tuple(column.cell(result) for column in shown), result.verdict)
         groups.setdefault(heading, []).append(row)
     made = [GridGroup(heading, tuple(rows)) for heading, rows in groups.items()]
-    return render_grid(made, [column.column for column in shown], corner="config", width=width, ink=ink)
+    columns = [replace(column.column, legend=LEGENDS.get(column.column.header, "")) for column in shown]
+    return render_grid(made, columns, corner="config", width=width, ink=ink, legend=legend)
 
 
 def code_line(results: Sequence[CodeResult]) -> str:

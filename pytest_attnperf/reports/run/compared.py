@@ -8,9 +8,10 @@ from typing import Protocol
 
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
-from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_us, one_line
+from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
 from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
 from pytest_attnperf.reports.text.text_width import both_ends, wrap_text
+from pytest_attnperf.reports.text.time_cells import TimeCell
 
 COLOURS = {"slower": Verdict.SLOWER, "faster": Verdict.FASTER, "undecided": Verdict.UNDECIDED}
 """Verdict whose colour each word has."""
@@ -47,20 +48,20 @@ class GroupRow:
 
 CASE_COLUMNS = (
     GridColumn("looks", "left"),
-    GridColumn("first us", rank=2),
-    GridColumn("second us", rank=1),
+    GridColumn("first", rank=2),
+    GridColumn("second", rank=1),
     GridColumn("change"),
-    GridColumn("95 %", rank=3),
-    GridColumn("limit", rank=4),
+    GridColumn("95 %", rank=3, legend="confidence interval of the change"),
+    GridColumn("limit", rank=4, legend="change from which a case looks slower"),
 )
 GROUP_COLUMNS = (GridColumn("cases"), GridColumn("mean change"), GridColumn("look slower"), GridColumn("look faster"))
 
 
 def case_table(rows: Sequence[ComparedRow], *, width: int, ink: Ink = PLAIN) -> str:
     """Returns a table of compared cases with a line for each, in the given order; '' without rows."""
-    return render_grid(
-        [GridGroup("", tuple(map(_make_case_row, rows)))], CASE_COLUMNS, corner="case", width=width, ink=ink
-    )
+    groups, legend = [GridGroup("", tuple(map(_make_case_row, rows)))], list[str]()
+    table = render_grid(groups, CASE_COLUMNS, corner="case", width=width, ink=ink, legend=legend)
+    return "\n".join([table, *legend])
 
 
 def group_table(rows: Sequence[GroupRow], corner: str, *, width: int, ink: Ink = PLAIN) -> str:
@@ -98,8 +99,8 @@ def _make_case_row(row: ComparedRow) -> GridRow:
     interval = ABSENT if row.interval95 is None else " .. ".join(map(format_change, row.interval95))
     cells = (
         row.looks,
-        format_us(row.base_us),
-        format_us(row.new_us),
+        TimeCell(row.base_us),
+        TimeCell(row.new_us),
         format_change(row.change),
         interval,
         ABSENT if row.limit is None else format_change(row.limit),
@@ -144,7 +145,7 @@ COLUMNS = (
     GridColumn("cases"),
     GridColumn("offset"),
     GridColumn("95 %"),
-    GridColumn("over", rank=1),
+    GridColumn("over", rank=1, legend="cases that other cards ran, too"),
     GridColumn("MHz", rank=2),
     GridColumn("W cap", rank=3),
     GridColumn("C", rank=4),
@@ -153,12 +154,11 @@ COLUMNS = (
 
 
 def card_table(groups: Sequence[tuple[str, Sequence[_ShownCard]]], *, width: int, ink: Ink = PLAIN) -> str:
-    """Returns a table with a line per GPU, under a heading per device; '' without GPUs.
-
-    Column 'over' counts the cases from which a GPU's offset is computed: those that other GPUs ran, too.
-    """
+    """Returns a table with a line per GPU, under a heading per device; '' without GPUs."""
     shown = [GridGroup(heading, tuple(map(_make_card_row, cards))) for heading, cards in groups if cards]
-    return render_grid(shown, COLUMNS, corner="card", width=width, ink=ink)
+    legend: list[str] = []
+    table = render_grid(shown, COLUMNS, corner="card", width=width, ink=ink, legend=legend)
+    return "\n".join([table, *legend])
 
 
 def _make_card_row(card: _ShownCard) -> GridRow:

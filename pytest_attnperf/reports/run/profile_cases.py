@@ -6,23 +6,25 @@ from collections.abc import Sequence
 
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, KernelBound, RooflinePoint
-from pytest_attnperf.reports.run.profile_figures import cut_middle, format_percent, short_name
-from pytest_attnperf.reports.text.figures import ABSENT, format_bytes, format_rate, format_us, one_line
+from pytest_attnperf.records.time_units import format_ns, format_time
+from pytest_attnperf.reports.run.profile_figures import cut_middle, format_percent, make_ns_cell, short_name
+from pytest_attnperf.reports.text.figures import ABSENT, format_bytes, format_rate, one_line
+from pytest_attnperf.reports.text.time_cells import Cell, TimeCell
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 from pytest_attnperf.results import CaseResult, RunResult
 
 NAME_WIDTH = 56
+NAME_LIMIT = 400
 TEXT_LIMIT = 1000
 SHOWN_REASONS = 8
 SHOWN_HOST = 5
-NS_PER_US = 1e3
 PER_TERA = 1e12
 PER_GIGA = 1e9
-COLUMNS = ("bound by", "of its roof", "roof", "us", "profiled us", "launches", "TFLOP/s", "GB/s", "FLOP/B")
+COLUMNS = ("bound by", "of its roof", "roof", "time", "profiled", "launches", "TFLOP/s", "GB/s", "FLOP/B")
 LEFT = frozenset({"bound by", "roof"})
 LEGEND = (
-    "what binds each case: us as gated; profiled us: device time of one call under torch's profiler, which slows "
-    "the call, so it is no measurement; of its roof: the least time by useful FLOPs and compulsory bytes over us"
+    "what binds each case: time as gated; profiled: device time of one call under torch's profiler, which slows "
+    "the call, so it is no measurement; of its roof: the least time by useful FLOPs and compulsory bytes over the time"
 )
 
 
@@ -46,9 +48,7 @@ def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> l
 def bound_table(found: Sequence[tuple[CaseResult, CaseProfile]]) -> Table:
     """Returns a table with a row per case: what limits it, its share of that limit's highest rate, and its rates."""
     columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in COLUMNS)
-    rows = tuple(
-        (cut_middle(one_line(case.key.entry), NAME_WIDTH), *_format_cells(case, profile)) for case, profile in found
-    )
+    rows = tuple((one_line(case.key.entry, NAME_LIMIT), *_format_cells(case, profile)) for case, profile in found)
     return Table("", "case", columns, rows)
 
 
@@ -65,7 +65,7 @@ def reason_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
 def detail_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
     """Returns lines on what the time excludes: build, first call, memory allocations, and the host's time per call."""
     name = case.key.entry
-    before = f"built in {_format_once_ms(profile.build_ms)} ms, first call {_format_once_ms(profile.first_call_ms)} ms"
+    before = f"built in {format_time(profile.build_ms * 1e3)}, first call {format_time(profile.first_call_ms * 1e3)}"
     lines = [f"{name}: before any time: {before} (without what the process had built for other cases)"]
     if profile.allocations is not None:
         size = f", together {format_bytes(profile.allocated_bytes)} MiB" if profile.allocated_bytes is not None else ""
@@ -73,14 +73,14 @@ def detail_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
         lines.append(f"{name}: one call asks for memory {times}{size}")
     if profile.host_ns and profile.calls:
         longest = sorted(profile.host_ns.items(), key=lambda item: -item[1])[:SHOWN_HOST]
-        each = [(cut_middle(what, NAME_WIDTH), format_us(ns / profile.calls / NS_PER_US)) for what, ns in longest]
-        listed = ", ".join(f"{what} {us}" for what, us in each)
-        total = format_us(sum(profile.host_ns.values()) / profile.calls / NS_PER_US)
-        lines.append(f"{name}: on the host, us of a call under the profiler: {total}, of it {listed}")
+        each = [(cut_middle(what, NAME_WIDTH), format_ns(ns / profile.calls)) for what, ns in longest]
+        listed = ", ".join(f"{what} {time}" for what, time in each)
+        total = format_ns(sum(profile.host_ns.values()) / profile.calls)
+        lines.append(f"{name}: on the host, of a call under the profiler: {total}, of it {listed}")
     return [one_line(line, TEXT_LIMIT) for line in lines]
 
 
-KERNEL_COLUMNS = ("bound by", "of its roof", "roof", "us", "TFLOP/s", "GB/s", "FLOP/B")
+KERNEL_COLUMNS = ("bound by", "of its roof", "roof", "time", "TFLOP/s", "GB/s", "FLOP/B")
 
 
 def kernel_bound_table(bounds: Sequence[KernelBound]) -> Table:
@@ -92,12 +92,12 @@ def kernel_bound_table(bounds: Sequence[KernelBound]) -> Table:
             cut_middle(one_line(found.name), NAME_WIDTH),
             _format_bound_class(found.verdict),
             *_format_roof(found.verdict.point),
-            format_us(found.time_us),
+            TimeCell(found.time_us),
             *_format_rates(found.verdict.point),
         )
         for found in bounds
     )
-    return Table("what binds the named work (us: steady medians under a profiler)", "kernels", columns, rows)
+    return Table("what binds the named work (time: steady medians under a profiler)", "kernels", columns, rows)
 
 
 def kernel_bound_lines(bounds: Sequence[KernelBound]) -> list[str]:
@@ -112,14 +112,14 @@ def kernel_bound_lines(bounds: Sequence[KernelBound]) -> list[str]:
     return lines
 
 
-def _format_cells(case: CaseResult, profile: CaseProfile) -> tuple[str, ...]:
+def _format_cells(case: CaseResult, profile: CaseProfile) -> tuple[Cell, ...]:
     verdict = profile.bound
     point = verdict.point if verdict is not None else None
     return (
         _format_bound_class(verdict),
         *_format_roof(point),
-        format_us(case.median_us),
-        format_us(profile.total_ns / profile.calls / NS_PER_US if profile.calls else None),
+        TimeCell(case.median_us),
+        make_ns_cell(profile.total_ns / profile.calls if profile.calls else None),
         f"{_count_launches(profile):g}",
         *_format_rates(point),
     )
@@ -140,11 +140,6 @@ def _format_roof(point: RooflinePoint | None) -> tuple[str, str]:
     if point is None:
         return ABSENT, ABSENT
     return format_percent(point.share), one_line(point.roof, NAME_WIDTH) if point.roof else ABSENT
-
-
-def _format_once_ms(ms: float) -> str:
-    """Returns milliseconds as text without the unit: two decimals below 10, else whole with separators."""
-    return f"{ms:.2f}" if ms < 10 else f"{ms:,.0f}"
 
 
 def _format_bound_class(verdict: BoundVerdict | None) -> str:

@@ -8,22 +8,18 @@ import math
 from pytest_attnperf.records.code import Occupancy
 from pytest_attnperf.records.counters import without_parameters
 from pytest_attnperf.records.profiles import Size3
-from pytest_attnperf.reports.text.figures import ABSENT, format_ms, format_speedup, format_us, one_line
+from pytest_attnperf.records.time_units import NS_PER_US
+from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, one_line
+from pytest_attnperf.reports.text.time_cells import SHARED, TimeCell
 
-NS_PER_US = 1e3
 KIB = 1024
 
 ELLIPSIS = "..."
 
 
-def ns_as_us(ns: float | None) -> str:
-    """Returns nanoseconds as microseconds with four significant digits, no unit: 30100 -> '30.10'; '-' for None."""
-    return ABSENT if ns is None else format_us(ns / NS_PER_US)
-
-
-def ns_as_ms(ns: float | None) -> str:
-    """Returns nanoseconds as milliseconds with four significant digits, no unit: 157160000 -> '157.2'; '-' for None."""
-    return ABSENT if ns is None else format_ms(ns / NS_PER_US)
+def make_ns_cell(ns: float | None, scale: str = SHARED) -> TimeCell:
+    """Returns a table's cell of a time in nanoseconds; None is not known."""
+    return TimeCell(None if ns is None else ns / NS_PER_US, scale)
 
 
 def format_percent(share: float | None) -> str:

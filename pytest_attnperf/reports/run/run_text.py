@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pytest_attnperf.records import CaseKey, Verdict
@@ -12,12 +12,13 @@ from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.run.code_objects import code_line, code_table
 from pytest_attnperf.reports.run.joined import Joined
 from pytest_attnperf.reports.run.overview import STORED, is_new, rank_verdict, verdict_line
-from pytest_attnperf.reports.run.tables import format_headings, suite_table
+from pytest_attnperf.reports.run.tables import suite_table
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
-from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_interval, format_ms, one_line
+from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_interval, one_line
 from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
 from pytest_attnperf.reports.text.text_width import wrap_text
+from pytest_attnperf.reports.text.time_cells import TimeCell
 from pytest_attnperf.results import CaseResult, RunResult
 
 MOST_ROWS = 200
@@ -27,13 +28,10 @@ LONG = 40
 """With more rows than this, a table of the worst comes before the others."""
 
 MOST = 20
-NAME_SHARE = 0.6
-"""Share of the width for names, which include the workload here."""
-
 LEAST_BAD = rank_verdict(Verdict.NO_BASELINE)
 COLUMNS = (
     GridColumn("verdict", align="left"),
-    GridColumn("ms", rank=2),
+    GridColumn("time", rank=2),
     GridColumn("change", rank=1),
     GridColumn("95 %", rank=3),
 )
@@ -41,12 +39,14 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class SuiteSection:
-    """One suite on one device ('' if nothing was measured): all its cases, and its table as text."""
+    """One suite on one device ('' if nothing was measured): all its cases, its table as text, and what that's columns
+    mean."""
 
     suite: str
     device: str
     cases: tuple[CaseResult, ...]
     text: str
+    legend: tuple[str, ...] = ()
 
 
 def run_text(joined: Joined, *, width: int, ink: Ink = PLAIN, verbosity: int = 0) -> str:
@@ -61,12 +61,16 @@ def run_text(joined: Joined, *, width: int, ink: Ink = PLAIN, verbosity: int = 0
     if verbosity < 0:
         blocks = [worst]
     else:
-        tables = suite_sections(joined, width=width, ink=ink, verbose=verbosity > 0)
+        tables = list(suite_sections(joined, width=width, ink=ink, verbose=verbosity > 0))
         blocks = [worst if is_long(joined) else ""]
         several = len(joined.devices) > 1
         blocks += [f"{ink.bold(section_title(part, several=several))}\n{part.text}" for part in tables]
+        code_legend: list[str] = []
         if joined.code:
-            blocks.append(f"{ink.bold(CODE_SUITE)}\n{code_table(joined.code, width=width, ink=ink)}")
+            blocks.append(
+                f"{ink.bold(CODE_SUITE)}\n{code_table(joined.code, width=width, ink=ink, legend=code_legend)}"
+            )
+        blocks.append("\n".join([*list_legend(tables), *code_legend]))
     notes = dict.fromkeys(note for run in joined.runs for note in run.notes if run.mode == STORED or verbosity > 0)
     noted = [one_line(note, TEXT_LIMIT) for note in (*joined.notes, *notes)]
     blocks.append("\n".join(line for note in noted for line in wrap_text(note, width)))
@@ -96,12 +100,17 @@ def suite_sections(joined: Joined, *, width: int, ink: Ink = PLAIN, verbose: boo
                 parts.setdefault((device, shown.case.key.suite), []).append(shown.case)
     for (device, suite), cases in parts.items():
         timed = [case for case in cases if not _only_proven(case) and not _is_unchanged(case)]
-        most_rows = None if verbose else MOST_ROWS
-        table = suite_table(timed, width=width, ink=ink, verbose=verbose, most_rows=most_rows)
+        most_rows, legend = None if verbose else MOST_ROWS, list[str]()
+        table = suite_table(timed, width=width, ink=ink, verbose=verbose, most_rows=most_rows, legend=legend)
         proven, unchanged = sum(map(_only_proven, cases)), sum(map(_is_unchanged, cases))
         said = [f"{proven} cases right, and not timed: their tests have timed=False"] if proven else []
         said += [f"{unchanged} cases right, and not timed: unchanged since their baseline"] if unchanged else []
-        yield SuiteSection(suite, device, tuple(cases), "\n".join(filter(None, [table, *said])))
+        yield SuiteSection(suite, device, tuple(cases), "\n".join(filter(None, [table, *said])), tuple(legend))
+
+
+def list_legend(sections: Iterable[SuiteSection]) -> list[str]:
+    """Returns a line on each column of these tables whose header needs one; each once."""
+    return list(dict.fromkeys(line for part in sections for line in part.legend))
 
 
 def section_title(part: SuiteSection, *, several: bool) -> str:
@@ -146,21 +155,21 @@ def worst_table(joined: Joined, *, width: int, ink: Ink = PLAIN) -> str:
     """Returns a table of the MOST worst failed or unresolved results, and the number of others; '' if there are
     none."""
     bad = sorted(_collect_bad(joined), key=lambda one: one.order)
-    names = _format_names(bad, several=len(joined.devices) > 1)
+    several = len(joined.devices) > 1
     rows = tuple(
         GridRow(
-            name,
+            f"{one.device} {one.key}".strip() if several else str(one.key),
             (
                 one.verdict.value,
-                format_ms(one.median_us),
+                TimeCell(one.median_us),
                 format_change(one.ratio),
                 format_interval(one.interval).removeprefix("95 %: ") or ABSENT,
             ),
             one.verdict,
         )
-        for name, one in list(zip(names, bad, strict=True))[:MOST]
+        for one in bad[:MOST]
     )
-    table = render_grid([GridGroup("", rows)], COLUMNS, corner="worst first", width=width, ink=ink, share=NAME_SHARE)
+    table = render_grid([GridGroup("", rows)], COLUMNS, corner="worst first", width=width, ink=ink)
     return "\n".join([table, f"... and {len(bad) - MOST} more"]) if len(bad) > MOST else table
 
 
@@ -180,17 +189,3 @@ def _collect_bad(joined: Joined) -> list[_Bad]:
     ]
     code = [_Bad(result.verdict, result.fails, result.key, "") for result in joined.code]
     return [one for one in [*cases, *code] if one.fails or rank_verdict(one.verdict) <= LEAST_BAD]
-
-
-def _format_names(bad: Sequence[_Bad], *, several: bool) -> list[str]:
-    """Returns 'backend/label workload' of each result, with its suite if there are several, its device with
-    `several`."""
-    suites = dict.fromkeys(one.key.suite for one in bad)
-    called = {suite: format_headings(one.key.workload for one in bad if one.key.suite == suite) for suite in suites}
-    names = []
-    for one in bad:
-        key = one.key
-        case = f"{key.backend}{f'/{key.label}' if key.label else ''} {called[key.suite][key.workload]}"
-        before = [one.device] if several and one.device else []
-        names.append(" ".join([*before, f"{key.suite}/{case}" if len(suites) > 1 else case]))
-    return names

@@ -10,31 +10,33 @@ from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.records import Launch
 from pytest_attnperf.records.stages import Breakdown, StageTime
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.reports.run.ladder_cases import is_timed
 from pytest_attnperf.reports.text.figures import (
     ABSENT,
     BYTES_PER_MIB,
     format_share,
     format_speedup,
-    format_us,
     one_line,
 )
+from pytest_attnperf.reports.text.time_cells import ONCE, Cell, TimeCell
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 from pytest_attnperf.results import CaseResult
 
 WIDTH = 110
 NAME_LIMIT = 44
 RUNS_LIMIT = 56
+US_PER_MS = 1e3
 TITLE_LIMIT = 200
 
-WHOLE_COLUMNS = ("call us", "first ms", "build ms", "launches", "allocs", "sum/call")
-STAGE_COLUMNS = ("us", "of call", "launches", "allocs", "MiB", "cache", "runs")
+WHOLE_COLUMNS = ("call", "first", "build", "launches", "allocs", "sum/call")
+STAGE_COLUMNS = ("time", "of call", "launches", "allocs", "MiB", "cache", "runs")
 LEFT = frozenset({"cache", "runs"})
 
 LEGEND = (
-    "call us: the whole call, timed in turns with its stages; first ms: the first call after the build, which is in "
-    "no other time; build ms: compiling, converting and copying before it, without what the process had built",
-    "stages: us of each run alone on values kept from one call; sum/call: all of them together over the whole; "
+    "call: the whole call, timed in turns with its stages; first: the first call after the build, which is in "
+    "no other time; build: compiling, converting and copying before it, without what the process had built",
+    "stages: time of each run alone on values kept from one call; sum/call: all of them together over the whole; "
     "launches (on a CPU torch's operators) and allocs: of one whole call",
 )
 
@@ -105,21 +107,21 @@ def make_stage_table(title: str, case: CaseResult) -> Table:
     rows = [_stage_row(stage, found) for stage in found.stages]
     rows.append(("sum of stages", *_format_stage_total(found)))
     count, size = _format_count(found.launch_count), _format_mib(found.allocated_bytes)
-    rows.append(("whole call", format_us(found.call_us), "", count, _format_count(found.allocations), size, "", ""))
+    rows.append(("whole call", TimeCell(found.call_us), "", count, _format_count(found.allocations), size, "", ""))
     before = (
-        f"{case.key.backend}: build {_format_once_ms(found.build_ms)} ms, first call "
-        f"{_format_once_ms(found.first_call_ms)} ms"
+        f"{one_line(case.key.backend, NAME_LIMIT)}: build {format_time(found.build_ms * US_PER_MS)}, first call "
+        f"{format_time(found.first_call_ms * US_PER_MS)}"
     )
     notes = (f"{before}, timer {found.timer}",)
     return Table(one_line(f"{title}: {case.key.backend}", TITLE_LIMIT), "stage", columns, tuple(rows), notes)
 
 
-def _format_stage_total(found: Breakdown) -> tuple[str, ...]:
+def _format_stage_total(found: Breakdown) -> tuple[Cell, ...]:
     launches = [stage.launch_count for stage in found.stages]
     counts = [stage.allocations for stage in found.stages]
     sizes = [stage.allocated_bytes for stage in found.stages]
     return (
-        format_us(found.sum_us),
+        TimeCell(found.sum_us),
         format_share(found.share),
         ABSENT if None in launches else _format_count(sum(count or 0 for count in launches)),
         ABSENT if None in counts else _format_count(sum(count or 0 for count in counts)),
@@ -129,10 +131,10 @@ def _format_stage_total(found: Breakdown) -> tuple[str, ...]:
     )
 
 
-def _stage_row(stage: StageTime, found: Breakdown) -> tuple[str, ...]:
+def _stage_row(stage: StageTime, found: Breakdown) -> tuple[Cell, ...]:
     return (
         one_line(stage.name, NAME_LIMIT),
-        _format_stage_us(stage.median_us),
+        TimeCell(stage.median_us),
         format_share(stage.median_us / found.call_us if found.call_us else None),
         _format_count(stage.launch_count),
         _format_count(stage.allocations),
@@ -142,12 +144,12 @@ def _stage_row(stage: StageTime, found: Breakdown) -> tuple[str, ...]:
     )
 
 
-def _format_whole_call(found: Breakdown | None) -> tuple[str, ...]:
+def _format_whole_call(found: Breakdown | None) -> tuple[Cell, ...]:
     assert found is not None, "cases are chosen by having a breakdown"
     return (
-        format_us(found.call_us),
-        _format_once_ms(found.first_call_ms),
-        _format_once_ms(found.build_ms),
+        TimeCell(found.call_us),
+        TimeCell(found.first_call_ms * US_PER_MS, ONCE),
+        TimeCell(found.build_ms * US_PER_MS, ONCE),
         _format_count(found.launch_count),
         _format_count(found.allocations),
         format_share(found.share),
@@ -164,25 +166,16 @@ def _sum_stages(found: Breakdown | None) -> dict[str, tuple[float, int]]:
     return sums
 
 
-def _format_cell(sums: dict[str, tuple[float, int]], name: str) -> str:
+def _format_cell(sums: dict[str, tuple[float, int]], name: str) -> Cell:
     if name not in sums:
         return ABSENT
     us, count = sums[name]
-    return f"{_format_stage_us(us)} ({count})" if count > 1 else _format_stage_us(us)
+    return TimeCell(us, after=f" ({count})" if count > 1 else "")
 
 
 def _without_stages(cases: Sequence[CaseResult]) -> list[str]:
     names = [case.key.backend for case in cases if case.breakdown is not None and not case.breakdown.stages]
     return [f"no stages of their own: {one_line(', '.join(names), TITLE_LIMIT)}"] if names else []
-
-
-def _format_stage_us(us: float) -> str:
-    return "0" if us == 0 else format_us(us)
-
-
-def _format_once_ms(ms: float) -> str:
-    """Returns milliseconds as text without the unit: two decimals below 10, else a whole number."""
-    return f"{ms:.2f}" if ms < 10 else f"{ms:.0f}"
 
 
 def _format_count(count: float | None) -> str:
@@ -206,9 +199,11 @@ def make_cpu_speedup_table(title: str, cases: Sequence[CaseResult], cpu_us: floa
     """Returns a table of each backend's speedup over `cpu_backend` on a CPU. `cpu_us` is the latter's time; None:
     unknown."""
     notes = () if cpu_us is not None else (f"the CPU's results hold no time of {cpu_backend} on this workload",)
-    rows = [(f"{cpu_backend} on the CPU", format_us(cpu_us), format_speedup(1.0))] if cpu_us is not None else []
+    rows: list[tuple[Cell, ...]] = []
+    if cpu_us is not None:
+        rows.append((f"{cpu_backend} on the CPU", TimeCell(cpu_us), format_speedup(1.0)))
     for case in cases:
         ratio = cpu_us / case.median_us if cpu_us is not None and case.median_us else None
-        rows.append((one_line(case.key.backend, NAME_LIMIT), format_us(case.median_us), format_speedup(ratio)))
+        rows.append((one_line(case.key.backend, NAME_LIMIT), TimeCell(case.median_us), format_speedup(ratio)))
     heading = one_line(f"{title}: over a CPU", TITLE_LIMIT)
-    return Table(heading, "backend", (Column("us"), Column("times as fast")), tuple(rows), notes)
+    return Table(heading, "backend", (Column("time"), Column("times as fast")), tuple(rows), notes)

@@ -21,28 +21,29 @@ from pytest_attnperf.reports.text.figures import (
     format_bytes,
     format_change,
     format_interval,
-    format_ms,
     format_rate,
     format_share,
     format_speedup,
     format_tolerance,
-    format_us,
     one_line,
 )
 from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
 from pytest_attnperf.reports.text.text_width import wrap_text
+from pytest_attnperf.reports.text.time_cells import Cell, TimeCell
 from pytest_attnperf.results import CaseResult
 
 REFERENCE_BACKEND = "native.eager_fp32"
 DEFAULT_WIDTH = 110
 NAME_LIMIT = 60
 SOURCE_LIMIT = 300
+PUBLISHED_LIMIT = 4000
+"""Most characters of a published report's title, method and caveats, which no table may cut."""
 QUIET = frozenset({Verdict.SAME, Verdict.RECORDED, Verdict.RIGHT})
 """Verdicts that a long table leaves out."""
 
 TOGETHER_COLUMNS = (
-    GridColumn("alone us"),
-    GridColumn("at once us"),
+    GridColumn("alone"),
+    GridColumn("at once"),
     GridColumn("scaling"),
     GridColumn("worst"),
     GridColumn("TFLOP/s", rank=1),
@@ -60,7 +61,7 @@ class _Column:
     """A column, and its text for a case and the reference of its workload."""
 
     column: GridColumn
-    cell: Callable[[CaseResult, CaseResult | None], str]
+    cell: Callable[[CaseResult, CaseResult | None], Cell]
 
 
 def compute_tflops(case: CaseResult) -> float | None:
@@ -103,9 +104,22 @@ def _format_interval_cell(case: CaseResult, _: CaseResult | None) -> str:
     return format_interval(case.interval).removeprefix("95 %: ") or ABSENT
 
 
+LEGENDS = {
+    "change": "time against the baseline or the base side",
+    "speedup": "over {reference} on the same workload",
+    "TFLOP/s": "useful FLOPs / time",
+    "floor": "least possible time on this device / time",
+    "peak MiB": "most memory in use during a call",
+    "GB/s": "bytes that must at least be moved / time",
+    "95 %": "confidence interval of the change",
+    "detectable": "smallest slowdown that this measurement detects 99 % of the time",
+    "processes": "fresh processes that decided, or pairs of them",
+}
+"""What columns hold, where their headers do not say it."""
+
 COLUMNS = (
     _Column(GridColumn("verdict", align="left"), lambda case, _: verdict_text(case)),
-    _Column(GridColumn("ms"), lambda case, _: format_ms(case.median_us)),
+    _Column(GridColumn("time"), lambda case, _: TimeCell(case.median_us)),
     _Column(GridColumn("change", rank=1), lambda case, _: format_change(case.ratio)),
     _Column(GridColumn("speedup", rank=5), _format_speedup_cell),
     _Column(GridColumn("TFLOP/s", rank=6), lambda case, _: format_rate(compute_tflops(case))),
@@ -113,10 +127,9 @@ COLUMNS = (
     _Column(GridColumn("peak MiB", rank=8), lambda case, _: format_bytes(case.peak_memory_bytes)),
     _Column(GridColumn("GB/s", rank=9), lambda case, _: format_rate(compute_gb_s(case))),
     _Column(GridColumn("95 %", rank=12), _format_interval_cell),
-    _Column(GridColumn("finds", rank=13), _format_detection_limit),
+    _Column(GridColumn("detectable", rank=13), _format_detection_limit),
     _Column(GridColumn("processes", rank=14), lambda case, _: processes_text(case)),
 )
-"""`finds` is the slowdown that the deciding look could detect, `processes` the number of its processes."""
 
 HOW_SURE = 10
 """Subtracted from the rank of the last three columns in a verbose table, so that they follow the change."""
@@ -130,27 +143,28 @@ def suite_table(
     ink: Ink = PLAIN,
     verbose: bool = False,
     most_rows: int | None = None,
+    legend: list[str] | None = None,
 ) -> str:
     """Returns a table of one suite's cases on one device, grouped by workload in the given order; '' without cases.
 
     `speedup` is over `reference_backend` of the same workload and label, `change` against the baseline. Columns without
     a figure are left out, and those that do not fit `width`: after verdict, name, time and change, columns are added in
     the order of `COLUMNS`. `verbose` puts interval, detection limit and number of processes before the others, and
-    wraps no note. With more than `most_rows` cases, `QUIET` ones are left out and counted. The notes of
+    wraps no note. `legend` gets a line for each column
+    that needs one. With more than `most_rows` cases, `QUIET` ones are left out and counted. The notes of
     `tolerance_notes` are below.
     """
     hidden = [case for case in cases if case.verdict in QUIET] if _is_long(cases, most_rows) else []
     references = {_build_reference_key(case): case for case in cases if case.key.backend == reference_backend}
-    called = format_headings(dict.fromkeys(case.key.workload for case in cases))
-    groups: dict[str, list[GridRow]] = {workload: [] for workload in called}
+    groups: dict[str, list[GridRow]] = {}
     for case in cases:
         if not hidden or case.verdict not in QUIET:
             cells = tuple(column.cell(case, references.get(_build_reference_key(case))) for column in COLUMNS)
-            groups[case.key.workload].append(GridRow(_format_backend(case), cells, case.verdict))
-    shown = [GridGroup(called[workload], tuple(rows)) for workload, rows in groups.items() if rows]
-    columns = [replace(column.column, rank=_choose_rank(column.column, verbose)) for column in COLUMNS]
+            groups.setdefault(case.key.workload, []).append(GridRow(_format_backend(case), cells, case.verdict))
+    shown = [GridGroup(workload, tuple(rows)) for workload, rows in groups.items()]
+    columns = [_make_column(column.column, reference_backend, verbose=verbose) for column in COLUMNS]
     notes = [line for note in tolerance_notes(cases) for line in ([note] if verbose else wrap_text(note, width))]
-    table = render_grid(shown, columns, corner="config", width=width, ink=ink)
+    table = render_grid(shown, columns, corner="config", width=width, ink=ink, legend=legend)
     return "\n".join(filter(None, [table, _hidden_line(hidden), *notes]))
 
 
@@ -189,22 +203,12 @@ def published_table(rows: Sequence[PublishedTime], *, width: int = DEFAULT_WIDTH
         for row in rows
     )
     columns = (GridColumn("backend", align="left"), GridColumn("time"), GridColumn("source", align="left"))
-    table = render_grid(
-        [GridGroup("", body)], columns, corner="published elsewhere, never gated", width=width, ink=ink, before=0
-    )
-    notes = [f"[{number}] {one_line(source, SOURCE_LIMIT)}" for source, number in numbers.items()]
-    return "\n".join(filter(None, [table, *(line for note in notes for line in wrap_text(note, width))]))
-
-
-def format_headings(workloads: Iterable[str]) -> dict[str, str]:
-    """Returns workload -> heading of its group: the workload's id, without the op family if all share one.
-
-    The workload of `attnperf.gate()` is its test's name, which has no family: `test_softmax[16-1000]` stays whole.
-    """
-    ids = list(workloads)
-    families = {workload.partition("-")[0] for workload in ids}
-    shared = len(families) == 1 and all("-" in workload for workload in ids) and families.pop().isidentifier()
-    return {workload: workload.partition("-")[2] if shared else workload for workload in ids}
+    if not rows:
+        return ""
+    table = render_grid([GridGroup("", body)], columns, corner="workload", width=width, ink=ink, before=0)
+    notes = [f"[{number}] {one_line(source, PUBLISHED_LIMIT)}" for source, number in numbers.items()]
+    wrapped = (line for note in notes for line in wrap_text(note, width))
+    return "\n".join([ink.bold("published elsewhere, never gated"), table, *wrapped])
 
 
 def _is_long(cases: Sequence[CaseResult], most_rows: int | None) -> bool:
@@ -221,8 +225,9 @@ def _hidden_line(hidden: Sequence[CaseResult]) -> str:
     return f"{' and '.join([f'{count} cases {word}', *others])} are not shown (-v shows all)"
 
 
-def _choose_rank(column: GridColumn, verbose: bool) -> int:
-    return column.rank - HOW_SURE if verbose and column.rank > HOW_SURE else column.rank
+def _make_column(column: GridColumn, reference: str, *, verbose: bool) -> GridColumn:
+    rank = column.rank - HOW_SURE if verbose and column.rank > HOW_SURE else column.rank
+    return replace(column, rank=rank, legend=LEGENDS.get(column.header, "").format(reference=reference))
 
 
 def _build_reference_key(case: CaseResult) -> tuple[str, str]:
@@ -249,11 +254,11 @@ def together_table(cases: Sequence[CaseResult], width: int = DEFAULT_WIDTH) -> s
     return "\n".join([*wrap_text(TOGETHER_LEGEND, width), table, "", *wrap_text(_suite_line(ran), width)])
 
 
-def _together_cells(case: CaseResult, found: Together) -> tuple[str, ...]:
+def _together_cells(case: CaseResult, found: Together) -> tuple[Cell, ...]:
     worst = _find_worst_gpu(found)
     return (
-        format_us(statistics.median(gpu.alone_us for gpu in found.gpus)),
-        format_us(statistics.median(gpu.together_us for gpu in found.gpus)),
+        TimeCell(statistics.median(gpu.alone_us for gpu in found.gpus)),
+        TimeCell(statistics.median(gpu.together_us for gpu in found.gpus)),
         f"{found.scaling:.2f}x of {len(found.gpus)}",
         format_change(1 + worst.interference),
         _format_total_rate(None if case.figures is None else case.figures.flops, found, 1e6),

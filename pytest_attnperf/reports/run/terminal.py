@@ -7,7 +7,9 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from pytest_attnperf.errors import quote_nodeid
 from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
+from pytest_attnperf.records.time_units import choose_time_unit, format_time, format_times
 from pytest_attnperf.reports.run.code_objects import code_line
 from pytest_attnperf.reports.run.overview import (
     is_new,
@@ -25,7 +27,6 @@ from pytest_attnperf.reports.text.figures import (
     format_change,
     format_interval,
     format_tolerance,
-    format_us,
     one_line,
     safe_lines,
 )
@@ -36,6 +37,7 @@ PROBLEM_LINES = 12
 QUARANTINED_LINES = 10
 REASON_LINES = 5
 SKIPPED_SHOWN = 5
+KEYS_SHOWN = 5
 TIMING_MODES = ("gate", "update")
 TEXT_LIMIT = 2000
 
@@ -69,6 +71,23 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
     if results_path:
         lines.append(f"results: {one_line(results_path, TEXT_LIMIT)}")
     return lines
+
+
+def missing_lines(cases: Sequence[CaseResult], device: str, command: str = "") -> list[str]:
+    """Returns the keys of cases without a baseline, the first KEYS_SHOWN, and one command that stores all of them.
+
+    device    of the run, '' if it is not known
+    command   the command to show; '' makes one of the cases' node ids
+    """
+    if not cases:
+        return []
+    count = f"{len(cases)} case{'s have' if len(cases) != 1 else ' has'} no baseline"
+    lines = [f"{Verdict.NO_BASELINE.value}: {count}{f' on {one_line(device)}' if device else ''}"]
+    lines += [f"  {one_line(str(case.key), TEXT_LIMIT)}" for case in cases[:KEYS_SHOWN]]
+    if len(cases) > KEYS_SHOWN:
+        lines.append(f"  and {len(cases) - KEYS_SHOWN} more")
+    nodeids = " ".join(quote_nodeid(one_line(case.nodeid, TEXT_LIMIT)) for case in cases)
+    return [*lines, "store with:", command or f"pytest --update-baselines {nodeids}"]
 
 
 def _not_timed_lines(run: RunResult) -> list[str]:
@@ -108,7 +127,7 @@ def _skipped_lines(cases: Sequence[CaseResult]) -> list[str]:
 def _outlier_lines(cases: Sequence[CaseResult]) -> list[str]:
     """Returns a line with the cases that were recorded with one process far from the others; [] for none."""
     found = {str(case.key): find_outlier(case.first) for case in cases if case.verdict is Verdict.RECORDED}
-    said = [f"{key} ({format_us(outlier.median_us)} us)" for key, outlier in found.items() if outlier is not None]
+    said = [f"{key} ({format_time(outlier.median_us)})" for key, outlier in found.items() if outlier is not None]
     if not said:
         return []
     text = "recorded with one process far from the others, which hides slowdowns; record again: "
@@ -198,7 +217,7 @@ def _change_lines(case: CaseResult) -> list[str]:
         interval = format_interval(case.interval)
         allowed = f", allowed {format_change(case.threshold)}" if case.threshold is not None else ""
         lines.append(
-            f"  {format_us(case.baseline_us)} us -> {format_us(case.median_us)} us per call, "
+            f"  {format_times([case.baseline_us, case.median_us])} per call, "
             f"{format_change(case.ratio)}{f' ({interval})' if interval else ''}{allowed}"
         )
     looks = (("first look", case.first), ("second look", case.second))
@@ -218,10 +237,11 @@ def _reason_lines(case: CaseResult) -> list[str]:
 
 def _look_line(name: str, processes: Sequence[ProcessSummary]) -> str:
     medians = [process.median_us for process in processes]
-    centre = format_us(statistics.median(medians))
+    unit = choose_time_unit(medians)
+    centre, least, most = map(unit.format_number, (statistics.median(medians), min(medians), max(medians)))
     count = f"{len(medians)} process{'' if len(medians) == 1 else 'es'}"
-    spread = f" ({format_us(min(medians))} .. {format_us(max(medians))})" if len(medians) > 1 else ""
-    return f"  {name}: {centre} us{spread}, {count}, {processes[0].timer} timer"
+    spread = f" ({least} .. {most})" if len(medians) > 1 else ""
+    return f"  {name}: {centre} {unit.name}{spread}, {count}, {processes[0].timer} timer"
 
 
 def _pairs_line(case: CaseResult) -> str:

@@ -1,15 +1,14 @@
-"""Numbers and foreign text as reports print them; all rounding is here."""
+"""Numbers and foreign text as reports print them. Times are in `records.time_units`."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 
 from pytest_attnperf.records import ErrorFigures, Tolerance
+from pytest_attnperf.records.time_units import format_significant
 
 ABSENT = "-"
-US_PER_MS = 1e3
 BYTES_PER_MIB = 2**20
 _PLAIN = " the plain computation's"
 _UNPRINTABLE = re.compile(
@@ -21,16 +20,6 @@ _UNPRINTABLE = re.compile(
 _COMMAND = re.compile(r"(?<!\S)::|:{3,}|##(?=\w*\[)")
 """What a CI system takes for a command: GitHub's `::name::` at the start of a line, also after spaces, and `##[name]`
 anywhere; Azure's `##vso[name]`."""
-
-
-def format_us(us: float | None) -> str:
-    """Returns microseconds with four significant digits and no unit: 18.84, 1005, 104312; '-' for None."""
-    return ABSENT if us is None else _format_significant(us)
-
-
-def format_ms(us: float | None) -> str:
-    """Returns microseconds as milliseconds, four significant digits, no unit: 18.84 -> '0.01884'; '-' for None."""
-    return ABSENT if us is None else _format_significant(us / US_PER_MS)
 
 
 def format_change(ratio: float | None) -> str:
@@ -59,8 +48,9 @@ def format_speedup(factor: float | None) -> str:
 
 
 def format_rate(rate: float | None) -> str:
-    """Returns a rate in TFLOP/s or GB/s with three significant digits, without the unit: 0.512, 1307; '-' for None."""
-    return ABSENT if rate is None else _format_significant(rate, 3)
+    """Returns a rate in TFLOP/s or GB/s with three significant digits (two below 0.1), without the unit: 0.512,
+    1307; '-' for None."""
+    return ABSENT if rate is None else format_significant(rate, 3)
 
 
 BYTES_MOST = 2**63
@@ -131,10 +121,3 @@ def _escape_letter(found: re.Match[str]) -> str:
     units = found.group().encode("utf-16-be", "surrogatepass").hex()
     escapes = "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
     return escapes.replace("\\u000a", "\n")
-
-
-def _format_significant(value: float, digits: int = 4) -> str:
-    """Returns a number with at least `digits` significant digits, no exponent. Keeps final zeros: they are measured."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"

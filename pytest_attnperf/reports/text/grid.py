@@ -1,8 +1,8 @@
-"""Tables that adapt to a width: names are cut in the middle, and the least important columns are left out first."""
+"""Tables that adapt to a width: the least important columns are left out first. Names are never cut."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.records import Verdict
@@ -10,6 +10,7 @@ from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import ABSENT
 from pytest_attnperf.reports.text.text_width import (
     GAP,
+    LONGEST_NAME,
     both_ends,
     cut_text,
     display_width,
@@ -17,6 +18,7 @@ from pytest_attnperf.reports.text.text_width import (
     plain_line,
     shorten_distinctly,
 )
+from pytest_attnperf.reports.text.time_cells import Cell, fix_units
 
 NAME = -1
 LEAST_NAME = 8
@@ -26,25 +28,27 @@ NAME_SHARE = 0.4
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A column. `rank` 0 is always shown; the others are added in this order while they fit."""
+    """A column. `rank` 0 is always shown; the others are added in this order while they fit. `legend` says what its
+    figures are; '' if the header does."""
 
     header: str
     align: str = "right"
     rank: int = 0
+    legend: str = ""
 
 
 @dataclass(frozen=True)
 class GridRow:
-    """A name, foreign and of any length, and a safe text for every column. `verdict` colours the first one."""
+    """A name, foreign and of any length, and a safe text or a time for every column. `verdict` colours the first."""
 
     name: str
-    cells: tuple[str, ...]
+    cells: tuple[Cell, ...]
     verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)
 class GridGroup:
-    """Rows under a heading on its own line; '' for none. Cut names stay distinct within a group."""
+    """Rows under a heading on its own line; '' for none. Names stay distinct within a group."""
 
     heading: str
     rows: tuple[GridRow, ...]
@@ -58,31 +62,42 @@ def render_grid(
     width: int,
     ink: Ink = PLAIN,
     before: int = 1,
-    share: float = NAME_SHARE,
+    legend: list[str] | None = None,
 ) -> str:
     """Returns the groups of rows as one table for a terminal; '' without rows.
 
     corner   header of the names
     before   number of columns before the names
-    share    of the width that names get, if they need it, before any column that may be left out
+    legend   gets the legends of the columns that are shown
 
     Columns without a figure are left out. No line is wider than `width`, unless the columns of rank 0 already are.
+    Names are never cut, because they are copied: one that is too long is on a line of its own, above its row.
     """
     rows = [row for group in groups for row in group.rows]
     if not rows:
         return ""
-    widths = _compute_widths(rows, columns)
-    natural = max(map(display_width, [corner, *map(both_ends, dict.fromkeys(row.name for row in rows))]))
-    filled = [column.rank == 0 or _has_figure(rows, index) for index, column in enumerate(columns)]
-    wanted = min(natural, max(LEAST_NAME, int(width * share)))
-    shown = _choose_fitting_columns([index for index, has in enumerate(filled) if has], columns, widths, width - wanted)
-    room = width - sum(widths[index] + GAP for index in shown)
-    name_width = min(natural, max(LEAST_NAME, room))
+    headers, texts = fix_units([column.header for column in columns], [row.cells for row in rows])
+    widths = [max(map(display_width, column)) for column in zip(headers, *texts, strict=True)]
+    sizes = [display_width(both_ends(row.name)) for row in rows]
+    natural = max(display_width(corner), *sizes)
+    kept = [i for i, column in enumerate(columns) if column.rank == 0 or any(text[i] != ABSENT for text in texts)]
+    wanted = min(natural, max(LEAST_NAME, int(width * NAME_SHARE)))
+    shown = _choose_fitting_columns(kept, columns, widths, width - wanted)
+    room = _compute_room(shown, widths, width)
+    if 2 * sum(size <= room for size in sizes) < len(sizes):
+        room = max([min(display_width(corner), wanted), *(size for size in sizes if size <= wanted)])
+        shown = _choose_fitting_columns(kept, columns, widths, width - room)
+        room = min(room, _compute_room(shown, widths, width))
+    name_width = max([min(display_width(corner), room), *(size for size in sizes if size <= room)])
+    if legend is not None:
+        legend += [f"{columns[index].header}: {columns[index].legend}" for index in shown if columns[index].legend]
     slots = [*(index for index in shown if index < before), NAME, *(index for index in shown if index >= before)]
     stands = tuple(name_width if index == NAME else widths[index] for index in slots)
     aligns = tuple("left" if index == NAME else columns[index].align for index in slots)
+    layout = _Layout(tuple(slots), stands, aligns, name_width, ink)
+    head = layout.format_line(cut_text(corner, name_width), headers)
     return "\n".join(
-        _render_lines(groups, columns, _Layout(tuple(slots), stands, aligns, name_width, ink), corner, width)
+        [ink.bold(head), ink.dim(plain_line("-" * size for size in stands)), *_body(groups, texts, layout)]
     )
 
 
@@ -106,31 +121,24 @@ class _Layout:
         return plain_line(parts)
 
 
-def _render_lines(
-    groups: Sequence[GridGroup], columns: Sequence[GridColumn], layout: _Layout, corner: str, width: int
-) -> Iterable[str]:
-    yield layout.ink.bold(
-        layout.format_line(cut_text(corner, layout.name_width), [column.header for column in columns])
-    )
-    yield layout.ink.dim(plain_line("-" * size for size in layout.widths))
-    headings = shorten_distinctly((group.heading for group in groups if group.heading), width)
+def _body(groups: Sequence[GridGroup], texts: Sequence[Sequence[str]], layout: _Layout) -> Iterator[str]:
+    left = iter(texts)
+    headings = shorten_distinctly((group.heading for group in groups if group.heading), LONGEST_NAME)
     for group in groups:
         if group.heading:
             yield layout.ink.bold(headings[group.heading])
-        names = shorten_distinctly((row.name for row in group.rows), layout.name_width)
+        names = shorten_distinctly((row.name for row in group.rows), LONGEST_NAME)
         for row in group.rows:
-            yield layout.format_line(names[row.name], row.cells, row.verdict)
+            name = names[row.name]
+            if display_width(name) > layout.name_width:
+                yield f"{' ' * GAP}{name}"
+                name = ""
+            yield layout.format_line(name, next(left), row.verdict)
 
 
-def _compute_widths(rows: Sequence[GridRow], columns: Sequence[GridColumn]) -> list[int]:
-    return [
-        max(display_width(column.header), *(display_width(row.cells[index]) for row in rows))
-        for index, column in enumerate(columns)
-    ]
-
-
-def _has_figure(rows: Sequence[GridRow], index: int) -> bool:
-    return any(row.cells[index] != ABSENT for row in rows)
+def _compute_room(shown: Sequence[int], widths: Sequence[int], width: int) -> int:
+    """Returns what the columns `shown` leave for names, at least LEAST_NAME."""
+    return max(LEAST_NAME, width - sum(widths[index] + GAP for index in shown))
 
 
 def _choose_fitting_columns(

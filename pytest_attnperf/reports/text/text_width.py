@@ -14,6 +14,8 @@ ENDS = 200
 """Characters kept at each end of a name that is longer than both."""
 
 CUT = "..."
+LONGEST_NAME = 2 * ENDS + len(CUT)
+"""Characters of the longest name that is shown."""
 _COMMAND = re.compile(
     r"""
     (?:pytest(?=\ [-"'])|attnperf\ [a-z]+(?:\ [a-z]+(?=\ ))?)
@@ -51,7 +53,7 @@ def both_ends(name: str) -> str:
     """Returns a foreign name without control characters; one of more than 2 x ENDS characters loses its middle."""
     if len(name) > 2 * ENDS:
         name = f"{name[:ENDS]}{CUT}{name[-ENDS:]}"
-    return one_line(name, 2 * ENDS + len(CUT))
+    return one_line(name, LONGEST_NAME)
 
 
 def cut_text(text: str, width: int) -> str:
@@ -85,10 +87,8 @@ def shorten_distinctly(names: Iterable[str], width: int) -> dict[str, str]:
 
 
 def wrap_text(text: str, width: int, indent: str = "  ") -> list[str]:
-    """Returns lines of at most `width` cells, broken between words (or inside long ones), indented from the second.
-
-    A command is not broken, because it could not be copied: its line is longer than `width` where it must be.
-    """
+    """Returns lines of at most `width` cells, broken between words, indented from the second. A word that is longer
+    stays whole, and so does a command, on a line of its own: they are copied."""
     lines: list[str] = []
     line = ""
     for kept in _COMMAND.sub(lambda found: found[0].replace(" ", _KEPT), text).split(" "):
@@ -100,12 +100,6 @@ def wrap_text(text: str, width: int, indent: str = "  ") -> list[str]:
         if line.strip():
             lines.append(line)
         line = f"{indent if lines else ''}{word}"
-        while word == kept and display_width(line) > width > len(indent) + 1:
-            part = _cut_head(line, width)
-            # A line that begins with '::' is a command to GitHub; `one_line` keeps '::' after other letters.
-            part = part[:-1] if line[len(part) :].startswith("::") else part
-            lines.append(part)
-            line = f"{indent}{line[len(part) :]}"
     return [*lines, line] if line.strip() or not lines else lines
 
 

@@ -20,6 +20,7 @@ from pytest_attnperf.gate.limits import format_signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.records.notes import NoteKind, filter_notes
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.results import FOREIGN, CaseResult, RunResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import median_us_of, with_figures
@@ -139,9 +140,9 @@ def require_base_of_entry(case: CaseResult, found: StoredEntry, ratio: float) ->
     if scaled_us > first_us * tolerated_ratio(parse_policy(found.policy), scaled_us):
         raise UsageError(
             f"{case.key}: its pairs are {format_signed(ratio - 1)} against "
-            f"{case.against[:100] or 'their base side'}. That "
-            f"scales its entry to {scaled_us:.4g} us, but its first look took {first_us:.4g} us: the entry is not of "
-            "that side's code. Accept from a second look (--attnperf-second-look=7), or record it again"
+            f"{case.against[:100] or 'their base side'}. That scales its entry to {format_time(scaled_us)}, "
+            f"but its first look took {format_time(first_us)}: the entry is not of that "
+            "side's code. Accept from a second look (--attnperf-second-look=7), or record it again"
         )
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from pytest_attnperf.baselines.acceptance import DAY, Acceptance
 from pytest_attnperf.baselines.anchor import anchor_of, next_anchor
-from pytest_attnperf.baselines.schema import Anchor, Entry, content_id, format_digits, to_plain
+from pytest_attnperf.baselines.schema import Anchor, Entry, content_id, to_plain
 from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from, find_worst_check
 from pytest_attnperf.correctness.what_ran import list_differences
@@ -28,6 +28,7 @@ from pytest_attnperf.gate.comparable import BASELINE_PROCESSES_MIN, find_creep, 
 from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Measurement, NotProvenRightError, ProcessSummary
+from pytest_attnperf.records.time_units import format_time, format_times
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.accept.acceptable import (
     NEVER,
@@ -81,12 +82,12 @@ class Accepted:
         """Returns '<key>: 19.1 -> 20.2 us (+5.8 %; 7 processes), accepted by NAME: REASON' (stored -> new time)."""
         told = self.acceptance
         if told.before_us is None:
-            what = f"{format_digits(told.after_us)} us, nothing was stored before ({told.how})"
+            what = f"{format_time(told.after_us)}, nothing was stored before ({told.how})"
         elif told.how in (POLICY_ONLY, IDENTITY_ONLY, TIME_KEPT):
-            what = f"{format_digits(told.after_us)} us as before ({told.how})"
+            what = f"{format_time(told.after_us)} as before ({told.how})"
         else:
             change = f"{100 * (told.after_us / told.before_us - 1):+.1f} %"
-            what = f"{format_digits(told.before_us)} -> {format_digits(told.after_us)} us ({change}; {told.how})"
+            what = f"{format_times([told.before_us, told.after_us])} ({change}; {told.how})"
         return f"{key}: {what}, accepted by {told.author}: {told.reason}"
 
 
@@ -192,7 +193,7 @@ def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry,
     if before.median_us >= anchor.median_us:
         raise UsageError(
             f"{case.key}: this recording is the stored entry, which is not slower than its anchor "
-            f"({format_digits(before.median_us)} us, {before.recorded}): there is nothing to accept"
+            f"({format_time(before.median_us)}, {before.recorded}): there is nothing to accept"
         )
     entry = replace(found.entry, anchor=anchor)
     new = _New(entry, found.fingerprint, found.canary, _format_count(len(entry.processes), "processes"))
@@ -287,8 +288,7 @@ def _keep_time(run: RunResult, case: CaseResult, found: StoredEntry, request: Re
         replace(entry, anchor=anchor), found.fingerprint, found.canary, IDENTITY_ONLY if changes else TIME_KEPT, changes
     )
     told = (
-        f"the anchor moves from {format_digits(before.median_us)} us, {before.recorded}, to "
-        f"{format_digits(anchor.median_us)} us"
+        f"the anchor moves from {format_time(before.median_us)}, {before.recorded}, to {format_time(anchor.median_us)}"
     )
     return _add_acceptance(run, request, found, new, (*([told] if creep else []), *_list_policy_notes(case, found)))
 

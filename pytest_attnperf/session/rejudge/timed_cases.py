@@ -22,7 +22,7 @@ from typing import Any
 
 from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
 from pytest_attnperf.environment.device_specs import spec_for
-from pytest_attnperf.errors import BaselineError, UsageError
+from pytest_attnperf.errors import BaselineError, UsageError, quote_nodeid
 from pytest_attnperf.gate.canary_drift import compare_canaries
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
@@ -36,6 +36,7 @@ from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
     apply_decision,
     apply_quarantine,
+    list_shared_notes,
     median_us_of,
     with_creep,
     with_figures,
@@ -173,8 +174,8 @@ class _Bench:
         code = tuple(rejudge_code(result, self.store.roots) for result in self.run.code)
         verdicts = [*(case.verdict for case in cases), *(result.verdict for result in code)]
         noted = [(case.key, case.notes) for case in cases] + [(result.key, result.notes) for result in code]
-        kinds = (NoteKind.LOOSENED, NoteKind.CREPT)
-        said = [f"{key}: {note}" for key, notes in noted for note in filter_notes(notes, *kinds)]
+        said = list_shared_notes(noted, NoteKind.LOOSENED)
+        said += [f"{key}: {note}" for key, notes in noted for note in filter_notes(notes, NoteKind.CREPT)]
         origin = [
             *find_other_commit(self.run, self.settings.commits),
             *find_other_base(self.run, self.settings.base_has),
@@ -339,10 +340,9 @@ class _Bench:
             text = f"a baseline is stored for {arch}/{', '.join(others)}, this is {arch}/{product}"
             reason = Note(NoteKind.OTHER_PRODUCT, text)
             return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(reason,))
-        text = (
-            f'no baseline for {base.key} on {arch}/{product}; store one with: pytest --update-baselines "{base.nodeid}"'
-        )
-        return replace(base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
+        text = f"no baseline on {arch}/{product}"
+        store = f"store one with: pytest --update-baselines {quote_nodeid(base.nodeid)}"
+        return replace(base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text, store))
 
 
 def _without_second_look(base: CaseResult, first: Decision, found: StoredEntry, judged: Case) -> CaseResult:

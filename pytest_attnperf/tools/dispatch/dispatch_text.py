@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.reports.text.figures import ABSENT, one_line
@@ -253,16 +252,10 @@ def _format_count(number: int, what: str) -> str:
 
 
 def _fit_table(table: Table, width: int) -> str:
-    """Returns a table's text in the fullest form that fits: whole, without the last column, or with shapes on their own
-    lines; the narrowest form if none fits."""
-    narrower = _drop_last_column(table)
-    forms = (_render_whole(table), _render_whole(narrower), _render_under_shapes(table), _render_under_shapes(narrower))
-    fewest = _render_under_shapes(_drop_last_column(narrower))
-    return next((form for form in forms if _longest_line(form) <= width), fewest)
-
-
-def _drop_last_column(table: Table) -> Table:
-    return replace(table, columns=table.columns[:-1], rows=tuple(row[:-1] for row in table.rows))
+    """Returns a table's text in the first form that fits: whole, with shapes on their own lines, or in parts."""
+    forms = (_render_whole(table), _render_under_shapes(table))
+    parts = render_terminal_tables([], [table], width)
+    return next((form for form in forms if _longest_line(form) <= width), parts)
 
 
 def _render_whole(table: Table) -> str:
@@ -275,7 +268,7 @@ def _render_under_shapes(table: Table) -> str:
     untitled = Table("", first.header, tuple(columns), tuple(row[1:] for row in table.rows))
     header, line, *rows = _render_whole(untitled).splitlines()
     named = zip(table.rows, rows, strict=True)
-    body = (part for row, text in named for part in ([row[0], f"  {text}"] if row[0] else [f"  {text}"]))
+    body = (part for row, text in named for part in ([f"{row[0]}", f"  {text}"] if row[0] else [f"  {text}"]))
     return "\n".join([table.title, f"  {header}", f"  {line}", *body])
 
 

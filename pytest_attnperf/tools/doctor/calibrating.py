@@ -346,10 +346,11 @@ def _format_ceiling_change(name: str, value: float, against: StoredCeilings) -> 
 
 def _format_ceiling(name: str, value: float) -> str:
     from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, READ
-    from pytest_attnperf.reports.text.figures import format_rate, format_us
+    from pytest_attnperf.records.time_units import format_time
+    from pytest_attnperf.reports.text.figures import format_rate
 
     if name in (LAUNCH, EAGER):
-        return f"{format_us(value)} us"
+        return format_time(value)
     if name in (COPY, READ, CACHE):
         return f"{format_rate(value / 1e9)} GB/s"
     return f"{format_rate(value / 1e12)} TFLOP/s"

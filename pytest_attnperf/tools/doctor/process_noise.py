@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.gate.calibration import Shares
-from pytest_attnperf.gate.limits import MISSED, format_microseconds, format_percent, tolerated_ratio
+from pytest_attnperf.gate.limits import MISSED, format_percent, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Samples
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.stats.comparison import compute_factor, slower_beyond, standard_error, z_for
 from pytest_attnperf.stats.noise import PRIOR_DEGREES, RELATIVE_SD_MIN
 from pytest_attnperf.stats.quantiles import chi_square_quantile, upper_quantile
@@ -109,7 +110,7 @@ def list_findings(cases: Sequence[CaseNoise], causes: Sequence[str], failure: st
 def _make_finding(case: CaseNoise, causes: Sequence[str], failure: str) -> DoctorFinding:
     low, high = case.sd_interval95
     value = (
-        f"{format_microseconds(case.median_us)} us, sd {format_percent(case.relative_sd)} over {case.processes} "
+        f"{format_time(case.median_us)}, sd {format_percent(case.relative_sd)} over {case.processes} "
         f"processes "
         f"({format_percent(low)} to {format_percent(high)}), timer {case.timer}"
     )

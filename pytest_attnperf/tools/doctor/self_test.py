@@ -12,8 +12,9 @@ import pytest_attnperf
 from pytest_attnperf.environment.cards import lease_gpu
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.limits import format_microseconds, format_signed
+from pytest_attnperf.gate.limits import format_signed
 from pytest_attnperf.records import Samples
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.tools.doctor import gpu_processes, partitions, power, process_noise, self_test_process
 from pytest_attnperf.tools.doctor.child import answer_of
 from pytest_attnperf.tools.doctor.gpu_list import list_tokens, unknown_finding
@@ -175,7 +176,7 @@ def _timer_findings(found: Mapping[str, object]) -> list[DoctorFinding]:
     """Returns 'timer', 'graph against events' (if both gave a time) and 'clock stamps' from the self-test's answer.
     Raises KeyError, TypeError and ValueError if the answer is invalid."""
     timer, why, empty_us = str(found["timer"]), str(found["why"]), _parse_number(found["empty_us"])
-    empty = f"a nearly empty kernel takes {format_microseconds(empty_us)} us"
+    empty = f"a nearly empty kernel takes {format_time(empty_us)}"
     details = (f"{found['device']}, torch {found['torch']}",)
     if not found["right"]:
         meaning = f"replays give wrong results on changed inputs: every case timed by {timer!r} will be INCORRECT"
@@ -210,9 +211,7 @@ def _judge_agreement(found: Mapping[str, object]) -> list[DoctorFinding]:
     name = "graph against events"
     graph_us, event_us = _parse_number(found["graph_us"]), _parse_number(found["event_us"])
     ratio = event_us / graph_us
-    value = (
-        f"one GEMM takes {format_microseconds(graph_us)} us in a graph, {format_microseconds(event_us)} us by events"
-    )
+    value = f"one GEMM takes {format_time(graph_us)} in a graph, {format_time(event_us)} by events"
     value += f" ({format_signed(ratio - 1)})"
     if abs(ratio - 1) <= AGREE:
         return [DoctorFinding(name, Status.OK, value)]

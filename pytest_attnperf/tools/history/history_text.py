@@ -13,8 +13,9 @@ from typing import Any
 
 from pytest_attnperf.records.histories import CaseHistory, ChangePoint, HistoryPoint
 from pytest_attnperf.records.notes import NoteKind, filter_notes
-from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_us, one_line
-from pytest_attnperf.reports.text.text_width import display_width
+from pytest_attnperf.records.time_units import format_time, format_times
+from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
+from pytest_attnperf.reports.text.time_cells import Cell, TimeCell
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 
 POINTS_SHOWN = 12
@@ -23,7 +24,6 @@ TEXT_LIMIT = 400
 COMMIT_LIMIT = 18
 CELL_LIMIT = 40
 BRANCH_LIMIT = 24
-NAME_LEAST = 60
 DATE = 10
 MINUTE = 16
 
@@ -55,9 +55,7 @@ def render_cases(cases: Sequence[ListedCase], notes: Sequence[str], width: int) 
         known.append((Column("wrong"), [str(one.wrong or "") for one in cases]))
     if any(one.change for one in cases):
         known.append((Column("last change", "left"), [_format_last_change(one) for one in cases]))
-    # One long name must not move the columns of all others into separate tables.
-    others = sum(2 + max(map(display_width, (f"{column.header}  ", *cells))) for column, cells in known)
-    names = [one_line(one.case, max(NAME_LEAST, min(NAME_LIMIT, width - others))) for one in cases]
+    names = [one_line(one.case, NAME_LIMIT) for one in cases]
     rows = tuple(zip(names, *(cells for _, cells in known), strict=True))
     said = [f"on {devices.pop()}"] if len(devices) == 1 else []
     lines = tuple(one_line(note, TEXT_LIMIT) for note in (*said, *notes))
@@ -83,7 +81,7 @@ def encode_histories(histories: Sequence[CaseHistory]) -> list[dict[str, Any]]:
 def describe_change(change: ChangePoint, points: Sequence[HistoryPoint]) -> str:
     """Returns a change in one line: '+3.0 % (100.1 -> 103.1 us) between 4f2c1ab and 9d0e7c2, 2026-01-31'."""
     between = f"between {_format_commit(change.last_before)} and {_format_commit(change.first_after)}"
-    sizes = f"{format_us(change.before_us)} -> {format_us(change.after_us)} us"
+    sizes = format_times([change.before_us, change.after_us])
     return f"{format_change(change.ratio)} ({sizes}) {between}, {format_day(points[change.index].started)}"
 
 
@@ -120,7 +118,7 @@ def _render_series(history: CaseHistory, width: int, shown: int) -> str:
     lines = [
         title,
         f"{count} run{'s' * (count != 1)}, {format_day(first.started)} to {format_day(last.started)}",
-        f"newest {format_us(last.median_us)} us",
+        f"newest {format_time(last.median_us)}",
         *_format_notes(history),
     ]
     if not history.changes and not filter_notes(history.notes, NoteKind.TOO_FEW_POINTS):
@@ -145,8 +143,8 @@ def _changes_table(history: CaseHistory) -> Table:
         (
             format_day(history.points[change.index].started),
             format_change(change.ratio),
-            format_us(change.before_us),
-            format_us(change.after_us),
+            TimeCell(change.before_us),
+            TimeCell(change.after_us),
             _format_commit(change.last_before),
             _format_commit(change.first_after),
         )
@@ -157,12 +155,12 @@ def _changes_table(history: CaseHistory) -> Table:
         f"what changed with it: {describe_suspect(change)}"
         for change in history.changes
     )
-    return Table("changes, us per call", "from", columns, rows, notes)
+    return Table("changes, time per call", "from", columns, rows, notes)
 
 
 def _points_table(history: CaseHistory, shown: int) -> Table:
     columns = (
-        Column("us"),
+        Column("time"),
         Column("processes"),
         Column("spread"),
         Column("commit", "left"),
@@ -180,10 +178,10 @@ def _points_table(history: CaseHistory, shown: int) -> Table:
     return Table("newest runs", "started UTC", columns if several else columns[:-1], rows, tuple(notes))
 
 
-def _point_row(point: HistoryPoint) -> tuple[str, ...]:
+def _point_row(point: HistoryPoint) -> tuple[Cell, ...]:
     return (
         _format_time(point.started, MINUTE),
-        format_us(point.median_us),
+        TimeCell(point.median_us),
         str(len(point.process_us) or ""),
         _format_spread(point),
         _format_commit(point.commit),

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, ProcessSummary, Verdict
-from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.regular_file import describe_os_error, read_regular
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.tools.history.history_failures import HistoryError
 from pytest_attnperf.tools.history.history_rows import parse_seconds
@@ -91,7 +91,7 @@ def _read_bytes(path: Path) -> bytes:
     try:
         return read_regular(path, BYTES_MAX, HistoryError, ADVICE)
     except OSError as error:
-        raise HistoryError(f"{path} cannot be read ({error.strerror or error})") from error
+        raise HistoryError(describe_os_error(error)) from error
 
 
 def _decode_object(path: Path, data: bytes) -> dict[str, Any]:

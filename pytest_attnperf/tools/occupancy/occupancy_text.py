@@ -34,7 +34,7 @@ from pytest_attnperf.codeobject.headroom import Raise, compute_headroom, compute
 from pytest_attnperf.codeobject.occupancy import Resources, block_of, compute_allocation, occupancy_with
 from pytest_attnperf.records.code import Occupancy
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.reports.text.wide_tables import plain_table
+from pytest_attnperf.reports.text.wide_tables import Column, Table, plain_table, render_terminal_tables
 
 PLOT_COLUMNS = 64
 """Columns of a plot; 69 with the axis. It divides the most VGPRs (256) and LDS (64 KiB, 160 KiB) evenly."""
@@ -267,12 +267,12 @@ def _format_saving(saving: PrintedSaving) -> str:
     return f"{saving.fewer:,} {one if saving.fewer == 1 else several} fewer (at most {saving.value:,})"
 
 
-def render_overview_table(rows: Sequence[OverviewRow]) -> str:
-    """Renders a text table with a line per kernel: what it asks for, waves per SIMD as compilers count them and in
-    whole workgroups, and what limits them."""
-    headers = ["kernel", "arch", "VGPRs", "AGPRs", "SGPRs", "LDS bytes", "threads", "waves/SIMD", "whole", "limited by"]
-    body = [
-        [
+def render_overview_table(rows: Sequence[OverviewRow], width: int) -> str:
+    """Renders a text table of at most `width` columns with a row per kernel: what it asks for, waves per SIMD as
+    compilers count them and in whole workgroups, and what limits them."""
+    headers = ["arch", "VGPRs", "AGPRs", "SGPRs", "LDS B", "threads", "waves", "whole", "limited by"]
+    body = tuple(
+        (
             one_line(row.name),
             row.arch,
             f"{row.vgprs}",
@@ -283,11 +283,12 @@ def render_overview_table(rows: Sequence[OverviewRow]) -> str:
             f"{row.occupancy.waves_per_simd} of {row.occupancy.max_waves_per_simd}",
             f"{row.occupancy.whole_waves_per_simd:g}",
             ", ".join(RESOURCE_NAMES[name] for name in row.occupancy.limiters) or "nothing",
-        ]
+        )
         for row in rows
-    ]
-    aligns = ["left", "left", *["right"] * 7, "left"]
-    return plain_table(headers, body, aligns)
+    )
+    columns = tuple(Column(name, "left" if name in ("arch", "limited by") else "right") for name in headers)
+    legend = ("waves: per SIMD, as compilers count them; whole: of whole workgroups only",)
+    return render_terminal_tables((), [Table("", "kernel", columns, body, legend)], width)
 
 
 def occupancy_json(arch: str, asked: Resources, name: str = "") -> dict[str, object]:

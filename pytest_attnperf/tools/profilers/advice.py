@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pytest_attnperf.records.code import Occupancy
 from pytest_attnperf.records.profiles import Advice, Agent, FamilyTime, ProfileSummary, ShapeTime, Spread
+from pytest_attnperf.records.time_units import NS_PER_US, format_ns, format_times
 from pytest_attnperf.tools.profilers.amdahl import format_percent, overall_gain
 from pytest_attnperf.tools.profilers.name_matching import shorten_name
 from pytest_attnperf.tools.profilers.resources import GridFill, grid_fill
@@ -156,7 +157,7 @@ def advise_on_copies(summary: ProfileSummary) -> Iterator[Advice]:
         yield Advice(
             f"Keep data on the device: {kernel.name} copies go on in steady state",
             f"{_format_count(kernel.steady.calls, 'copy', 'copies')} after the warm-up, "
-            f"{_format_ms(kernel.steady.total_ns)}, "
+            f"{format_ns(kernel.steady.total_ns)}, "
             f"{format_percent(share)} of GPU time",
             _compute_gain_limit(share),
         )
@@ -188,9 +189,9 @@ def advise_on_idle(summary: ProfileSummary) -> Iterator[Advice]:
         return
     mean = summary.total_ns / summary.calls if summary.calls else math.inf
     evidence = (
-        f"idle for {format_percent(1 - busy / span)} of {_format_ms(span)} from the first dispatch to the last, "
+        f"idle for {format_percent(1 - busy / span)} of {format_ns(span)} from the first dispatch to the last, "
         f"warm-up and the "
-        f"profiler's own cost included; {summary.calls} dispatches of {mean / 1e3:.4g} us on average; the gain is of "
+        f"profiler's own cost included; {summary.calls} dispatches of {format_ns(mean)} on average; the gain is of "
         "elapsed time"
     )
     if mean < SHORT_KERNEL_NS:
@@ -210,14 +211,14 @@ def advise_on_first_calls(summary: ProfileSummary) -> Iterator[Advice]:
         yield Advice(
             "Warm up before anything is compared or served: first calls distort totals and means",
             f"the first dispatches of {_format_count(first.kernels, 'kernel', 'kernels')} exceed their later ones by "
-            f"{_format_ms(first.excess_ns)}, {format_percent(share)} of GPU time",
+            f"{format_ns(first.excess_ns)}, {format_percent(share)} of GPU time",
         )
     spent = {name: first.host_ns[name] for name in SET_UP if first.host_ns.get(name, 0) > 0}
     if sum(spent.values()) >= FIRST_SHARE * (summary.span_ns or summary.total_ns):
-        parts = ", ".join(f"{name} {_format_ms(ns)}" for name, ns in spent.items())
+        parts = ", ".join(f"{name} {format_ns(ns)}" for name, ns in spent.items())
         yield Advice(
             "Allocate and compile once, before steady state: pool memory, and keep compiled kernels",
-            f"host time: {parts}; GPU time {_format_ms(summary.total_ns)}",
+            f"host time: {parts}; GPU time {format_ns(summary.total_ns)}",
         )
 
 
@@ -338,12 +339,12 @@ def _has_scatter(spread: Spread) -> bool:
 
 
 def _format_extremes(least_ns: int, most_ns: int) -> str:
-    return f", {least_ns / 1e3:.4g} to {most_ns / 1e3:.4g} us"
+    return f", {format_times([least_ns / NS_PER_US, most_ns / NS_PER_US], ' to ')}"
 
 
 def _format_launch(spread: Spread, share: float) -> str:
     calls = "1 call" if spread.calls == 1 else f"{spread.calls} calls"
-    return f"{format_percent(share)} of GPU time: {spread.total_ns / 1e6:.4g} ms in {calls}"
+    return f"{format_percent(share)} of GPU time: {format_ns(spread.total_ns)} in {calls}"
 
 
 RULES: Sequence[Rule] = (
@@ -372,12 +373,8 @@ def _compute_gain_limit(share: float) -> float:
 
 def _format_family(family: FamilyTime) -> str:
     calls, kernels = _format_count(family.calls, "call", "calls"), _format_count(family.kernels, "kernel", "kernels")
-    return f"{format_percent(family.share)} of GPU time: {_format_ms(family.total_ns)} in {calls} of {kernels}"
+    return f"{format_percent(family.share)} of GPU time: {format_ns(family.total_ns)} in {calls} of {kernels}"
 
 
 def _format_count(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
-
-
-def _format_ms(ns: float) -> str:
-    return f"{ns / 1e6:.4g} ms"

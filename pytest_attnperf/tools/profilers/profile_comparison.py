@@ -19,9 +19,16 @@ from dataclasses import dataclass, replace
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.profiles import Change, KernelTime, PeakRatio, ProfileComparison, ProfileSummary, Spread
+from pytest_attnperf.records.time_units import NS_PER_US, format_ns, format_times
 from pytest_attnperf.reports.run import profile_figures
-from pytest_attnperf.reports.run.profile_figures import format_count, format_percent, format_signed_percent, ns_as_ms
+from pytest_attnperf.reports.run.profile_figures import (
+    format_count,
+    format_percent,
+    format_signed_percent,
+    make_ns_cell,
+)
 from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, one_line
+from pytest_attnperf.reports.text.time_cells import Cell
 from pytest_attnperf.reports.text.wide_tables import Column, Table
 from pytest_attnperf.tools.profilers.name_matching import Match, match_names, shorten_name
 from pytest_attnperf.tools.profilers.peak_ratios import (
@@ -49,7 +56,7 @@ NAME_WIDTH = 36
 NOTE_WIDTH = 60
 TEXT_LIMIT = 2000
 SHOWN_KERNELS = 15
-COLUMNS = ("before ms", "after ms", "change", "of the difference", "calls before", "after", "")
+COLUMNS = ("before", "after", "change", "of the difference", "calls before", "after", "")
 LEFT = frozenset({""})
 
 
@@ -224,10 +231,10 @@ def _unit_notes(before: ProfileSummary, after: ProfileSummary, per: str, steady:
     for summary in (before, after):
         left_out = [kernel for kernel in summary.kernels if kernel.steady is None]
         if left_out:
-            ms = sum(kernel.spread.total_ns for kernel in left_out) / 1e6
+            took = format_ns(sum(kernel.spread.total_ns for kernel in left_out))
             names = ", ".join(shorten_name(kernel.name) for kernel in left_out[:3])
             more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
-            notes.append(f"{summary.name}: only in the warm-up, and left out: {names}{more} ({ms:.4g} ms)")
+            notes.append(f"{summary.name}: only in the warm-up, and left out: {names}{more} ({took})")
     return notes
 
 
@@ -289,10 +296,11 @@ def _peak_notes(peaks: Sequence[PeakRatio]) -> list[str]:
 def comparison_lines(found: ProfileComparison) -> list[str]:
     """Returns text lines: the names of both profiles, their GPU times, and the notes of the comparison."""
     speed = format_speedup(found.speedup)
+    times = format_times([found.before_ns / NS_PER_US, found.after_ns / NS_PER_US])
     lines = [
         f"before: {one_line(found.before, TEXT_LIMIT)}",
         f"after: {one_line(found.after, TEXT_LIMIT)}",
-        f"GPU time per {found.per}: {ns_as_ms(found.before_ns)} ms -> {ns_as_ms(found.after_ns)} ms, {speed} as fast",
+        f"GPU time per {found.per}: {times}, {speed} as fast",
     ]
     return [*lines, *(f"note: {one_line(note, TEXT_LIMIT)}" for note in found.notes)]
 
@@ -314,11 +322,11 @@ def _make_columns() -> tuple[Column, ...]:
     return tuple(Column(header, align="left" if header in LEFT else "right") for header in COLUMNS)
 
 
-def _format_change(change: Change) -> tuple[str, ...]:
+def _format_change(change: Change) -> tuple[Cell, ...]:
     return (
         profile_figures.short_name(change.name, NAME_WIDTH),
-        ns_as_ms(change.before_ns) if change.before_calls else ABSENT,
-        ns_as_ms(change.after_ns) if change.after_calls else ABSENT,
+        make_ns_cell(change.before_ns) if change.before_calls else ABSENT,
+        make_ns_cell(change.after_ns) if change.after_calls else ABSENT,
         format_signed_percent(change.after_ns / change.before_ns if change.before_ns and change.after_calls else None),
         format_percent(change.share_of_change),
         format_count(change.before_calls),

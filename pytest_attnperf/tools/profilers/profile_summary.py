@@ -25,6 +25,7 @@ from pytest_attnperf.records.profiles import (
     ProfileSummary,
     Spread,
 )
+from pytest_attnperf.records.time_units import format_ns
 from pytest_attnperf.tools.profilers.advice import collect_advice
 from pytest_attnperf.tools.profilers.amdahl import compute_gains
 from pytest_attnperf.tools.profilers.contradictions import find_contradictions
@@ -295,16 +296,14 @@ class Timeline:
         return self.idle_ns / self.span_ns if self.span_ns else 0.0
 
     def __str__(self) -> str:
-        text = (
-            f"the GPU idles for {self.idle_share:.1%} of the {self.span_ns / 1e6:.6g} ms from first start to last end"
-        )
+        text = f"the GPU idles for {self.idle_share:.1%} of the {format_ns(self.span_ns)} from first start to last end"
         if self.median_gap_ns is not None and self.longest_gap_ns is not None:
             text += (
-                f": {self.gaps:,} gaps between dispatches, median {self.median_gap_ns / 1e3:.4g} us, "
-                f"longest {self.longest_gap_ns / 1e3:.4g} us"
+                f": {self.gaps:,} gaps between dispatches, median {format_ns(self.median_gap_ns)}, "
+                f"longest {format_ns(self.longest_gap_ns)}"
             )
         if self.overlap_ns:
-            text += f"; dispatches overlap by {self.overlap_ns / 1e6:.4g} ms"
+            text += f"; dispatches overlap by {format_ns(self.overlap_ns)}"
         return text
 
 

@@ -19,6 +19,7 @@ from pytest_attnperf.records.profiles import (
     ShapeTime,
     Spread,
 )
+from pytest_attnperf.records.time_units import format_ns
 from pytest_attnperf.reports.run.profile_figures import (
     KIB,
     format_count,
@@ -26,11 +27,11 @@ from pytest_attnperf.reports.run.profile_figures import (
     format_percent,
     format_size,
     format_waves,
-    ns_as_ms,
-    ns_as_us,
+    make_ns_cell,
     short_name,
 )
 from pytest_attnperf.reports.text.figures import ABSENT, BYTES_PER_MIB, one_line
+from pytest_attnperf.reports.text.time_cells import TOTAL, Cell
 from pytest_attnperf.reports.text.wide_tables import Column, Table
 
 WIDTH = 110
@@ -43,8 +44,8 @@ SHOWN_LINES = 12
 ATTENTION = "attention"
 """Family whose gain has a line of its own besides the largest one's, because this package is about attention."""
 
-FAMILY_COLUMNS = ("ms", "share", "calls", "per pass", "kernels", "does", "without it")
-KERNEL_COLUMNS = ("family", "ms", "share", "calls", "median", "iqr", "max", "first")
+FAMILY_COLUMNS = ("time", "share", "calls", "per pass", "kernels", "does", "without it")
+KERNEL_COLUMNS = ("family", "time", "share", "calls", "median", "iqr", "max", "first")
 SHAPE_COLUMNS = ("calls", "median", "block", "groups", "VGPRs", "SGPRs", "LDS", "scratch", "waves")
 COUNTER_COLUMNS = ("work-items", "dispatches", "MiB behind L2", "L2 hits", "waves", "matrix busy")
 COUNTER_TITLE = "hardware counters (medians per dispatch; kernels run one at a time while they are read)"
@@ -100,11 +101,11 @@ def profile_tables(summary: ProfileSummary, *, shown: int = SHOWN_KERNELS) -> li
         rows = sorted(host, key=lambda row: -row.spread.total_ns)
         more = len(rows) - SHOWN_HOST
         table = tuple(
-            (short_name(row.name, NAME_WIDTH), ns_as_ms(row.spread.total_ns), format_count(row.spread.calls))
+            (short_name(row.name, NAME_WIDTH), make_ns_cell(row.spread.total_ns), format_count(row.spread.calls))
             for row in rows[:SHOWN_HOST]
         )
         notes = (f"{more} more",) if more > 0 else ()
-        tables.append(Table("on the host", "call", (Column("ms"), Column("calls")), table, notes))
+        tables.append(Table("on the host", "call", (Column("time"), Column("calls")), table, notes))
     return tables
 
 
@@ -148,11 +149,11 @@ def _format_source(path: str, form: str, version: str, rows: int) -> str:
 def _time_line(summary: ProfileSummary) -> str:
     if not summary.calls:
         return "GPU time: not known, these files hold no kernels"
-    line = f"GPU time: {ns_as_ms(summary.total_ns)} ms in {summary.calls:,} dispatches"
+    line = f"GPU time: {format_ns(summary.total_ns)} in {summary.calls:,} dispatches"
     if not summary.span_ns or summary.busy_ns is None:
         return f"{line}; only totals are known, without a trace"
     busy = format_percent(summary.busy_ns / summary.span_ns)
-    return f"{line}; something ran in {busy} of the {ns_as_ms(summary.span_ns)} ms from the first to the last"
+    return f"{line}; something ran in {busy} of the {format_ns(summary.span_ns)} from the first to the last"
 
 
 def _pass_lines(summary: ProfileSummary) -> list[str]:
@@ -170,14 +171,14 @@ def _family_table(summary: ProfileSummary) -> Table:
     limits = {one.name: one.limit for one in summary.gains}
     passes = summary.passes.count if summary.passes is not None else None
     rows = tuple(_family_row(family, limits.get(family.family), passes) for family in summary.families)
-    total = ("all", ns_as_ms(summary.total_ns), "100 %", format_count(summary.calls), *("",) * 4)
+    total = ("all", make_ns_cell(summary.total_ns), "100 %", format_count(summary.calls), *("",) * 4)
     return Table("where the time goes", "family", _make_columns(FAMILY_COLUMNS), (*rows, total))
 
 
-def _family_row(family: FamilyTime, limit: float | None, passes: int | None) -> tuple[str, ...]:
+def _family_row(family: FamilyTime, limit: float | None, passes: int | None) -> tuple[Cell, ...]:
     return (
         _clean_text(family.family),
-        ns_as_ms(family.total_ns),
+        make_ns_cell(family.total_ns),
         format_percent(family.share),
         format_count(family.calls),
         format_count(family.calls / passes) if passes else ABSENT,
@@ -194,22 +195,22 @@ def _kernel_table(summary: ProfileSummary, shown: int) -> Table:
     if rest:
         total = sum(kernel.spread.total_ns for kernel in rest)
         share = sum(kernel.share for kernel in rest)
-        notes = (f"{len(rest)} more take {ns_as_ms(total)} ms together, {format_percent(share)} (--all shows them)",)
-    return Table("kernels (median, max and first in us)", "kernel", _make_columns(KERNEL_COLUMNS), rows, notes)
+        notes = (f"{len(rest)} more take {format_ns(total)} together, {format_percent(share)} (--all shows them)",)
+    return Table("kernels", "kernel", _make_columns(KERNEL_COLUMNS), rows, notes)
 
 
-def _kernel_row(kernel: KernelTime) -> tuple[str, ...]:
+def _kernel_row(kernel: KernelTime) -> tuple[Cell, ...]:
     spread = kernel.steady or kernel.spread
     return (
         short_name(kernel.name, NAME_WIDTH),
         _clean_text(kernel.family),
-        ns_as_ms(kernel.spread.total_ns),
+        make_ns_cell(kernel.spread.total_ns, TOTAL),
         format_percent(kernel.share),
         format_count(kernel.spread.calls),
-        ns_as_us(spread.median_ns),
+        make_ns_cell(spread.median_ns),
         _format_iqr(spread),
-        ns_as_us(spread.max_ns),
-        ns_as_us(kernel.first_ns),
+        make_ns_cell(spread.max_ns),
+        make_ns_cell(kernel.first_ns),
     )
 
 
@@ -230,7 +231,7 @@ def _shape_tables(summary: ProfileSummary, shown: int) -> list[Table]:
     notes = (SHAPE_LEGEND, *more, *map(_clean_text, caveats))
     return [
         Table(
-            "resources of each size of launch (median in us, LDS in KiB, scratch in bytes per work-item)",
+            "resources of each size of launch (LDS in KiB, scratch in bytes per work-item)",
             "kernel",
             _make_columns(SHAPE_COLUMNS),
             rows,
@@ -244,12 +245,12 @@ def _has_resources(shape: ShapeTime) -> bool:
     return one.kind == "kernel" and (one.workgroup is not None or one.vgprs is not None or one.lds_bytes is not None)
 
 
-def _shape_row(kernel: KernelTime, told: ShapeTime) -> tuple[str, ...]:
+def _shape_row(kernel: KernelTime, told: ShapeTime) -> tuple[Cell, ...]:
     shape = told.shape
     return (
         short_name(kernel.name, NAME_WIDTH),
         format_count(told.spread.calls),
-        ns_as_us(told.spread.median_ns),
+        make_ns_cell(told.spread.median_ns),
         format_size(shape.workgroup),
         format_count(shape.workgroups),
         _format_vgprs(shape),
@@ -303,14 +304,14 @@ def _first_lines(summary: ProfileSummary) -> list[str]:
         return lines
     if first.excess_ns:
         lines.append(
-            f"first dispatches: {ns_as_ms(first.excess_ns)} ms more than the median of the rest, over "
+            f"first dispatches: {format_ns(first.excess_ns)} more than the median of the rest, over "
             f"{first.kernels:,} kernels"
         )
-    host = ", ".join(f"{_clean_text(what)} {ns_as_ms(ns)} ms" for what, ns in first.host_ns.items())
+    host = ", ".join(f"{_clean_text(what)} {format_ns(ns)}" for what, ns in first.host_ns.items())
     if host:
         lines.append(f"on the host, no part of GPU time: {host}")
     if first.before_ns is not None:
-        lines.append(f"before the first dispatch: {ns_as_ms(first.before_ns)} ms")
+        lines.append(f"before the first dispatch: {format_ns(first.before_ns)}")
     return lines
 
 

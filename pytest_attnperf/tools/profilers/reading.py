@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_attnperf.errors import ProfileError
 from pytest_attnperf.records.profiles import Problem
+from pytest_attnperf.records.regular_file import propose_path
 from pytest_attnperf.tools.profilers.csv_table import CsvTable, read_columns, read_head
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.file_forms import (
@@ -176,7 +177,9 @@ def read_profile(path: Path, *, run: str = "") -> Profile:
     if path.is_dir():
         return _read_folder(path, run)
     if not path.exists():
-        raise ProfileError(f"{path} does not exist; give a file that a profiler wrote, or its folder")
+        raise ProfileError(
+            f"{path} does not exist{propose_path(path)}; give a file that a profiler wrote, or its folder"
+        )
     return _read_single(path)
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.rooflines import BoundClass, Ceiling, RooflinePoint
-from pytest_attnperf.reports.text.figures import format_share, format_us
+from pytest_attnperf.records.time_units import format_time
+from pytest_attnperf.reports.text.figures import format_share
 from pytest_attnperf.tools.plotting import (
     DPI,
     Box,
@@ -296,4 +297,4 @@ def _key_line(dot: _Dot) -> tuple[str, str]:
     short = "undecided" if dot.bound is BoundClass.UNDECIDED else dot.bound.value
     part = dot.point.share
     share = "" if part is None else f", {format_share(part) if part > 0.1 else f'{part * 100:.2g} %'} of its roof"
-    return dot.name, f"{short}{share}, {format_us(dot.point.time_us)} us"
+    return dot.name, f"{short}{share}, {format_time(dot.point.time_us)}"

@@ -16,7 +16,8 @@ import msgspec
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.regular_file import read_regular
-from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_interval, format_us, one_line
+from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_interval, one_line
+from pytest_attnperf.reports.text.time_cells import TimeCell
 from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
 from pytest_attnperf.tuning_records import (
     STATIC_ONLY,
@@ -154,8 +155,8 @@ def changes_table(changes: Sequence[WorkloadChange]) -> Table:
     rows = [
         (
             one_line(change.workload, NAME_LIMIT),
-            format_us(change.default_us),
-            format_us(change.winner_us),
+            TimeCell(change.default_us),
+            TimeCell(change.winner_us),
             format_change(change.ratio),
             format_interval(change.interval95).removeprefix("95 %: ") or ABSENT,
             str(len(change.pairs)) if change.pairs else ABSENT,
@@ -164,7 +165,7 @@ def changes_table(changes: Sequence[WorkloadChange]) -> Table:
         )
         for change in ordered
     ]
-    columns = [Column(name) for name in ("default us", "winner us", "change", "95 %", "pairs", "tuned")]
+    columns = [Column(name) for name in ("default", "winner", "change", "95 %", "pairs", "tuned")]
     notes = [f"{one_line(change.workload, NAME_LIMIT)}: {one_line(change.note)}" for change in ordered if change.note]
     title = "winner against default, in fresh pairs of processes, worst first"
     return Table(title, "workload", (*columns, Column("verdict", "left")), tuple(rows), tuple(notes))

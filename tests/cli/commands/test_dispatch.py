@@ -231,7 +231,7 @@ def test_a_folder_without_baselines_says_what_it_holds(printed: Printed, tmp_pat
     """The folder above a product's names the product; what cannot be a baseline there is no error by itself."""
     with pytest.raises(UsageError, match=r"no file of stored baselines, only h100-80gb-hbm3, h200; name"):
         printed(H200.parent)
-    with pytest.raises(UsageError, match="only nothing"):
+    with pytest.raises(UsageError, match="holds nothing; name baselines"):
         printed(tmp_path)
     (tmp_path / "prefill.json").write_text('{"schema": 1, "suite": "s", "entries": 3, "policies": {}}')
     with pytest.raises(BaselineError, match=r"prefill\.json"):

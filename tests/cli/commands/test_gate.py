@@ -191,7 +191,7 @@ def test_reasons_are_printed_of_the_worst(project: Path, gate: Gate, capsys: pyt
     assert said.count("ERROR: prefill/fake.") == SHOWN
     assert "no output was compared with a reference" in said
     assert "and 3 more failing cases" in said
-    assert "NO_BASELINE: prefill/fake.new/w: no baseline for prefill/fake.new/w on fake/fake1" in said
+    assert "NO_BASELINE: 1 case has no baseline on fake/fake1\n  prefill/fake.new/w\nstore with:\npytest " in said
     assert gate("--filtered", cases=SLOW) == 1
     assert "second look: 110" in capsys.readouterr().out
 

@@ -18,6 +18,15 @@ LONG = [f"fake.{letter}{'_and_its_long_name' * 2}" for letter in "abcdef"]
 GATED = "def test_own(attnperf):\n    attnperf.gate('own', abs, reference=abs, inputs=list)\n"
 
 
+INVALID = """
+import pytest
+
+@pytest.mark.attnperf(family="prefil", workloads=["prefill-b1-s64-h1-d16-f16"])
+def test_own(attnperf, backend, workload):
+    attnperf.run(backend, workload)
+"""
+
+
 @pytest.fixture
 def project(attnperf_project: FakeProject) -> FakeProject:
     """A project with seven backends, two workloads, one of them nightly, and a gated function."""
@@ -72,7 +81,8 @@ def test_each_kind_as_text(project: FakeProject) -> None:
         "prefill          shipped, 7 backends: attention over whole sequences",
         f"  {OTHER}",
     ]
-    assert shown["workloads"] == ["tier     workload", f"pr       {WORKLOAD}", f"nightly  {OTHER}"]
+    head, _, *rows = (line.split() for line in shown["workloads"])
+    assert [head, *rows] == [["workload", "tier"], [WORKLOAD, "pr"], [OTHER, "nightly"]]
     assert shown["suites"] == [
         "suites/test_own.py",
         "  test_own      adhoc, 1 case: pr 1",
@@ -137,3 +147,7 @@ def test_filters_and_suites_that_are_wrong(project: FakeProject) -> None:
     assert error.startswith(
         "attnperf: suites/test_own.py cannot be collected: ModuleNotFoundError: No module named 'no_such"
     )
+    (project.path / "suites" / "test_own.py").write_text(INVALID)
+    status, _, error = type_list(project, "suites")
+    assert status == 2
+    assert "suites/test_own.py::test_own cannot be collected: suites/test_own.py::test_own: unknown family" in error

@@ -61,7 +61,7 @@ def test_the_answer_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(f"--arch gfx942 {NUMBERS}", capsys).splitlines()
     assert lines[0] == "gfx942: 5 of 8 waves per SIMD, limited by VGPRs; 5 whole workgroups of 4 waves per CU"
     assert [line for line in lines if "<- binds" in line] == [
-        "VGPRs         512 per SIMD lane  96 per lane   5 waves per SIMD             5  <- binds"
+        "VGPRs       512 per SIMD lane  96 per lane   5 waves per SIMD           5  <- binds"
     ]
     assert "one more wave per SIMD: 16 VGPRs fewer (at most 80)" in lines
     assert [line for line in lines if line.startswith("waves per SIMD by")] == [
@@ -297,7 +297,7 @@ def test_several_kernels_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     """A line each; one of them alone by name; JSON is a list then, and one object for one kernel."""
     path = str(OBJECTS / "two_kernels.gfx90a.co")
     _, table, _ = occupancy(capsys, path)
-    rows = [line.split()[0] for line in table.splitlines()[2:]]
+    rows = [line.split()[0] for line in table.partition("\n\n")[0].splitlines()[2:]]
     assert len(rows) == 2
     _, alone, _ = occupancy(capsys, path, "--kernel", rows[0])
     assert alone.startswith(rows[0])
@@ -312,7 +312,8 @@ def test_kernels_of_a_suite(project: Path, capsys: pytest.CaptureFixture[str]) -
     _, one, _ = occupancy(capsys, "hip.saxpy-d64-a", "--arch", "gfx1100")
     assert one.startswith("hip.saxpy-d64-a\ngfx1100: 16 of 16 waves per SIMD")
     _, table, _ = occupancy(capsys, "hip.saxpy-d64", "--arch", "gfx942")
-    assert [line.split()[0] for line in table.splitlines()[2:]] == ["hip.saxpy-d64-a", "hip.saxpy-d64-b"]
+    named = dict.fromkeys(line.split()[0] for line in table.splitlines() if line.startswith("hip."))
+    assert list(named) == ["hip.saxpy-d64-a", "hip.saxpy-d64-b"]
     assert not (project / "baselines").exists()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from pytest_attnperf.cli.report_modes.by_stage import stage_ids, staged_tables
 from pytest_attnperf.records import CaseKey, DeviceInfo, Launch, Verdict
 from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.text.time_cells import fix_units
+from pytest_attnperf.reports.text.wide_tables import Table
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.workloads.attention_stages import AttentionStage
 from pytest_attnperf.workloads.causal_mask import CausalMask
@@ -188,11 +191,18 @@ def test_a_prefill_names_its_stages(prefill: str, ids: list[str]) -> None:
     assert [STAGE_FAMILIES[name.partition("-")[0]].parse(name).id for name in found] == found
 
 
+def as_text(table: Table) -> Table:
+    """A table whose times are texts, as they are printed."""
+    headers, rows = fix_units(["", *(column.header for column in table.columns)], table.rows)
+    columns = tuple(replace(column, header=name) for column, name in zip(table.columns, headers[1:], strict=True))
+    return replace(table, columns=columns, rows=tuple(map(tuple, rows)))
+
+
 def test_the_sum_the_whole_and_the_fused() -> None:
     """The stages' sum, the staged call and each fused kernel, each over the staged call; the fastest reads largest."""
     whole = {("hip.best", "prefill"): 19.0, ("hip.staged", "prefill"): 95.0}
-    (table,) = staged_tables(measured({**STAGE_TIMES, **whole}))
-    assert [column.header for column in table.columns][:2] == ["us", "over hip.staged"]
+    (table,) = map(as_text, staged_tables(measured({**STAGE_TIMES, **whole})))
+    assert [column.header for column in table.columns][:2] == ["time us", "over hip.staged"]
     assert [row[:3] for row in table.rows] == [
         ("hip.staged, sum of 4", "100.0", "0.95x"),
         ("hip.staged", "95.00", "1.00x"),
@@ -204,7 +214,7 @@ def test_the_sum_the_whole_and_the_fused() -> None:
 
 def test_without_the_whole_the_sum_is_held_to() -> None:
     """A library whose staged call was not timed is named, and its stages' sum is what others are over."""
-    (table,) = staged_tables(measured({**STAGE_TIMES, ("hip.best", "prefill"): 20.0}))
+    (table,) = map(as_text, staged_tables(measured({**STAGE_TIMES, ("hip.best", "prefill"): 20.0})))
     assert [row[:3] for row in table.rows] == [
         ("hip.staged, sum of 4", "100.0", "1.00x"),
         ("hip.best", "20.00", "5.00x"),
@@ -215,7 +225,7 @@ def test_without_the_whole_the_sum_is_held_to() -> None:
 def test_what_is_missing_is_said() -> None:
     """A stage without a time leaves no sum; it is named, and so are backends that were not timed, and none fused."""
     times = {**STAGE_TIMES, ("hip.staged", "row_softmax"): None, ("triton.flash", "prefill"): None}
-    (table,) = staged_tables(measured(times))
+    (table,) = map(as_text, staged_tables(measured(times)))
     assert table.rows == (("hip.staged, sum of 4", "-", "40.00", "10.00", "-", "30.00"),)
     assert table.notes == (
         f"hip.staged has no time of: row_softmax-b1-s512-h8-f16-causal, {CAUSAL}",

@@ -25,6 +25,7 @@ from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
 from pytest_attnperf.records.counters import KernelCounter
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.run.ladder_cases import Ladder
+from pytest_attnperf.reports.text.time_cells import fix_units
 from pytest_attnperf.reports.text.wide_tables import Table, render_terminal_tables
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from tests.reports.conftest import make_case, make_run
@@ -93,8 +94,10 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def printed(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Run:
+def printed(files: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `attnperf report --by step` with files called by name, and gives what it prints, or the error."""
+
+    monkeypatch.setenv("COLUMNS", "100")
 
     def run(*arguments: str, status: int = 0) -> str:
         assert main(["report", "--by", "step", *(files.get(argument, argument) for argument in arguments)]) == status
@@ -225,12 +228,19 @@ def launch(name: str = "flash") -> Launch:
     return Launch(name, grid=(8, 1, 1), block=(256, 1, 1), isa_hash=name)
 
 
+def as_text(table: Table) -> Table:
+    """A table whose times are texts, as they are printed."""
+    headers, rows = fix_units(["", *(column.header for column in table.columns)], table.rows)
+    columns = tuple(replace(column, header=name) for column, name in zip(table.columns, headers[1:], strict=True))
+    return replace(table, columns=columns, rows=tuple(map(tuple, rows)))
+
+
 def shown(
     *cases: CaseResult, occupancy: Occupancy | None = BOUND, counters: tuple[KernelCounter, ...] = (), **of: Any
 ) -> list[Table]:
     """The tables of one ladder."""
     ladder = Ladder("prefill", cases, of.get("base_us", 100.0), "native.sdpa_flash", of.get("against_us", 10.0))
-    return ladder_tables(ladder, lambda _: occupancy, counters)
+    return [as_text(table) for table in ladder_tables(ladder, lambda _: occupancy, counters)]
 
 
 def cells(table: Table) -> list[dict[str, str]]:
@@ -245,7 +255,7 @@ def test_a_row_of_a_backend() -> None:
     assert cells(table) == [
         {
             "backend": "hip.flash",
-            "us": "20.00",
+            "time us": "20.00",
             "speedup": "5.00x",
             "% of sdpa_flash": "50.0",
             "GB/s": "1678",

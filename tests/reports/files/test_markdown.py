@@ -151,7 +151,7 @@ def test_what_is_wrong_is_a_table_worst_first(case: CaseFactory, run: RunFactory
     table = text.partition("\n<details>")[0].partition("| verdict")[2].splitlines()
     assert [re.findall(r"prefill/(\w)/", line) for line in table[2:]] == [["e"], ["d"], ["b"], ["c"]]
     assert table[4] == (
-        "| **SLOWER** | `prefill/b/prefill-b4-s512-h8-d256-f16-causal` | 0.02610 | 0.02460 | +5.0 % (+4.0 % .. +6.0 %) "
+        "| **SLOWER** | `prefill/b/prefill-b4-s512-h8-d256-f16-causal` | 26.10 | 24.60 | +5.0 % (+4.0 % .. +6.0 %) "
         "| +2.0 % |  |"
     )
     assert table[5].endswith("| needs a quieter device |")
@@ -196,7 +196,7 @@ def test_several_devices(case: CaseFactory, run: RunFactory) -> None:
     text = render_summary(join_runs([("a.json", run(case())), ("b.json", other), ("c.json", run(case()))]))
     assert text.startswith("### attnperf: FAILED: 1 slower, 1 same on `sm_90/h200`, `gfx942/mi300x`")
     assert "\n- `sm_90/h200`: 1 slower\n- `gfx942/mi300x`: 1 same\n" in text
-    assert "| verdict | case | device | ms now |" in text
+    assert "| verdict | case | device | us now |" in text
     assert text.count("<summary><code>prefill</code> on") == 2
     assert "occurs twice, SLOWER in a.json and SLOWER in c.json" in text
 

@@ -40,7 +40,7 @@ def test_figures_are_formatted_once_and_for_all(said: Make) -> None:
             "facts"
         ]
     )
-    assert found["time"] == "26.10 us = 0.02610 ms"
+    assert found["time"] == "26.10 us"
     assert (found["change"], found["95 % interval"], found["limit"]) == ("+6.1 %", "+5.2 % .. +7.0 %", "+2.0 %")
     assert found["stored by"] == "2 processes, abc, 2026-01-01"
     assert found["detects"] == "+2.5 % or more, 99 % of the time"

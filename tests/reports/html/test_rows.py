@@ -50,7 +50,7 @@ def test_rows_are_worst_first(case: Case, run: Run) -> None:
     same = case("b", verdict=Verdict.SAME, fails=False, ratio=1.0, interval=None)
     table = build_table(join_single(run(same, case("a"))))
     assert _texts(table, "verdict") == ["SLOWER", "SAME"]
-    assert _texts(table, "ms") == ["0.02610", "0.02610"]
+    assert _texts(table, "ms") == ["26.10", "26.10"]
     assert _texts(table, "change") == ["+6.1 %", "0.0 %"]
     assert _texts(table, "interval") == ["+5.2 % .. +7.0 %", "-"]
     assert table.keys[0] == "sm_90/h200 prefill/a/prefill-b4-s512-h8-d256-f16-causal"

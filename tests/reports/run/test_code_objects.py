@@ -270,7 +270,7 @@ def test_hostile_texts_are_made_safe() -> None:
     warned = replace(hostile, fails=False, verdict=Verdict.SAME)
     parts = [text, code_table([hostile]), code_line([hostile]), *code_warning_lines([warned])]
     assert all(len(line) <= 2 * TEXT_LIMIT for part in parts for line in part.split("\n"))
-    assert [len(part.split("\n")) for part in parts[1:]] == [4, 1, 1, 1]
+    assert [len(part.split("\n")) for part in parts[1:]] == [5, 1, 1, 1]
     assert not any(set(part) & set("\x1b\r\u202e") for part in parts)
 
 

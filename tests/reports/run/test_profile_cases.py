@@ -66,10 +66,10 @@ def test_what_is_no_part_of_the_time() -> None:
     )
     case = CaseResult(CaseKey("s", "b", "w"), "n", Verdict.SAME, "")
     assert detail_lines(case, profile) == [
-        "b/w: before any time: built in 1,234 ms, first call 7.25 ms (without what the process had built for other "
-        "cases)",
+        "b/w: before any time: built in 1.234 s, first call 7.250 ms (without what the process had built for "
+        "other cases)",
         "b/w: one call asks for memory 3 times, together 2.0 MiB",
-        "b/w: on the host, us of a call under the profiler: 16.00, of it mm 15.00, add 1.000",
+        "b/w: on the host, of a call under the profiler: 16.00 us, of it mm 15.00 us, add 1.000 us",
     ]
 
 

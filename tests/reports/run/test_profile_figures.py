@@ -15,10 +15,10 @@ from pytest_attnperf.reports.run.profile_figures import (
     format_signed_percent,
     format_size,
     format_waves,
-    ns_as_ms,
-    ns_as_us,
+    make_ns_cell,
     short_name,
 )
+from pytest_attnperf.reports.text.time_cells import TimeCell
 
 MUL = "at::native::AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"
 
@@ -35,9 +35,9 @@ def test_a_small_share_keeps_its_digits(share: float | None, expected: str) -> N
     assert format_percent(share) == expected
 
 
-def test_nanoseconds_have_their_unit_in_the_column() -> None:
-    """30,100 ns are 30.10 us, and 157,160,000 ns are 157.2 ms; what is not known is a dash."""
-    assert (ns_as_us(30_100), ns_as_ms(157_160_000), ns_as_us(None)) == ("30.10", "157.2", "-")
+def test_nanoseconds_are_times_of_a_table() -> None:
+    """A cell holds microseconds, whose unit the table chooses; what is not known stays unknown."""
+    assert (make_ns_cell(30_100), make_ns_cell(None)) == (TimeCell(30.1), TimeCell(None))
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,6 @@ from pytest_attnperf.reports.text import figures
 
 
 @pytest.mark.parametrize(
-    ("us", "in_us", "in_ms"),
-    [
-        (None, "-", "-"),
-        (18.837, "18.84", "0.01884"),
-        (5.0, "5.000", "0.005000"),
-        (1005.04, "1005", "1.005"),
-        (104300.0, "104300", "104.3"),
-        (0.51234, "0.5123", "0.0005123"),
-        (0.0, "0", "0"),
-    ],
-)
-def test_times(us: float | None, in_us: str, in_ms: str) -> None:
-    """Times have four significant digits and never an exponent."""
-    assert (figures.format_us(us), figures.format_ms(us)) == (in_us, in_ms)
-
-
-@pytest.mark.parametrize(
     ("ratio", "text"),
     [(None, "-"), (1.061, "+6.1 %"), (0.95, "-5.0 %"), (0.9996, "0.0 %"), (1.0, "0.0 %"), (3.0, "+200.0 %")],
 )

@@ -15,12 +15,12 @@ def test_a_terminal_shows_parts() -> None:
     assert lines[0] == "header"
     assert lines[1].splitlines() == [
         "prefill",
-        "backend      us    speedup",
-        "---------  ----  ---------",
-        "hip.naive    10         20",
-        "hip.split     5         40",
+        "backend    us  speedup",
+        "---------  --  -------",
+        "hip.naive  10       20",
+        "hip.split   5       40",
     ]
-    assert lines[2].splitlines()[2:] == ["hip.naive              64", "hip.split: reduce      32"]
+    assert lines[2].splitlines()[2:] == ["hip.naive            64", "hip.split: reduce    32"]
     assert lines[3:] == ["a note"]
 
 
@@ -65,4 +65,4 @@ def test_a_name_is_no_markup() -> None:
 def test_a_table_without_rows() -> None:
     """Headers alone are no error."""
     table = Table("", "name", (Column("a"),), ())
-    assert render_terminal_tables([], [table]).split() == ["name", "a", "------", "---"]
+    assert render_terminal_tables([], [table]).split() == ["name", "a", "----", "-"]

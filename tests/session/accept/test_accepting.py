@@ -149,7 +149,7 @@ def test_a_second_look_of_seven_replaces_the_entry(store: BaselineStore, found: 
     """Its processes alone are stored, with the reason, who said so, the old figures, and a new anchor."""
     accepted = accepted_of(found, case(found, config={"BLOCK_M": "128"}, launches=(NEW_LAUNCH,)))
     line = accepted.describe_acceptance(KEY)
-    assert line == f"{KEY}: 104.0 -> 114.4 us (+10.0 %; 7 processes), accepted by Ada: exact softmax"
+    assert line == f"{KEY}: 104.0 us -> 114.4 us (+10.0 %; 7 processes), accepted by Ada: exact softmax"
     now = put(store, accepted)
     assert now.entry.to_measurement().medians_us == tuple(one.median_us for one in look(114.4, 7))
     assert (now.entry.recorded, now.entry.commit, now.entry.note) == ("2026-11-30", "commit3", "noted")

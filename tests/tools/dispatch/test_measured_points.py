@@ -104,7 +104,7 @@ def run(*cases: CaseResult) -> RunResult:
 
 RIGHT_IN_ITSELF = [
     *("SAME", "FASTER", "SLOWER", "UNDECIDED", "NO_BASELINE", "INCOMPARABLE", "RECORDED"),
-    *("MOVED", "DRIFT", "STALE"),
+    *("MOVED", "DRIFT", "STALE", "GREW"),
 ]
 
 

@@ -87,7 +87,7 @@ def test_limits_of_the_finding(relative_sd: float, status: Status, text: str) ->
     [line] = list_findings([noise(relative_sd)], [])
     assert line.status is status
     assert text in line.meaning
-    assert line.value.startswith("200 us, sd ")
+    assert line.value.startswith("200.0 us, sd ")
     assert bool(line.fix) is (status is not Status.OK)
 
 

@@ -62,8 +62,8 @@ def test_a_graph_that_is_right(tmp_path: Path) -> None:
     """A call that was captured and replayed right, and events that agree, are fine; the timer is the first word."""
     lines = timer_lines(tmp_path, GRAPH)
     assert {name: line.status for name, line in lines.items()} == dict.fromkeys(lines, Status.OK)
-    assert lines["timer"].value.startswith("graph: a nearly empty kernel takes 1.31 us")
-    assert lines["graph against events"].value == "one GEMM takes 209 us in a graph, 211.1 us by events (+1.0 %)"
+    assert lines["timer"].value.startswith("graph: a nearly empty kernel takes 1.310 us")
+    assert lines["graph against events"].value == "one GEMM takes 209.0 us in a graph, 211.1 us by events (+1.0 %)"
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_a_file_that_holds_no_run_is_an_error(tmp_path: Path, data: bytes, said:
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """And so is a folder without any."""
-    with pytest.raises(HistoryError, match="cannot be read"):
+    with pytest.raises(HistoryError, match="does not exist; name an existing file"):
         list(import_runs(tmp_path / "none.json", json_results.decode))
     with pytest.raises(HistoryError, match=r"holds no \.json file"):
         list(import_runs(tmp_path, json_results.decode))

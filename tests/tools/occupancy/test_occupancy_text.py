@@ -79,7 +79,7 @@ def test_tables() -> None:
     assert lines[3].endswith("8")
     assert render_limit_table([free], "WGP").splitlines()[1].count(" -") == 4
     used = render_use_table([UseRow("LDS", "1 byte", "512 bytes (granule 512)"), UseRow("AGPRs", "0 per lane", "")])
-    assert used.splitlines()[2:] == ["LDS            1 byte      512 bytes (granule 512)", "AGPRs          0 per lane"]
+    assert used.splitlines()[2:] == ["LDS          1 byte      512 bytes (granule 512)", "AGPRs        0 per lane"]
 
 
 def test_savings() -> None:

@@ -18,6 +18,7 @@ from pytest_attnperf.records.profiles import (
     ShapeTime,
     Spread,
 )
+from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.tools.profilers.advice import collect_advice
 from pytest_attnperf.tools.profilers.amdahl import overall_gain
 from pytest_attnperf.tools.profilers.resources import shape_time
@@ -140,7 +141,7 @@ def test_conversions_are_fused(nature: str, ms: float, said: bool) -> None:
     for one in advice:
         assert (
             one.evidence
-            == "4.19 % of GPU time: 4.19 ms in 400 calls of 1 kernel: they only change how values are laid out or "
+            == "4.19 % of GPU time: 4.190 ms in 400 calls of 1 kernel: they only change how values are laid out or "
             "stored"
         )
         assert one.gain == pytest.approx(0.0419 / 0.9581)
@@ -164,7 +165,7 @@ def test_host_copies_in_steady_state_are_avoided(name: str, kind: str, calls: in
     advice = found(summary, "Keep data on the device")
     assert bool(advice) == said
     for one in advice:
-        assert one.evidence == "9 copies after the warm-up, 4.5 ms, 4.50 % of GPU time"
+        assert one.evidence == "9 copies after the warm-up, 4.500 ms, 4.50 % of GPU time"
         assert one.gain == pytest.approx(0.045 / 0.955)
     assert found(replace(summary, kernels=(replace(copy, steady=None),)), "Keep data on the device") == []
 
@@ -174,7 +175,7 @@ def test_fills_are_avoided_or_left_out() -> None:
     families = (("GEMM", "compute", 10, 95.6), ("fill", "fill", 4, 4.4))
     summary = profile(*families)
     (avoid,) = found(summary, "Avoid the fill kernels")
-    assert avoid.evidence == "4.40 % of GPU time: 4.4 ms in 4 calls of 1 kernel"
+    assert avoid.evidence == "4.40 % of GPU time: 4.400 ms in 4 calls of 1 kernel"
     assert avoid.gain == pytest.approx(0.044 / 0.956)
     fill = replace(kernel("fill", "fill", 4, 4.4, 100), steady=None)
     (warm,) = found(profile(*families, kernels=(fill,)), "in the warm-up only")
@@ -203,8 +204,8 @@ def test_idle_device(busy: int | None, span: int | None, calls: int, text: str) 
     for one in advice:
         assert text in one.text
         assert one.gain == pytest.approx(0.25)
-        assert "idle for 20.0 % of 100 ms from the first dispatch to the last" in one.evidence
-        assert f"{calls} dispatches of {80_000 / calls:.4g} us on average" in one.evidence
+        assert "idle for 20.0 % of 100.0 ms from the first dispatch to the last" in one.evidence
+        assert f"{calls} dispatches of {format_time(80_000 / calls)} on average" in one.evidence
 
 
 def test_first_calls() -> None:
@@ -212,8 +213,8 @@ def test_first_calls() -> None:
     summary = profile(("GEMM", "compute", 10, 100))
     costly = FirstCalls(6 * MS, 3, {"allocation": 4 * MS, "loading and compiling": 3 * MS, "synchronisation": 900 * MS})
     warm, once = (found(replace(summary, first_calls=costly), word)[0] for word in ("Warm up before", "Allocate and"))
-    assert warm.evidence == "the first dispatches of 3 kernels exceed their later ones by 6 ms, 6.00 % of GPU time"
-    assert once.evidence == "host time: allocation 4 ms, loading and compiling 3 ms; GPU time 100 ms"
+    assert warm.evidence == "the first dispatches of 3 kernels exceed their later ones by 6.000 ms, 6.00 % of GPU time"
+    assert once.evidence == "host time: allocation 4.000 ms, loading and compiling 3.000 ms; GPU time 100.0 ms"
     assert (warm.gain, once.gain) == (None, None)
     cheap = FirstCalls(4 * MS, 3, {"allocation": 4 * MS, "synchronisation": 900 * MS})
     for first in (cheap, None):
@@ -249,7 +250,7 @@ def test_scratch_memory_is_looked_at(scratch: int | None, ms: int, said: bool) -
     advice = kernel_found(summary(launch(ms, scratch_bytes=scratch)), "uses scratch memory")
     assert bool(advice) == said
     for one in advice:
-        assert one.evidence == "500 bytes of scratch per work-item; 20.0 % of GPU time: 20 ms in 10 calls"
+        assert one.evidence == "500 bytes of scratch per work-item; 20.0 % of GPU time: 20.00 ms in 10 calls"
         assert one.gain == pytest.approx(0.25)
 
 
@@ -257,8 +258,8 @@ def test_a_kernel_is_named_once() -> None:
     """Two launches of one kernel that use scratch and fit badly are one piece of advice each."""
     profile = summary(launch(20, scratch_bytes=64, vgprs=256), launch(30, scratch_bytes=80, vgprs=256))
     (spills,), (low,) = kernel_found(profile, "uses scratch memory"), kernel_found(profile, "Occupancy of flash")
-    assert spills.evidence == "80 bytes of scratch per work-item; 50.0 % of GPU time: 50 ms in 20 calls"
-    assert low.evidence.endswith("30.0 % of GPU time: 30 ms in 10 calls")
+    assert spills.evidence == "80 bytes of scratch per work-item; 50.0 % of GPU time: 50.00 ms in 20 calls"
+    assert low.evidence.endswith("30.0 % of GPU time: 30.00 ms in 10 calls")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +334,8 @@ def test_scattered_times_are_traced_again(calls: int, stddev: float | None, ms: 
     assert [one.gain for one in advice] == [None] * said
     for one in advice:
         assert one.evidence == (
-            "standard deviation 18.5 % of the mean in 74 calls of steady state, 700 to 2000 us; 20.0 % of GPU time"
+            "standard deviation 18.5 % of the mean in 74 calls of steady state, 0.7000 ms to 2.000 ms; "
+            "20.0 % of GPU time"
         )
 
 

@@ -130,7 +130,7 @@ def test_timeline_of_the_network(network: ProfileSummary) -> None:
     """The time in which something ran is the sum of the durations here, and the gaps are said."""
     assert network.busy_ns == network.total_ns
     assert network.span_ns == network.total_ns + 1952 * 500
-    assert any("1,952 gaps between dispatches, median 0.5 us" in note for note in network.notes)
+    assert any("1,952 gaps between dispatches, median 500.0 ns" in note for note in network.notes)
 
 
 def test_a_slow_first_pass_is_warm_up() -> None:
@@ -371,8 +371,8 @@ def test_gaps_are_counted_between_dispatches() -> None:
     assert found is not None
     assert (found.gaps, found.median_gap_ns, found.longest_gap_ns) == (2, statistics.median([5, 20]), 20)
     assert (found.busy_ns, found.span_ns, found.overlap_ns) == (35, 60, 1)
-    assert "idles for 41.7% of the 6e-05 ms" in str(found)
-    assert "2 gaps between dispatches, median 0.0125 us, longest 0.02 us; dispatches overlap by 1e-06 ms" in str(found)
+    assert "idles for 41.7% of the 60.00 ns" in str(found)
+    assert "2 gaps between dispatches, median 12.50 ns, longest 20.00 ns; dispatches overlap by 1.000 ns" in str(found)
 
 
 def test_no_dispatch_no_timeline() -> None:

@@ -9,6 +9,7 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.records.pairs import PairSummary
+from pytest_attnperf.reports.text.time_cells import TimeCell
 from pytest_attnperf.reports.text.wide_tables import render_markdown_tables, render_terminal_tables
 from pytest_attnperf.tools.tuner.tuned_files import (
     NOT_TIMED,
@@ -216,7 +217,7 @@ def test_the_worst_workload_stands_first() -> None:
     """One rule serves all workloads, and the worst decides: it is not at the end of a long table."""
     table = changes_table(TUNED.changes)
     assert [row[0] for row in table.rows] == [LONG, SHORT]
-    assert table.rows[0] == (LONG, "200.0", "210.0", "+5.0 %", "+4.0 % .. +6.0 %", "-", "no", "SLOWER")
+    assert table.rows[0] == (LONG, TimeCell(200.0), TimeCell(210.0), "+5.0 %", "+4.0 % .. +6.0 %", "-", "no", "SLOWER")
     assert table.rows[1][5:] == ("1", "yes", "FASTER")
     assert table.notes == (f"{LONG}: served by the same rule",)
 

@@ -125,10 +125,14 @@ def can_be_added(paths: Sequence[Path], run: Callable[..., subprocess.CompletedP
 
 
 def _read_results(path: Path) -> RunResult:
+    from pytest_attnperf.records.regular_file import propose_path
     from pytest_attnperf.reports.files import json_results
 
     if not path.is_file():
-        raise UsageError(f"--results {path} is no file; it takes what pytest --attnperf wrote, .attnperf/results.json")
+        raise UsageError(
+            f"--results {path} is no file{propose_path(path)}; it takes what pytest --attnperf wrote, "
+            ".attnperf/results.json"
+        )
     return json_results.read(path)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.cli.option_groups import add_tests
+from pytest_attnperf.cli.output import count_columns
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ DESCRIPTION = "Compares every stored baseline entry with the cases of this tree.
 BASELINES = Path("baselines")
 TIERS = ("pr", "nightly")
 REMOVABLE = ("orphaned", "stale")
+WIDTH = 100
+"""Columns if no terminal tells its width."""
 
 EPILOG = """stale     workload, policy or method is not what was recorded: record it again (or --remove-stale)
 orphaned  no case has this key, or the case is not timed any more; --remove-orphaned removes it
@@ -141,10 +144,13 @@ def _make_device(product: Product) -> DeviceInfo:
 
 
 def _print_product(product: Product, stored: int, due: Sequence[Due]) -> None:
+    from pytest_attnperf.reports.text.text_width import wrap_text
+
     counts = Counter(one.state.value for one in due)
     said = ", ".join(f"{counts[state]} {state}" for state in sorted(counts)) or "nothing is due"
     sys.stdout.write(f"{product.arch}/{product.name}: {stored} entries; {said}\n")
     for one in due:
-        sys.stdout.write(f"{one.state.value:<9} {one.key}: {'; '.join(one.reasons)}\n")
+        text = f"{one.state.value:<9} {one.key}: {'; '.join(one.reasons)}"
+        sys.stdout.writelines(f"{line}\n" for line in wrap_text(text, count_columns(WIDTH), " " * 10))
         if one.command:
             sys.stdout.write(f"          {one.command}\n")

@@ -16,7 +16,7 @@ import pytest
 from pytest_attnperf.codeobject.arch import limits_of
 from pytest_attnperf.environment.kfd import list_architectures
 from pytest_attnperf.environment.system import System
-from pytest_attnperf.errors import CodeObjectError, UsageError
+from pytest_attnperf.errors import AttnperfError, CodeObjectError, UsageError
 from pytest_attnperf.gate.code.code_policy import CodePolicy
 from pytest_attnperf.gate.policy import NIGHTLY
 from pytest_attnperf.kernel_builds import (
@@ -27,7 +27,8 @@ from pytest_attnperf.kernel_builds import (
     changeable_settings,
     with_settings,
 )
-from pytest_attnperf.plugin import options, selection
+from pytest_attnperf.plugin import invalid_markers, options, selection
+from pytest_attnperf.plugin.case_policies import case_overrides
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import BUILD, build_key
 from pytest_attnperf.plugin.selection import show_notice
@@ -53,6 +54,7 @@ class CodeCollector:
     backends: Sequence[str] | None = None
     registry: KernelRegistry = field(default_factory=KernelRegistry)
     left_to_nightly: int = 0
+    _unfit: str = ""
     _collected: int = 0
 
     def register_kernels(self) -> None:
@@ -60,14 +62,22 @@ class CodeCollector:
         self.config.hook.pytest_attnperf_register_kernels(kernels=self.registry)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a test that uses `code_object` and `kernel_build` by selected builds. Raises CollectError for an
-        unknown kernel or invalid builds."""
+        """Parametrises a test that uses `code_object` and `kernel_build` by selected builds. With an invalid marker, an
+        unknown kernel or invalid builds it becomes one item that fails."""
         if not set(metafunc.fixturenames) >= FIXTURES:
             return
         try:
-            builds = self._list_builds(metafunc.definition)
-        except (UsageError, CodeObjectError) as error:
-            raise pytest.Collector.CollectError(str(error)) from error
+            _make_code_policy(self.config, marker_settings(metafunc.definition))
+            declared = self._list_builds(metafunc.definition)
+        except AttnperfError as error:
+            invalid_markers.keep_reason(self.config, metafunc.definition.nodeid, str(error))
+            return
+        try:
+            builds = self._select_tier(apply_settings(declared, code_settings(self.config)))
+        except UsageError as error:
+            self._unfit = self._unfit or str(error)
+            return
+        self.left_to_nightly += len(declared) - len(builds)
         metafunc.parametrize("kernel_build", [pytest.param(build, id=build.id) for build in builds])
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
@@ -84,11 +94,13 @@ class CodeCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Raises UsageError if two items compile the same build; deselects builds that the filters of timed cases
-        exclude; moves the other builds together.
+        """Raises UsageError for settings of the command line that no kernel has, and if two items compile the same
+        build; deselects builds that the filters of timed cases exclude; moves the other builds together.
 
         Builds stay together in collected order: compilers run in parallel, and must not run while a case is timed.
         """
+        if self._unfit:
+            raise pytest.UsageError(self._unfit)
         refuse_duplicates(items)
         dropped = [item for item in items if self._is_left_out(item)]
         if dropped:
@@ -115,10 +127,7 @@ class CodeCollector:
         chosen = [self.registry.get(name) for name in names] if names is not None else list(self.registry)
         if self.backends is not None:
             chosen = [kernel for kernel in chosen if set(kernel.backends) & set(self.backends)]
-        builds = self.registry.list_builds(archs_of(self.config), [kernel.name for kernel in chosen])
-        kept = self._select_tier(apply_settings(builds, code_settings(self.config)))
-        self.left_to_nightly += len(builds) - len(kept)
-        return kept
+        return self.registry.list_builds(archs_of(self.config), [kernel.name for kernel in chosen])
 
     def _select_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
         """Returns all builds if the run is nightly or -k, an architecture or a setting selects builds; else the first
@@ -217,16 +226,27 @@ def marker_settings(item: Any) -> dict[str, Any]:
 def code_policy_for(config: pytest.Config, item: pytest.Item) -> CodePolicy:
     """Returns which changes of a code object fail the item: by --attnperf-override, else the marker, else the options.
     Raises UsageError, with the item's id, for invalid values."""
-    asked = run_config(config)
-    chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
     try:
-        given: Mapping[str, Any] = marker_settings(item)
-        chosen.update({key: _format_value(given[key]) for key in chosen if given.get(key) is not None})
-        overrides = options.case_overrides(asked.override)
-        chosen.update({key: _format_value(overrides[key]) for key in chosen if key in overrides})
-        return CodePolicy.from_text(chosen["code_fail_on"], chosen["code_growth"])
+        return _make_code_policy(config, marker_settings(item))
     except UsageError as error:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+
+
+def check_code_options(config: pytest.Config) -> None:
+    """Raises UsageError for settings of code objects, of the command line or the ini file, that are no policy."""
+    try:
+        _make_code_policy(config, {})
+    except UsageError as error:
+        raise UsageError(f"the options and the ini file of this run: {error}") from error
+
+
+def _make_code_policy(config: pytest.Config, given: Mapping[str, Any]) -> CodePolicy:
+    asked = run_config(config)
+    chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
+    chosen.update({key: _format_value(given[key]) for key in chosen if given.get(key) is not None})
+    overrides = case_overrides(asked.override)
+    chosen.update({key: _format_value(overrides[key]) for key in chosen if key in overrides})
+    return CodePolicy.from_text(chosen["code_fail_on"], chosen["code_growth"])
 
 
 def _format_value(value: object) -> str:

@@ -31,7 +31,7 @@ FOLDER = Path(".attnperf") / "journal"
 FLAG = "--attnperf-resume"
 MEANT = (
     *("isolate", "against", "interleave", "pairs", "build", "timer", "accept", "processes", "second-look"),
-    *("blocks", "block-us", "budget-ms", "determinism", "baselines", "worker-args", "seed"),
+    *("effort", "determinism", "baselines", "worker-args", "seed"),
     *(option.name for option in (*options.CASE_OPTIONS, *options.CODE_OPTIONS)),
 )
 """Options that change how verdicts are made. Options that select cases show in the number of tests instead."""
@@ -155,7 +155,7 @@ def harness_digest() -> str:
 def collect_verdict_settings(config: pytest.Config, settings: RunSettings) -> dict[str, str]:
     """Returns option or variable -> value, for the settings that change how verdicts are made."""
     asked = run_config(config)
-    found = {f"--attnperf-{name}": asked.text(name) for name in MEANT}
+    found = {options.BY_NAME[name].label: asked.text(name) for name in MEANT}
     for name in MEANT_FLAGS:
         found[f"--attnperf-{name.replace('_', '-')}"] = "given" if getattr(asked, name) else ""
     found["--attnperf-override"] = ", ".join(asked.override)

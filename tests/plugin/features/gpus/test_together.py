@@ -15,7 +15,7 @@ def test_all_cards_at_once_show_interference_and_gate_nothing(
     attnperf_project.device(gpus=2, card_bias={"1": 1.1})
     attnperf_project.backend("fake.a", time_us=100.0, block_s=0.01, interference=0.25)
     attnperf_project.backend("fake.b", supported=["scripted"])
-    result = attnperf_project.run("--attnperf-together", "--attnperf-budget-ms=40", "--attnperf-strict")
+    result = attnperf_project.run("--attnperf-together", "--attnperf-effort=budget_ms=40", "--attnperf-strict")
     assert result.ret == 0, result.stdout.str()
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["*scaling*worst*", "fake.a * 1.[56]*x of 2 *+2?.? %*", "*most interference*"])

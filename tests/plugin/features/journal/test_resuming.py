@@ -70,9 +70,11 @@ def test_a_terminated_run_goes_on_where_it_was(attnperf_project: FakeProject, mo
     assert [case["verdict"] for case in before["cases"]] == ["SAME", "SLOWER"]
 
     same_plugin(project, monkeypatch)
-    refused = project.run("--attnperf", "--attnperf-blocks=5", RESUME)
+    refused = project.run("--attnperf", "--attnperf-effort=low", RESUME)
     assert refused.ret == 4
-    refused.stderr.fnmatch_lines(["*--attnperf-blocks was 30 and is 5; resume it by: pytest * --attnperf-resume;*"])
+    refused.stderr.fnmatch_lines(
+        ["*--attnperf-effort was normal and is low; resume it by: pytest * --attnperf-resume;*"]
+    )
     project.backend("fake.c", time_us=100.0)
     run = project.run("--attnperf", RESUME)
     run.assert_outcomes(passed=2, failed=1)
