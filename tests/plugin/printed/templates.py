@@ -17,7 +17,6 @@ FILLED = "X"
 
 MET = {
     "cli/commands/baselines/accept.py: git add X && git commit -m X": "slower_by_a_commit",
-    "cli/commands/doctor.py: pytest --attnperfX": "looked_over",
     "cli/commands/list.py: attnperf list X": "looked_over",
     "cli/commands/report.py: pytest --attnperf": "reported_without_results",
     'gate/comparable.py: attnperf baselines accept X --reason "WHY"': "crept",
@@ -35,7 +34,9 @@ MET = {
     "session/code_session.py: pytest --update-baselines --attnperf-arch=X X": "compiled_without_baseline",
     "session/not_the_code.py: pytest --update-baselines X": "stale",
     'session/rejudge/claims.py: pytest --attnperf "X"': "judged_again",
-    'session/rejudge/timed_cases.py: pytest --update-baselines "X"': "judged_again",
+    "plugin/summary.py: pytest --update-baselines": "without_some_baselines",
+    "reports/run/terminal.py: pytest --update-baselines X": "judged_again",
+    "session/rejudge/timed_cases.py: pytest --update-baselines X": "judged_again",
     "session/settings.py: pytest --update-baselines XX": "without_baseline",
     "tools/history/history_store.py: attnperf history --history X --import .attnperf/results.json": (
         "shown_without_history"
@@ -47,6 +48,7 @@ EXCUSED = {
     "it calibrates a GPU": ("baselines/ceilings_store.py", "roofline/bound.py", "session/profiling.py"),
     "it needs a GPU": (
         "cli/report_modes",
+        "measure/gpu_timer.py",
         "session/card_spread.py",
         "tools/dispatch/regions.py",
         "tools/doctor/process_noise.py",
