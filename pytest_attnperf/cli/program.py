@@ -81,6 +81,8 @@ def _run_command(words: list[str]) -> int:
     if not words:
         sys.stderr.write(f"usage: {USAGE}\n\n{render_list()}\n\n`attnperf COMMAND --help` has examples\n")
         return FAILED
+    if name == "help":
+        words, name = [*(word for word in words if word != name), "--help"], ""
     if name not in list_names():
         from pytest_attnperf.cli.old_names import OLD_NAMES, run_old_name
 
@@ -174,8 +176,31 @@ class _Listing(argparse.ArgumentParser):
         return super().format_help()
 
 
+GUESSES = {
+    "codeobjects": "occupancy",
+    "delta": "compare",
+    "diff": "compare",
+    "disasm": "occupancy",
+    "fastest": "dispatch",
+    "best": "dispatch",
+    "html": "report",
+    "inspect": "occupancy",
+    "results": "report",
+    "roofline": "profile",
+    "show": "report",
+    "view": "report",
+    "why": "explain",
+}
+"""Words that were typed for a command -> the command. 'run' and 'test' are pytest's."""
+
+
 def _describe_unknown(name: str) -> str:
     known = list(read_commands())
+    word = name.replace("-", "").replace("_", "").lower()
+    if word in ("run", "test", "bench", "benchmark"):
+        return f"there is no command {_make_safe(repr(name))}; pytest runs benchmarks: pytest --attnperf"
+    if word in GUESSES:
+        return f"there is no command {_make_safe(repr(name))}; did you mean {GUESSES[word]!r}?"
     actions = {one.partition(" ")[2]: one for one in list_whole_names() if " " in one}
     near = _describe_nearest(name, [*known, *actions], actions)
     return f"there is no command {_make_safe(repr(name))}{near}\ncommands: {', '.join(known)}"

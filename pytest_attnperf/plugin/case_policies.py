@@ -31,7 +31,7 @@ def check_case_options(config: pytest.Config) -> None:
     try:
         make_policy(config, {})
     except (UsageError, ValueError) as error:
-        raise UsageError(f"the options and the ini file of this run: {error}") from error
+        raise UsageError(f"an option or ini key: {error}") from error
 
 
 def make_policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:

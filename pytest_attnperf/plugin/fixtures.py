@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pytest
 
+from pytest_attnperf.errors import propose_name
 from pytest_attnperf.plugin.argument_checks import refuse_misuse
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.records.costs import NO_COSTS, GatedCosts, parse_costs
@@ -51,6 +52,10 @@ class CaseHandle:
         self._config = config
         self._name = name
         self._costs = costs
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raises AttributeError for a method that there is not, with the nearest one."""
+        raise AttributeError(f"attnperf has no {name!r}{propose_name(name, ('run', 'gate'))}; call run() or gate()")
 
     @property
     def _server(self) -> Rendezvous:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.on import FeatureContext
 
 HISTORIES_MAX = 1000
+CODE_OBJECTS, NO_RUNS = "code_objects.json", ("ceilings", "published")
+"""File of compiled kernels, and folders of figures that are no runs, among stored baselines."""
 """Most histories in a report: looking for changes takes about 3 ms per case."""
 
 
@@ -75,10 +77,12 @@ def _decode_run(path: Path, data: bytes) -> RunResult:
 def _list_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.glob("*.json") if file.name != "code_objects.json")
-    if not files:
-        raise UsageError(f"{path} holds no .json file; name a results file, or a folder of stored baselines")
-    return files
+    for pattern in ("*.json", "*/*.json", "*/*/*.json"):  # a product's folder, an architecture's, all baselines
+        found = (file for file in sorted(path.glob(pattern)) if file.parent.name not in NO_RUNS)
+        if files := [file for file in found if file.name != CODE_OBJECTS]:
+            return files
+    compiled = " but compiled kernels, which attnperf occupancy shows" if (path / CODE_OBJECTS).exists() else ""
+    raise UsageError(f"{path} holds no results and no stored times{compiled}; name a results file, or a folder of them")
 
 
 def _is_baseline_file(data: bytes) -> bool:

@@ -27,7 +27,7 @@ FIELDS_OF = {
 NEAR, NEAR_WITHOUT_PREFIX, NEAR_MARKER = 0.6, 0.85, 0.75
 """Least similarity of a name that is suggested; words that do not begin as our options do may be another plugin's."""
 
-OTHER_WORDS = {"html": "report", "json": "results", "junit": "report", "base": "against"}
+OTHER_WORDS = {"html": "report", "json": "results", "junit": "report", "base": "against", "quick": "effort"}
 """Words that were looked for -> option that does it."""
 
 
@@ -67,6 +67,7 @@ def _suggest(flag: str) -> str:
         return f"did you mean {near[0]}?" if near else ""
     by_stem = {one.removeprefix(PREFIX): one for one in flags}
     by_stem |= {word: f"{PREFIX}{name}" for word, name in OTHER_WORDS.items()}
+    by_stem |= {"update": "--update-baselines"}
     by_stem |= {name: _find_new_form(name, "VALUE") for name in FIELDS_OF}
     by_stem |= {option.name: _find_new_form(option.name, "VALUE") for option in OPTIONS if option.key}
     near = difflib.get_close_matches(flag.removeprefix(PREFIX), by_stem, n=1, cutoff=NEAR)

@@ -24,6 +24,7 @@ from pytest_attnperf.gate.comparable import (
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, DeviceInfo, Measurement, ProcessSummary, Verdict
+from pytest_attnperf.records.costs import PEAK_BYTES
 from pytest_attnperf.records.notes import Note, NoteKind, filter_notes, reword_note
 from pytest_attnperf.results import EXPIRED, FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import compute_floor as floor_of
@@ -163,7 +164,7 @@ def with_notes(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
     if drift:
         said = f"configuration differs from the baseline's: {'; '.join(drift)}"
         notes.append(Note(NoteKind.DRIFTED, "; ".join([said, *filter(None, [advise_on_changes(drift)])])))
-    return replace(base, notes=(*base.notes, *notes, *_more_memory(base.peak_memory_bytes, found.entry)))
+    return replace(base, notes=(*base.notes, *notes, *_more_memory(base, found.entry)))
 
 
 def _list_looser_costs(now: Mapping[str, float], stored: Mapping[str, float]) -> list[str]:
@@ -175,10 +176,11 @@ def _list_looser_costs(now: Mapping[str, float], stored: Mapping[str, float]) ->
     ]
 
 
-def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:
-    """Returns a note in a tuple if peak memory `now` (bytes) exceeds MEMORY_GROWN x the stored one, else ()."""
-    before = entry.peak_memory_bytes
-    if now is None or before is None or now <= MEMORY_GROWN * before:
+def _more_memory(base: CaseResult, entry: Entry) -> tuple[str, ...]:
+    """Returns a note in a tuple if peak memory exceeds MEMORY_GROWN x the stored one, and the test does not gate it as
+    a cost; else ()."""
+    before, now = entry.peak_memory_bytes, base.peak_memory_bytes
+    if PEAK_BYTES in base.cost_limits or now is None or before is None or now <= MEMORY_GROWN * before:
         return ()
     return (f"peak memory grew: {now / 2**20:.1f} MiB here, {before / 2**20:.1f} MiB stored",)
 

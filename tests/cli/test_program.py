@@ -137,6 +137,9 @@ def test_nothing_typed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("reprot", "there is no command 'reprot'; did you mean 'report'?\ncommands: "),
         ("chekc", "there is no command 'chekc'; did you mean 'baselines check'?\ncommands: "),
+        ("fastest", "there is no command 'fastest'; did you mean 'dispatch'?"),
+        ("code-objects", "there is no command 'code-objects'; did you mean 'occupancy'?"),
+        ("run", "there is no command 'run'; pytest runs benchmarks: pytest --attnperf"),
         ("xyzzy", "there is no command 'xyzzy'\ncommands: "),
         ("re\x1b[2J", "there is no command 're\\x1b[2J'"),
     ],

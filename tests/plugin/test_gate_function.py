@@ -186,3 +186,13 @@ def test_a_conftest_that_concerns_one_folder_only(attnperf_project: FakeProject)
     result = attnperf_project.run("other/", "--attnperf")
     result.assert_outcomes(passed=1)
     assert attnperf_project.verdicts() == {"fake.a": "NO_BASELINE"}
+
+
+def test_a_misspelt_method_is_answered_with_the_nearest(attnperf_project: FakeProject) -> None:
+    """`attnperf.gat(...)` names gate."""
+    attnperf_project.backend("fake.a")
+    suite = attnperf_project.path / "suites" / "test_prefill.py"
+    suite.write_text("def test_a(attnperf):\n    attnperf.gat('a', print, reference=print, inputs=print)\n")
+    result = attnperf_project.run()
+    result.assert_outcomes(failed=1)
+    assert "attnperf has no 'gat' (did you mean 'gate'?); call run() or gate()" in result.stdout.str()

@@ -127,3 +127,11 @@ def test_growth_without_a_second_look_is_undecided_and_fails(bench: Bench) -> No
     again = judge_costs(cut, found.entry)
     assert (again.verdict, again.fails) == (Verdict.UNDECIDED, True)
     assert again.summary.endswith("but no second look was taken")
+
+
+def test_gated_memory_has_no_second_note(bench: Bench) -> None:
+    """Peak memory that the test gates is told once, by its cost; ungated, more than a tenth of it gets a note."""
+    bench.record(final={"peak_memory_bytes": 1000, **costing(1000)})
+    gated = bench.judge(final={"peak_memory_bytes": 1500, **costing(1500)})
+    ungated = bench.judge(final={"peak_memory_bytes": 1500})
+    assert [any("peak memory grew" in note for note in result.notes) for result in (gated, ungated)] == [False, True]

@@ -74,6 +74,8 @@ NUMBERS = ("vgprs", "sgprs", "lds", "wave_size")
 
 SUITE = "suites/test_code_objects.py"
 LIMIT_SECONDS = 1800
+NO_TESTS = 5
+"""Exit status of a pytest that selected nothing."""
 OUTPUT_LINES = 15
 
 
@@ -335,8 +337,9 @@ def _read_file_kernels(path: Path, options: argparse.Namespace) -> list[KernelCo
 
 
 def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
-    """Compiles the kernels that match the argument KERNEL in a pytest of the project, and returns them with the names
-    KERNEL-CONFIG. Raises UsageError if the suite is missing, CodeObjectError if nothing was compiled."""
+    """Compiles the kernels that match the argument KERNEL, or else those of the backend KERNEL, in a pytest of the
+    project, and returns them with the names KERNEL-CONFIG. Raises UsageError if the suite is missing, CodeObjectError
+    if nothing was compiled."""
     from pytest_attnperf.reports.files import json_results
 
     if not Path(options.tests).exists():
@@ -347,14 +350,17 @@ def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
         )
     with tempfile.TemporaryDirectory(prefix="attnperf-occupancy-") as folder:
         results = Path(folder) / "results.json"
-        done = subprocess.run(
-            _build_command(options, results),
-            env=os.environ | {"PYTEST_ADDOPTS": ""},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_SECONDS,
-        )
+        for selection in (["-k", options.what], [f"--attnperf-backend={options.what}"]):
+            done = subprocess.run(
+                _build_command(options, results, selection),
+                env=os.environ | {"PYTEST_ADDOPTS": ""},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LIMIT_SECONDS,
+            )
+            if results.exists() or done.returncode != NO_TESTS:
+                break
         if not results.exists():
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-OUTPUT_LINES:])
             raise CodeObjectError(f"{options.tests} compiled nothing for {options.what!r}; pytest said:\n{tail}")
@@ -368,9 +374,9 @@ def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
     return found
 
 
-def _build_command(options: argparse.Namespace, results: Path) -> list[str]:
+def _build_command(options: argparse.Namespace, results: Path, selection: Sequence[str]) -> list[str]:
     command = [sys.executable, "-m", "pytest", "--attnperf", "--no-attnperf-strict", "-q", "-p", "no:cacheprovider"]
-    command += [f"--attnperf-results={results}", "-m", "attnperf_code", "-k", options.what]
+    command += [f"--attnperf-results={results}", "-m", "attnperf_code", *selection]
     command += [f"--attnperf-arch={options.arch}"] if options.arch else []
     command += [f"--attnperf-code-set={options.set}"] if options.set else []
     return [*command, options.tests]

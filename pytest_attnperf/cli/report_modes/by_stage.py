@@ -59,10 +59,10 @@ class CpuTimes:
 def show_stages(options: argparse.Namespace) -> int:
     """Prints tables of stages as text, or writes them as Markdown. Returns 0. Raises UsageError if there is
     nothing to show, ResultsFileError for an unreadable file."""
-    from pytest_attnperf.reports.files import json_results
+    from pytest_attnperf.plugin.report_inputs import read_run
 
     (path,) = options.results
-    results, where = json_results.read(path), str(path)
+    results, where = read_run(path), str(path)
     _refuse_unknown(results, options.workload)
     groups = {
         title: cases

@@ -57,10 +57,10 @@ LEFT = frozenset({"limit"})
 def show_steps(options: argparse.Namespace) -> int:
     """Prints the ladder (a table of a workload's backends), or writes it as Markdown, with --write into a page.
     Returns 0. Raises UsageError, and ResultsFileError for an unreadable file."""
-    from pytest_attnperf.reports.files import json_results
+    from pytest_attnperf.plugin.report_inputs import read_run
 
     (source,) = options.results
-    results = json_results.read(source)
+    results = read_run(source)
     ladders = _select_ladders(results, str(source), options)
     tables = _build_tables(ladders, options)
     lines = [*header_lines(results, ladders), describe_reference(options.over, options.relative_to or AGAINST), *LEGEND]

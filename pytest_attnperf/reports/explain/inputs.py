@@ -93,7 +93,8 @@ def _list_look_rows(name: str, processes: Sequence[ProcessSummary], case: CaseRe
     if case.stored_us and statistics.median(case.stored_us) > 0:
         change = f", {format_change(statistics.median(medians) / statistics.median(case.stored_us))} against stored"
     blocks = statistics.median(len(process.block_us) for process in processes)
-    each = f", {blocks:g} blocks of {processes[0].calls_per_block} calls at {processes[0].placements} places"
+    counts = (("block", blocks), ("call", processes[0].calls_per_block), ("place", processes[0].placements))
+    each = ", {} of {} at {}".format(*(f"{count:g} {word}{'s' * (count != 1)}" for word, count in counts))
     rows = [(name, f"{_format_spread(medians)}{change}")]
     if len(medians) > 1:
         rows.append(("", _join_times(medians)))

@@ -33,13 +33,16 @@ def test_code_object(code_object, kernel_build):
 CONFTEST = """
 from pathlib import Path
 from pytest_attnperf.kernel_builds import Kernel, KernelBuild, ObjectFile
+from pytest_attnperf.testing.fake.backends import FakeBackend
 
 class Prebuilt(Kernel):
     def builds(self, arch):
         file = Path(__file__).parent / f"saxpy.{arch}.co"
         return [KernelBuild(self.name, c, arch, ObjectFile(file, threads=256)) for c in ("d64-a", "d64-b", "d128-a")]
 
-def pytest_attnperf_register_kernels(kernels): kernels.add(Prebuilt("hip.saxpy", ()))
+def pytest_attnperf_register_kernels(kernels): kernels.add(Prebuilt("hip.saxpy", ("fake.axpy",)))
+
+def pytest_attnperf_register_backends(registry): registry.add(FakeBackend("fake.axpy"))
 """
 
 
@@ -314,6 +317,8 @@ def test_kernels_of_a_suite(project: Path, capsys: pytest.CaptureFixture[str]) -
     _, table, _ = occupancy(capsys, "hip.saxpy-d64", "--arch", "gfx942")
     named = dict.fromkeys(line.split()[0] for line in table.splitlines() if line.startswith("hip."))
     assert list(named) == ["hip.saxpy-d64-a", "hip.saxpy-d64-b"]
+    _, of_backend, _ = occupancy(capsys, "fake.axpy", "--arch", "gfx942")
+    assert "hip.saxpy-d128-a" in of_backend
     assert not (project / "baselines").exists()
 
 

@@ -327,3 +327,23 @@ def test_an_option_of_another_mode(written: Written, capsys: Captured, typed: st
     assert main(["report", str(path), *(word.format(path=path) for word in typed.split())]) == 2
     assert capsys.readouterr() == ("", f"attnperf: {said}\n")
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_folders_of_stored_baselines(capsys: Captured, tmp_path: Path) -> None:
+    """A product's folder, an architecture's and all of `baselines` are read; ceilings, published figures and compiled
+    kernels are no runs, and a folder with compiled kernels alone says which command shows them."""
+    stored = Path(__file__).parents[3] / "baselines"
+    for folder in (stored / "sm_90" / "h200", stored / "sm_90", stored):
+        assert main(["report", str(folder), "-qq"]) == 0
+        assert "rope.json: " in capsys.readouterr().out
+    assert main(["report", str(stored / "gfx942")]) == 2
+    assert "no stored times but compiled kernels, which attnperf occupancy shows" in capsys.readouterr().err
+    assert main(["report", str(tmp_path)]) == 2
+    assert "holds no results and no stored times; name a results file" in capsys.readouterr().err
+
+
+def test_the_steps_of_stored_baselines(capsys: Captured) -> None:
+    """The ladder of a GPU that is not here: `--by step` reads stored times."""
+    stored = Path(__file__).parents[3] / "baselines" / "sm_90" / "h200" / "hip_ladder.json"
+    assert main(["report", str(stored), "--by", "step"]) == 0
+    assert "hip.best" in capsys.readouterr().out

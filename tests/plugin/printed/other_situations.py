@@ -174,6 +174,13 @@ def reported_without_results(project: FakeProject) -> str:
 
 
 @situation
+def misnamed(project: FakeProject) -> str:
+    """A command that is pytest's."""
+    set_time(project, 100)
+    return run_attnperf(project, "benchmark")[1]
+
+
+@situation
 def shown_without_history(project: FakeProject) -> str:
     """A run, and no store of runs."""
     set_time(project, 100)

@@ -35,7 +35,7 @@ def shell(
 QUICK = (
     *("slower_than_local_in_a_dirty_tree", "slower_than_local_without_git", "without_baseline_of_a_typed_workload"),
     *("wrong_without_timing", "without_baseline", "grew", "crept", "accepted_too_early", "reported_without_results"),
-    *("shown_without_history", "compiled_without_baseline", "compiled_worse"),
+    *("shown_without_history", "misnamed", "compiled_without_baseline", "compiled_worse"),
 )
 """Situations that `make test` has: one of each kind that was a dead end."""
 

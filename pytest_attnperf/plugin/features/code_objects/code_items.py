@@ -237,7 +237,7 @@ def check_code_options(config: pytest.Config) -> None:
     try:
         _make_code_policy(config, {})
     except UsageError as error:
-        raise UsageError(f"the options and the ini file of this run: {error}") from error
+        raise UsageError(f"an option or ini key: {error}") from error
 
 
 def _make_code_policy(config: pytest.Config, given: Mapping[str, Any]) -> CodePolicy:
