@@ -345,7 +345,7 @@ def test_a_report_format(tree: Tree) -> None:
     )
     proof = recipe.typed("Proof", NAME="mine")
     status, printed = tree.run(*proof)
-    assert (status, "pytest --attnperf writes results" in printed) == (2, True), printed
+    assert (status, "a run writes .attnperf/results.json" in printed) == (2, True), printed
     write(tree.path / ".attnperf/results.json", run := sample_run(2, verdicts=[Verdict.SAME]))
     status, printed = tree.run(*proof)
     assert (status, printed) == (0, "".join(f"{case.key} SAME\n" for case in run.cases))

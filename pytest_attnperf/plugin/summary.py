@@ -14,7 +14,7 @@ import pytest
 
 from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
 from pytest_attnperf.correctness.what_ran import compute_launch_identity
-from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.errors import BaselineError, quote_nodeid
 from pytest_attnperf.gate.suite_findings import list_run_findings
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.ending import Ended, has_profiles
@@ -38,12 +38,16 @@ from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.card_spread import slow_card_lines
 from pytest_attnperf.session.plausibility import CHANGED
+from pytest_attnperf.session.settings import HOW_TO_STORE_TYPED, NEVER_STORED, STORED_IN
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.on import FeatureContext
 
 LOG_WIDTH = 132
 """Width in characters of tables that are written to a file: all columns fit and it is still readable."""
+
+ONLY_GATES = ("--attnperf-budget", "--attnperf-changed", "--attnperf-isolate", "--attnperf-profile")
+"""Options that a recording refuses."""
 
 SHOWN_UNRESOLVED = 5
 UNNAMED = "a device that is not named"
@@ -193,7 +197,9 @@ def unresolved_lines(run: RunResult) -> list[str]:
     for verdict in sorted({case.verdict for case in open_ones}):
         cases = [case for case in open_ones if case.verdict is verdict]
         if verdict is Verdict.NO_BASELINE:
-            lines += missing_lines(cases, format_device(run), _update_command(run))
+            typed = any(word.startswith(NEVER_STORED) for word in shlex.split(run.command))
+            instead = HOW_TO_STORE_TYPED if typed else ""
+            lines += missing_lines(cases, format_device(run), _update_command(run, cases), instead)
             continue
         lines += [f"{verdict.value}: {case.key}: {case.summary}" for case in cases[:SHOWN_UNRESOLVED]]
         if len(cases) > SHOWN_UNRESOLVED:
@@ -211,13 +217,15 @@ def unresolved_lines(run: RunResult) -> list[str]:
     return lines + close + needless + changed + _list_without_stages(run)
 
 
-def _update_command(run: RunResult) -> str:
-    """Returns the command of this run with --update-baselines in place of --attnperf; '' if that would store more than
-    what lacks a baseline, or compare with a base side."""
-    words = shlex.split(run.command)
+def _update_command(run: RunResult, missing: Sequence[CaseResult]) -> str:
+    """Returns the command of this run with --update-baselines in place of --attnperf, without options that only a gate
+    takes. If that would store more than what lacks a baseline, or compare with a base side, it names the cases."""
+    words = [word for word in shlex.split(run.command) if not word.startswith(ONLY_GATES)]
     stored = any(case.stored_us for case in run.cases)
     if stored or run.against or "--attnperf" not in words:
-        return ""
+        kept = [word for word in words if word.startswith(STORED_IN)]
+        nodeids = [quote_nodeid(one_line(case.nodeid, TEXT_LIMIT)) for case in missing]
+        return " ".join(["pytest --update-baselines", *map(shlex.quote, kept), *nodeids])
     return shlex.join("--update-baselines" if word == "--attnperf" else word for word in words)
 
 

@@ -45,7 +45,7 @@ from pytest_attnperf.roofline.bound_rules import (
 )
 from pytest_attnperf.roofline.points import FLOPS, VECTOR, point_under, positive_or_none, roofs_of
 
-CALIBRATE = "attnperf doctor --calibrate on this device"
+CALIBRATE = "attnperf doctor --calibrate"
 
 COUNTERS_NVIDIA = (
     "Nsight Compute counters: dram__bytes.sum and lts__t_bytes.sum (bytes from memory and L2), "

@@ -16,6 +16,8 @@ STORED_IN = ("--attnperf-baselines", "--attnperf-device")
 NEVER_STORED = ("--attnperf-workload", "--attnperf-model")
 """Options whose workloads exist on the command line only."""
 
+HOW_TO_STORE_TYPED = "a workload of the command line is never stored: add it to the suite's list first"
+
 
 class RunMode(str, enum.Enum):
     """What a run does: only check, gate, store baselines, calibrate noise, compile ahead, or time all GPUs at once."""
@@ -64,7 +66,7 @@ class RunSettings:
     def describe_recording(self, nodeid: str) -> str:
         """Returns how a baseline of this case is stored: by which command, or by adding its workload to the suite."""
         if any(option.startswith(NEVER_STORED) for option in self.given_options):
-            return "a workload of the command line is never stored: add it to the suite's list first"
+            return HOW_TO_STORE_TYPED
         given = "".join(f"{option} " for option in self.given_options if option.startswith(STORED_IN))
         return f"store one with: pytest --update-baselines {given}{quote_nodeid(nodeid)}"
 

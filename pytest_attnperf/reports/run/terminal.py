@@ -73,11 +73,12 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
     return lines
 
 
-def missing_lines(cases: Sequence[CaseResult], device: str, command: str = "") -> list[str]:
+def missing_lines(cases: Sequence[CaseResult], device: str, command: str = "", instead: str = "") -> list[str]:
     """Returns the keys of cases without a baseline, the first KEYS_SHOWN, and one command that stores all of them.
 
     device    of the run, '' if it is not known
     command   the command to show; '' makes one of the cases' node ids
+    instead   shown in place of a command, where none can store them
     """
     if not cases:
         return []
@@ -87,7 +88,7 @@ def missing_lines(cases: Sequence[CaseResult], device: str, command: str = "") -
     if len(cases) > KEYS_SHOWN:
         lines.append(f"  and {len(cases) - KEYS_SHOWN} more")
     nodeids = " ".join(quote_nodeid(one_line(case.nodeid, TEXT_LIMIT)) for case in cases)
-    return [*lines, "store with:", command or f"pytest --update-baselines {nodeids}"]
+    return [*lines, *([instead] if instead else ["store with:", command or f"pytest --update-baselines {nodeids}"])]
 
 
 def _not_timed_lines(run: RunResult) -> list[str]:

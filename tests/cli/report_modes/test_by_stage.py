@@ -142,7 +142,7 @@ def test_a_cpu_file_that_is_none(files: dict[str, str], capsys: pytest.CaptureFi
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The name and the reason, without a traceback."""
-    assert "gone.json; pytest --attnperf writes results" in refused(capsys, str(tmp_path / "gone.json"))
+    assert "gone.json; a run writes .attnperf/results.json" in refused(capsys, str(tmp_path / "gone.json"))
 
 
 STAGE_FAMILIES: dict[str, type[AttentionStage]] = {

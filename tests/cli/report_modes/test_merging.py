@@ -121,7 +121,7 @@ def test_ci_is_strict(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["gone.json", "--out", "m.json"], "there is no gone.json; pytest --attnperf writes results"),
+        (["gone.json", "--out", "m.json"], "there is no gone.json; a run writes .attnperf/results.json"),
         ([str(ROPE), "--out", "m.json"], "holds stored baselines"),
         (["1.json", "2.json", "--out", "./2.json"], "is one of the files to be merged"),
         (["1.json", "--out", "m.json", "--expect", "0"], "--expect is 0, must be 1 or more"),

@@ -17,9 +17,9 @@ FILLED = "X"
 
 MET = {
     "cli/commands/baselines/accept.py: git add X && git commit -m X": "slower_by_a_commit",
-    "cli/commands/doctor.py: pytest --attnperfX": "looked_over",
     "cli/commands/list.py: attnperf list X": "looked_over",
     "cli/commands/report.py: pytest --attnperf": "reported_without_results",
+    "cli/program.py: pytest --attnperf": "misnamed",
     'gate/comparable.py: attnperf baselines accept X --reason "WHY"': "crept",
     'gate/comparable.py: pytest --update-baselines --attnperf-accept="WHY" X': "crept",
     "gate/upkeep.py: pytest --update-baselines X": "checked_baselines",
@@ -29,13 +29,14 @@ MET = {
     "reports/explain/steps.py: attnperf doctor": "moved",
     "reports/explain/steps.py: attnperf history X": "same_with_a_history",
     "reports/explain/steps.py: git diff": "slower_than_local_in_a_dirty_tree",
-    "reports/run/terminal.py: pytest --update-baselines X": "without_baseline",
     "reports/run/terminal.py: attnperf explain XX": "slower_in_results_elsewhere",
     "reports/text/commands.py: pytest --attnperf X": "slower_by_a_commit",
     "session/accept/accepting.py: pytest --update-baselines X": "accepted_without_entry",
     "session/code_session.py: pytest --update-baselines --attnperf-arch=X X": "compiled_without_baseline",
     "session/not_the_code.py: pytest --update-baselines X": "stale",
     'session/rejudge/claims.py: pytest --attnperf "X"': "judged_again",
+    "plugin/summary.py: pytest --update-baselines": "without_some_baselines",
+    "reports/run/terminal.py: pytest --update-baselines X": "judged_again",
     "session/rejudge/timed_cases.py: pytest --update-baselines X": "judged_again",
     "session/settings.py: pytest --update-baselines XX": "without_baseline",
     "tools/history/history_store.py: attnperf history --history X --import .attnperf/results.json": (
@@ -48,6 +49,7 @@ EXCUSED = {
     "it calibrates a GPU": ("baselines/ceilings_store.py", "roofline/bound.py", "session/profiling.py"),
     "it needs a GPU": (
         "cli/report_modes",
+        "measure/gpu_timer.py",
         "session/card_spread.py",
         "tools/dispatch/regions.py",
         "tools/doctor/process_noise.py",
@@ -81,6 +83,7 @@ EXCUSED = {
         "cli/commands/tune.py",
         "cli/commands/worker.py",
         "cli/old_names.py",
+        "plugin/fixtures.py",
         "reports/files/json_results.py",
         "tools/doctor/power.py",
     ),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_attnperf.testing.project import FakeProject
-from tests.plugin.printed.situations import SITUATIONS
+from tests.plugin.printed import other_situations, timed_situations  # noqa: F401 (they list themselves)
+from tests.plugin.printed.arranging import SITUATIONS
 from tests.plugin.printed.templates import EXCUSED, MET, list_templates, matches
 from tests.plugin.printed.typed_commands import Shell
 
@@ -27,14 +28,14 @@ def shell(
     settings = tmp_path_factory.mktemp("git") / "config"
     settings.write_text("[user]\nname = Somebody\nemail = a@b\n[commit]\ngpgsign = false\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
-    monkeypatch.delenv("GITHUB_BASE_REF", raising=False)
+    monkeypatch.setenv("GITHUB_BASE_REF", "")  # so that what a situation sets is taken back
     return Shell(attnperf_project, tmp_path_factory.mktemp("photograph"))
 
 
 QUICK = (
     *("slower_than_local_in_a_dirty_tree", "slower_than_local_without_git", "without_baseline_of_a_typed_workload"),
     *("wrong_without_timing", "without_baseline", "grew", "crept", "accepted_too_early", "reported_without_results"),
-    *("shown_without_history", "compiled_without_baseline", "compiled_worse"),
+    *("shown_without_history", "misnamed", "compiled_without_baseline", "compiled_worse"),
 )
 """Situations that `make test` has: one of each kind that was a dead end."""
 
