@@ -1,8 +1,7 @@
 """The format of `baselines/<arch>/<product>/<suite>.json`; reads, checks and writes it.
 
-Format history: 1 = first published form; added to it with defaults, so that files without them are read:
-`Entry.summary`, `.accepted`, `.source_id`, `.cost_limits`, `ProcessSummary.settings`, `.costs`. A version that does not
-know these reads the file, but refuses to rewrite it.
+Format history: 1 = first published form; added since, with defaults: `Entry.summary`, `.accepted`, `.source_id`,
+`.cost_limits`, `ProcessSummary.settings`, `.costs`. A version that lacks these reads the file, but never rewrites it.
 
 The text is made for `git diff`: keys sorted, a summary line first in each entry, one line per process, numbers rounded
 by `stats.summaries`. Environments and policies are stored once under a hash of their content, and each entry names its

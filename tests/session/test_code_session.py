@@ -383,9 +383,8 @@ def test_a_loosened_policy_is_noted(stored: Bench) -> None:
         (RunMode.GATE, ("--attnperf-arch=all",), "pytest --attnperf --attnperf-arch=all"),
         (
             RunMode.GATE,
-            ("--attnperf-code-set=BLOCK_M=128", "--attnperf-override=code_growth=5"),
-            "pytest --attnperf --attnperf-code-set=BLOCK_M=128 --attnperf-override=code_growth=5 "
-            "--attnperf-arch=gfx942",
+            ("--attnperf-code-set=BLOCK_M=64", "--attnperf-override=code_growth=5"),
+            "pytest --attnperf --attnperf-code-set=BLOCK_M=64 --attnperf-override=code_growth=5 --attnperf-arch=gfx942",
         ),
     ],
 )

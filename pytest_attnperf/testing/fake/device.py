@@ -182,8 +182,7 @@ class FakeSubject:
         return TurnPlan(self.timer, "hot", places, call_us, max(1, int(block_us / call_us)), settings=settings)
 
     def measure_turn(self, place: int) -> Turn:
-        """Returns one block time in microseconds per call: the scripted time with this process's bias, a small spread,
-        and interference."""
+        """Returns one block time in us per call: the scripted one with this process's bias, a spread and interference."""
         self.taken += 1
         self._break_on("turn")
         spread = random.Random(f"{self.seeds[0]}-{place}-{self.taken}-{self.bias}")
@@ -275,8 +274,7 @@ class FakeSubject:
 
 
 def _make_launch(scripted: str | dict[str, Any]) -> Launch:
-    """Returns a launch of a scripted kernel, a name or a dict of fields; 8 blocks of 128 threads unless it says
-    otherwise."""
+    """Returns a launch of a scripted kernel, a name or a dict of fields; by default 8 blocks of 128 threads."""
     fields = {"name": scripted} if isinstance(scripted, str) else scripted
     return Launch(
         **{**fields, "grid": tuple(fields.get("grid", (8, 1, 1))), "block": tuple(fields.get("block", (128, 1, 1)))}
