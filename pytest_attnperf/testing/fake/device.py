@@ -182,7 +182,7 @@ class FakeSubject:
         return TurnPlan(self.timer, "hot", places, call_us, max(1, int(block_us / call_us)), settings=settings)
 
     def measure_turn(self, place: int) -> Turn:
-        """Returns one block time in us per call: the scripted one with this process's bias, a spread and interference."""
+        """Returns a block's time in us per call: the scripted one with this process's bias, a spread, interference."""
         self.taken += 1
         self._break_on("turn")
         spread = random.Random(f"{self.seeds[0]}-{place}-{self.taken}-{self.bias}")
