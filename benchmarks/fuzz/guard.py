@@ -113,6 +113,8 @@ class Guard:
                 self.seen.append(f"{event} {str(strange[0])[:200]!r}")
         elif event == "subprocess.Popen" and list(arguments[1])[:2] == ["git", "merge-file"]:
             return  # what git does with a file of lines; its three files are temporary
+        elif event == "subprocess.Popen" and list(arguments[1]) == ["git", "config", "user.name"]:
+            return  # explain asks whether git knows who accepts; no word of it comes from the file
         elif (event in RUNS or (event in EVALUATES and _is_evaluated(event, arguments))) and not _is_importing():
             self.seen.append(f"{event} {str(arguments)[:200]}")
 

@@ -74,7 +74,7 @@ def test_a_folder_of_baselines() -> None:
 
 def test_a_folder_without_files(tmp_path: Path) -> None:
     """It is an error that says what to name."""
-    with pytest.raises(UsageError, match=r"holds no \.json file; name a results file"):
+    with pytest.raises(UsageError, match="holds no results and no stored times; name a results file"):
         read_runs([tmp_path])
 
 

@@ -301,7 +301,7 @@ def test_dry_run_needs_no_token(
 @pytest.mark.parametrize(
     ("arguments", "head", "expected"),
     [
-        ([], HEAD, "there is no .attnperf/results.json; a run writes"),
+        ([], HEAD, "there is no .attnperf/results.json"),
         (["--verdict", "passed"], HEAD, "give RESULTS or --comment-text FILE, or --verdict broken or unmeasured"),
         (["--verdict", "broken"], "", "give --head-sha SHA, --pull N, or both"),
         (["--verdict", "broken"], "abc", "--head-sha 'abc' is no full commit id"),
