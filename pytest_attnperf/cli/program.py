@@ -82,17 +82,16 @@ def _run_command(words: list[str]) -> int:
         sys.stderr.write(f"usage: {USAGE}\n\n{render_list()}\n\n`attnperf COMMAND --help` has examples\n")
         return FAILED
     if name == "help":
-        words, name = [*(word for word in words if word != name), "--help"], ""
+        return _run_command([*(word for word in words if word != name), "--help"])
+    if not name:
+        build_parser([]).parse_args(words)  # ends the process, by --help, --version or an error
+        return FAILED
     if name not in list_names():
         from pytest_attnperf.cli.old_names import OLD_NAMES, run_old_name
 
         if name in OLD_NAMES:
             return run_old_name(words, name, _run_command)
-        parser = build_parser([])
-        if name:
-            parser.error(_describe_unknown(name))
-        parser.parse_args(words)
-        return FAILED
+        build_parser([]).error(_describe_unknown(name))
     if has_actions(name):
         behind = words[words.index(name) + 1 :]
         action = behind[0] if behind and not behind[0].startswith("-") else ""

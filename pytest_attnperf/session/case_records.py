@@ -20,6 +20,7 @@ from pytest_attnperf.gate.comparable import (
     list_config_changes,
     list_looser_tolerances,
     list_path_changes,
+    reasons_not_comparable,
 )
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.policy import Policy
@@ -165,6 +166,17 @@ def with_notes(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
         said = f"configuration differs from the baseline's: {'; '.join(drift)}"
         notes.append(Note(NoteKind.DRIFTED, "; ".join([said, *filter(None, [advise_on_changes(drift)])])))
     return replace(base, notes=(*base.notes, *notes, *_more_memory(base, found.entry)))
+
+
+def list_case_differences(case: CaseResult, found: StoredEntry) -> list[str]:
+    """Returns why a timed case and the stored entry may not be compared, as texts; [] if they may."""
+    assert case.fingerprint is not None
+    assert case.figures is not None
+    first, definition = case.first[0], case.figures.definition
+    return reasons_not_comparable(
+        found.entry, found.fingerprint, case.fingerprint, timer=first.timer, definition=definition,
+        settings=first.settings, checks=case.checks,
+    )  # fmt: skip
 
 
 def _list_looser_costs(now: Mapping[str, float], stored: Mapping[str, float]) -> list[str]:

@@ -122,7 +122,7 @@ def settle_by_processes(bench: RunBench, opened: Open, sample: SampleSize | None
     assert found is not None
     assert screen is not None
     assert look.fingerprint is not None
-    looks = take_fresh_looks(bench, case, sample, _bytes_of(base))
+    looks = take_fresh_looks(bench, case, sample, bytes_of(base))
     wrong = next((again for again in looks if again.ending is not Ending.MEASURED), None)
     if wrong is not None:
         return replace(bench.make_unmeasured_result(case, wrong), first=base.first)
@@ -163,7 +163,7 @@ def settle_in_pairs(bench: RunBench, opened: Open, sample: SampleSize | None) ->
     try:
         pairs, go_on = (None, None) if sample is None else (sample.units, sample.go_on)
         looks = against.measure_pairs(
-            bench.pool, bench.make_request(case, None), _bytes_of(base), pairs=pairs, go_on=go_on, policy=case.policy
+            bench.pool, bench.make_request(case, None), bytes_of(base), pairs=pairs, go_on=go_on, policy=case.policy
         )
     except SideFailedError as error:
         if error.side != against.name:
@@ -215,7 +215,7 @@ def mark_undecided(base: CaseResult, why: str) -> CaseResult:
     return replace(base, verdict=Verdict.UNDECIDED, summary=str(why), reasons=(why, *base.reasons))
 
 
-def _bytes_of(base: CaseResult) -> float:
+def bytes_of(base: CaseResult) -> float:
     """Returns the bytes of a case's inputs and outputs; 0 where they are not known."""
     return 0.0 if base.figures is None else base.figures.bytes_min or 0.0
 

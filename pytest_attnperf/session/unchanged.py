@@ -76,6 +76,8 @@ def reasons_to_time(result: CaseResult, found: StoredEntry, timer: str) -> list[
         checks=result.checks,
     )
     reasons += result.fingerprint.list_changes(found.fingerprint)
+    if result.cost_limits or found.entry.cost_limits:
+        reasons.append("its test gates costs, which are measured beside the time")
     if compute_launch_identity(result.launches) is None or compute_launch_identity(found.entry.launches) is None:
         reasons.append(NOT_KNOWN)
     elif not is_launch_unchanged(result.launches, found.entry.launches):

@@ -154,6 +154,15 @@ def test_an_unknown_command(typed: str, said: str, capsys: pytest.CaptureFixture
     assert "\x1b" not in err
 
 
+@pytest.mark.parametrize("words", [["help", "report"], ["help", "baselines", "accept"]])
+def test_help_as_a_word(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`attnperf help COMMAND` is `attnperf COMMAND --help`."""
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 0
+    assert f"usage: attnperf {' '.join(words[1:])}" in capsys.readouterr().out
+
+
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     """`attnperf --help` lists what can be typed by purpose, names what rarely is, and has exit codes."""
     with pytest.raises(SystemExit):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.records import Verdict
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.session.cost_looks import judge_costs, rejudge_costs
 
@@ -113,9 +114,9 @@ def test_a_results_file_cannot_loosen_what_is_stored(bench: Bench) -> None:
     found = bench.store.find("fake", "fake1", "prefill", bench.case.key.entry)
     assert found is not None
     plain = replace(grown, verdict=Verdict.SAME, reasons=(), notes=(), cost_limits={"peak_bytes": 900.0})
-    again = rejudge_costs(plain, found.entry)
+    again = rejudge_costs(plain, found)
     assert (again.verdict, again.fails) == (Verdict.GREW, True)
-    assert rejudge_costs(replace(plain, cost_limits={}), found.entry).verdict is Verdict.GREW
+    assert rejudge_costs(replace(plain, cost_limits={}), found).verdict is Verdict.GREW
 
 
 def test_growth_without_a_second_look_is_undecided_and_fails(bench: Bench) -> None:
@@ -124,7 +125,7 @@ def test_growth_without_a_second_look_is_undecided_and_fails(bench: Bench) -> No
     found = bench.store.find("fake", "fake1", "prefill", bench.case.key.entry)
     assert found is not None
     cut = replace(grown, verdict=Verdict.SAME, reasons=(), costly=())
-    again = judge_costs(cut, found.entry)
+    again = judge_costs(cut, found)
     assert (again.verdict, again.fails) == (Verdict.UNDECIDED, True)
     assert again.summary.endswith("but no second look was taken")
 
@@ -135,3 +136,47 @@ def test_gated_memory_has_no_second_note(bench: Bench) -> None:
     gated = bench.judge(final={"peak_memory_bytes": 1500, **costing(1500)})
     ungated = bench.judge(final={"peak_memory_bytes": 1500})
     assert [any("peak memory grew" in note for note in result.notes) for result in (gated, ungated)] == [False, True]
+
+
+def test_growth_with_another_toolchain_is_the_environments(bench: Bench) -> None:
+    """Another torch may allocate otherwise: the growth is told, and nothing fails unless the run is strict."""
+    recorded(bench)
+    bench.pool.machine = Fingerprint(bench.pool.machine.must_match, {"driver": "2"})
+    result = bench.judge(final=costing(1500))
+    assert (result.verdict, result.fails) == (Verdict.ENVIRONMENT, False)
+    assert result.summary.startswith("peak_bytes grew by 50 %")
+    assert result.summary.endswith("but the toolchain changed: driver: 2 here, 1 stored")
+    assert [note.about for note in filter_notes(result.reasons, NoteKind.TOOLCHAIN)]
+
+
+def test_costs_of_an_entry_that_is_not_comparable_are_not_compared(bench: Bench) -> None:
+    """On another power cap pairs with the base side decide the time; the stored costs say nothing here, also when the
+    results are judged again."""
+    recorded(bench)
+    bench.pool.machine = Fingerprint({**bench.pool.machine.must_match, "power_cap_w": "300"}, {"driver": "1"})
+    bench.base.machine = bench.pool.machine
+    bench.against_base(everything=True)
+    result = bench.judge(final=costing(1500))
+    assert (result.verdict, result.fails, result.costly) == (Verdict.SAME, False, ())
+    found = bench.store.find("fake", "fake1", "prefill", bench.case.key.entry)
+    assert found is not None
+    assert rejudge_costs(result, found) == result
+
+
+def test_growth_fails_whatever_may_fail_by_time(bench: Bench) -> None:
+    """A policy by which SLOWER passes does not hide the growth beside it."""
+    case = replace(bench.case, policy=Policy(fail_on=()))
+    bench.record(case, final=costing(1000))
+    assert bench.judge(case=case, time_us=130.0, final=costing(1000)).fails is False
+    result = bench.judge(case=case, time_us=130.0, final=costing(1500))
+    assert (result.verdict, result.fails) == (Verdict.SLOWER, True)
+
+
+def test_a_run_of_what_changed_times_cases_that_gate_costs(bench: Bench) -> None:
+    """The same machine code may be called with more memory: a case with costs is timed, and GREW."""
+    kernels = [{"name": "attention", "isa_hash": "a" * 40}]
+    bench.record(kernels=kernels, final=costing(1000))
+    settings = {"changed_only": True}
+    same = bench.judge(settings=settings, kernels=kernels, final=costing(1000))
+    assert (same.verdict, same.unchanged) == (Verdict.SAME, False)
+    assert bench.judge(settings=settings, kernels=kernels, final=costing(1500)).verdict is Verdict.GREW

@@ -90,7 +90,10 @@ def explain_undecided(told: Told) -> Words:
 def explain_environment(told: Told) -> Words:
     """Returns sentences and next steps for an ENVIRONMENT case: the machine or the toolchain changed, too."""
     case = told.case
-    sentences = [f"The result is right, and the call takes {_describe_change(told)}, which is more than noise."]
+    grown = filter_notes(case.reasons, NoteKind.COST_GREW)
+    said = ", but costs that its test gates grew." if grown else ", which is more than noise."
+    sentences = [f"The result is right, and the call takes {_describe_change(told)}{said}"]
+    sentences += map(_format_sentence, grown)
     moved = filter_notes(case.reasons, NoteKind.TOOLCHAIN)
     if moved:
         changes = one_line(moved[0].about, NAME_LIMIT)

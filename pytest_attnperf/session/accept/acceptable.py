@@ -42,6 +42,7 @@ NEVER = {
     Verdict.INCORRECT: "the time of a wrong result is never stored",
     Verdict.SUSPICIOUS: "a time that cannot be true is not stored; find out what ran",
     Verdict.ERROR: "its measurement did not finish",
+    Verdict.GREW: "costs are stored with the processes that measured them; store both: pytest --update-baselines",
     Verdict.UNSUPPORTED: "nothing ran; remove its entry from the file if the case is gone for good",
 }
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.comparable import reasons_not_comparable
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, DeviceInfo, Fingerprint, Measurement, ProcessSummary, Verdict
@@ -183,17 +182,6 @@ def device_of(fingerprint: Fingerprint, device: DeviceInfo) -> DeviceInfo:
     """Returns `device` with the number of compute units that the case's fingerprint states, if it states one."""
     units = fingerprint.must_match.get("compute_units", "")
     return replace(device, compute_units=int(units)) if units.isascii() and units.isdigit() else device
-
-
-def list_differences(case: CaseResult, found: StoredEntry) -> list[str]:
-    """Returns why the case and the stored entry may not be compared, as texts; [] if they may."""
-    assert case.fingerprint is not None
-    assert case.figures is not None
-    first, definition = case.first[0], case.figures.definition
-    return reasons_not_comparable(
-        found.entry, found.fingerprint, case.fingerprint, timer=first.timer, definition=definition,
-        settings=first.settings, checks=case.checks,
-    )  # fmt: skip
 
 
 def make_measurement(case: CaseResult, processes: Sequence[ProcessSummary]) -> Measurement:

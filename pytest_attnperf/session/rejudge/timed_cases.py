@@ -36,6 +36,7 @@ from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
     apply_decision,
     apply_quarantine,
+    list_case_differences,
     list_shared_notes,
     median_us_of,
     with_creep,
@@ -43,7 +44,7 @@ from pytest_attnperf.session.case_records import (
     with_stored_processes,
 )
 from pytest_attnperf.session.consistent import find_contradictions, note_contradiction
-from pytest_attnperf.session.cost_looks import JUDGED, rejudge_costs
+from pytest_attnperf.session.cost_looks import rejudge_costs
 from pytest_attnperf.session.not_the_code import Suspect, explain_recorded_suspect
 from pytest_attnperf.session.rejudge import claims
 from pytest_attnperf.session.rejudge.compiled_kernels import rejudge_code
@@ -243,7 +244,7 @@ class _Bench:
         if reasons:
             return replace(base, verdict=Verdict.ERROR, summary=reasons[0].text, reasons=tuple(reasons))
         judged = claims.not_comparable_by_itself(case, self._judge_timed(case, base, found, policy))
-        return judged if found is None or judged.verdict not in JUDGED else rejudge_costs(judged, found.entry)
+        return judged if found is None else rejudge_costs(judged, found)
 
     def _judge_timed(self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy) -> CaseResult:
         """Returns the verdict of a case whose figures are consistent, by the steps of `session.case_judge`."""
@@ -260,7 +261,7 @@ class _Bench:
         if found is None:
             return self._judge_by_pairs(case, base, policy) if case.pairs else self._without_baseline(base)
         base = claims.with_file_policy(with_stored_processes(base, found), case, found)
-        differences = claims.list_differences(case, found)
+        differences = list_case_differences(case, found)
         if differences:
             text = f"not comparable: {differences[0]}"
             if case.pairs:
