@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.records.costs import HOST_LOOP_US, OF_THE_HOST, format_cost
+from pytest_attnperf.records.costs import HOST_LOOP_US, OF_THE_HOST, format_costs
 
 Values = Sequence[Mapping[str, float]]
 """One mapping (cost -> value) for each process."""
@@ -30,15 +30,19 @@ class CostGrowth:
     new: tuple[float, ...]
 
     @property
-    def text(self) -> str:
-        """Says how much the cost grew, between which medians, how much is allowed, and the two nearest processes."""
+    def headline(self) -> str:
+        """Says which cost grew, and by how much, e.g. 'cost peak_bytes grew by 50 %'; from zero without a figure."""
         before, now = statistics.median(self.stored), statistics.median(self.new)
-        by = f" by {100 * (now / before - 1):.3g} %" if before else ""
+        return f"cost {self.name} grew{f' by {100 * (now / before - 1):.3g} %' if before else ''}"
+
+    @property
+    def text(self) -> str:
+        """Returns the headline with both medians, how much is allowed, and the two nearest processes."""
+        values = (statistics.median(self.new), statistics.median(self.stored), min(self.new), max(self.stored))
+        now, before, least, greatest = format_costs(self.name, values)
         return (
-            f"{self.name} grew{by}: {format_cost(self.name, now)} against {format_cost(self.name, before)} stored, "
-            f"{self.limit_percent:g} % allowed (least of {len(self.new)} processes "
-            f"{format_cost(self.name, min(self.new))}, greatest of {len(self.stored)} stored "
-            f"{format_cost(self.name, max(self.stored))})"
+            f"{self.headline}: {now} against {before} stored, {self.limit_percent:g} % allowed (least of "
+            f"{len(self.new)} processes {least}, greatest of {len(self.stored)} stored {greatest})"
         )
 
 

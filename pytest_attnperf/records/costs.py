@@ -8,13 +8,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.time_units import format_time
+from pytest_attnperf.records.time_units import choose_time_unit
 
 HOST_US, FIRST_CALL_MS, PEAK_BYTES, ALLOCATIONS = "host_us", "first_call_ms", "peak_bytes", "allocations"
 
@@ -58,12 +58,18 @@ class GatedCosts:
 NO_COSTS = GatedCosts()
 
 
-def format_cost(name: str, value: float) -> str:
-    """Returns a cost's value: a time with its best unit, bytes from 1 MiB on in MiB, anything else as a number."""
+def format_costs(name: str, values: Iterable[float]) -> list[str]:
+    """Returns values of one cost in one unit, so that they can be compared: times in the best one, bytes in MiB if one
+    is that large, anything else as numbers."""
+    numbers = list(values)
+    length = next((length for end, length in (("_us", 1.0), ("_ms", 1e3)) if name.endswith(end)), None)
+    if length is not None:
+        unit = choose_time_unit(value * length for value in numbers)
+        return [f"{unit.format_number(value * length)} {unit.name}" for value in numbers]
     if name.endswith("_bytes"):
-        return f"{value / MIB:.4g} MiB" if value >= MIB else f"{value:.0f} bytes"
-    us = next((value * length for unit, length in (("_us", 1), ("_ms", 1e3)) if name.endswith(unit)), None)
-    return f"{value:.6g}" if us is None else format_time(us)
+        large = max(numbers, default=0.0) >= MIB
+        return [f"{value / MIB:.4g} MiB" if large else f"{value:.0f} bytes" for value in numbers]
+    return [f"{value:.6g}" for value in numbers]
 
 
 def parse_costs(given: object, where: str) -> GatedCosts:

@@ -63,7 +63,7 @@ def judge_costs(result: CaseResult, found: StoredEntry) -> CaseResult:
     if not grown:
         return result
     reasons: tuple[str, ...] = tuple(Note(NoteKind.COST_GREW, one.text, about=one.name) for one in grown)
-    text = "; ".join(one.text for one in grown)
+    text = grown[0].text if len(grown) == 1 else "; ".join(one.headline for one in grown)
     if not (result.second or result.costly):
         text = f"{text}, {UNCONFIRMED}"
         return replace(result, verdict=Verdict.UNDECIDED, summary=text, reasons=(text, *result.reasons), fails=True)

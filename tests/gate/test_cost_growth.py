@@ -21,8 +21,8 @@ def test_growth_beyond_every_stored_process_is_found() -> None:
     stored, new = processes("peak_bytes", *[2**20] * 7), processes("peak_bytes", *[2**21] * 4)
     (growth,) = find_growth({"peak_bytes": 0.0}, stored, new)
     assert growth.text == (
-        "peak_bytes grew by 100 %: 2 MiB against 1 MiB stored, 0 % allowed (least of 4 processes 2 MiB, greatest of 7 "
-        "stored 1 MiB)"
+        "cost peak_bytes grew by 100 %: 2 MiB against 1 MiB stored, 0 % allowed (least of 4 processes 2 MiB, greatest "
+        "of 7 stored 1 MiB)"
     )
     assert find_growth({"peak_bytes": 100.0}, stored, new) == []
     assert find_growth({"peak_bytes": 99.0}, stored, new)
@@ -38,7 +38,7 @@ def test_one_process_at_the_stored_value_acquits() -> None:
 def test_growth_from_nothing_has_no_percentage() -> None:
     """A call that allocated nothing and now does has grown, without a division by zero."""
     (growth,) = find_growth({"allocations": 500.0}, processes("allocations", 0, 0), processes("allocations", 2, 2))
-    assert growth.text.startswith("allocations grew: 2 against 0 stored, 500 % allowed")
+    assert growth.text.startswith("cost allocations grew: 2 against 0 stored, 500 % allowed")
 
 
 def test_unchanged_noisy_costs_rarely_grow() -> None:

@@ -217,7 +217,7 @@ def test_a_folder_that_cannot_be_made(project: FakeProject) -> None:
     (project.path / "taken" / "report.html").mkdir(parents=True)
     result = project.run("--attnperf", "--attnperf-report=taken")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["report: *report.html*"])
+    result.stdout.fnmatch_lines(["report: not written: *report.html*"])
 
 
 def test_a_history_that_fails_costs_no_report(project: FakeProject) -> None:

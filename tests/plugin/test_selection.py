@@ -315,8 +315,7 @@ def test_only_what_has_changed_is_timed(attnperf_project: FakeProject) -> None:
 def test_options_that_contradict_each_other_are_refused(attnperf_project: FakeProject, typed: str, text: str) -> None:
     """Each names both options and the way out, before anything is collected."""
     result = attnperf_project.run(*typed.split())
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert text in result.stderr.str()
+    assert (result.ret, text in result.stderr.str()) == (pytest.ExitCode.USAGE_ERROR, True)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +337,7 @@ def test_marker_keywords_that_mean_nothing_are_refused(settings: str, said: str,
     attnperf_project.backend("fake.a", time_us=100.0)
     attnperf_project.suite([WORKLOAD], settings=f", {settings}")
     result = attnperf_project.run("--attnperf")
-    assert f"suites/test_prefill.py::test_prefill: {said}" in result.stdout.str()
+    assert (result.ret, f"::test_prefill: {said}" in result.stdout.str()) == (pytest.ExitCode.TESTS_FAILED, True)
 
 
 def test_a_marker_of_a_test_that_gates_a_function_is_refused(attnperf_project: FakeProject) -> None:
@@ -346,6 +345,7 @@ def test_a_marker_of_a_test_that_gates_a_function_is_refused(attnperf_project: F
     attnperf_project.backend("fake.a", time_us=100.0)
     (attnperf_project.path / "suites" / "test_a.py").write_text(GATE)
     plain = attnperf_project.run("--attnperf")
+    assert plain.ret == pytest.ExitCode.TESTS_FAILED
     assert "test_a.py::test_one: the attnperf marker has quarantine='#1' without until" in plain.stdout.str()
 
 

@@ -31,7 +31,7 @@ def test_growth_is_settled_in_fresh_processes(bench: Bench) -> None:
     """Half as much memory again at the same time is GREW after three fresh processes, fails, and says by how much."""
     result = recorded(bench).judge(final=costing(1500))
     assert (result.verdict, result.fails, bench.pool.visited) == (Verdict.GREW, True, [0, 1, 2, 3])
-    assert result.summary.startswith("peak_bytes grew by 50 %: 1500 bytes against 1000 bytes stored, 5 % allowed")
+    assert result.summary.startswith("cost peak_bytes grew by 50 %: 1500 bytes against 1000 bytes stored, 5 % allowed")
     assert [note.about for note in filter_notes(result.reasons, NoteKind.COST_GREW)] == ["peak_bytes"]
     assert (len(result.costly), result.second, result.cost_limits) == (3, (), LIMITS)
 
@@ -58,7 +58,7 @@ def test_a_slower_case_stays_slower_and_says_both(bench: Bench) -> None:
     result = recorded(bench).judge(time_us=130.0, final=costing(1500))
     assert (result.verdict, bench.pool.visited) == (Verdict.SLOWER, [0, 1, 2, 3])
     assert result.costly == ()
-    assert "; peak_bytes grew by 50 %" in result.summary
+    assert "; cost peak_bytes grew by 50 %" in result.summary
     assert filter_notes(result.reasons, NoteKind.COST_GREW)
 
 
@@ -144,7 +144,7 @@ def test_growth_with_another_toolchain_is_the_environments(bench: Bench) -> None
     bench.pool.machine = Fingerprint(bench.pool.machine.must_match, {"driver": "2"})
     result = bench.judge(final=costing(1500))
     assert (result.verdict, result.fails) == (Verdict.ENVIRONMENT, False)
-    assert result.summary.startswith("peak_bytes grew by 50 %")
+    assert result.summary.startswith("cost peak_bytes grew by 50 %")
     assert result.summary.endswith("but the toolchain changed: driver: 2 here, 1 stored")
     assert [note.about for note in filter_notes(result.reasons, NoteKind.TOOLCHAIN)]
 
@@ -180,3 +180,12 @@ def test_a_run_of_what_changed_times_cases_that_gate_costs(bench: Bench) -> None
     same = bench.judge(settings=settings, kernels=kernels, final=costing(1000))
     assert (same.verdict, same.unchanged) == (Verdict.SAME, False)
     assert bench.judge(settings=settings, kernels=kernels, final=costing(1500)).verdict is Verdict.GREW
+
+
+def test_several_costs_are_named_in_the_summary_and_told_in_reasons(bench: Bench) -> None:
+    """The summary has their growth only: each reason has all of one cost's figures."""
+    limits = {"peak_bytes": 0.0, "allocations": 0.0}
+    bench.record(final={"costs": {"peak_bytes": 1000, "allocations": 1}, "cost_limits": limits})
+    result = bench.judge(final={"costs": {"peak_bytes": 1500, "allocations": 3}, "cost_limits": limits})
+    assert result.summary == "cost peak_bytes grew by 50 %; cost allocations grew by 200 %"
+    assert [str(reason).partition(":")[0] for reason in result.reasons[:2]] == result.summary.split("; ")

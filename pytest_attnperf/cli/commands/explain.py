@@ -90,7 +90,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
     else:
-        first = "" if options.what else f"the worst of {len(index.entries)} cases; to explain another, name it\n\n"
+        alone = bool(options.what) or len(index.entries) == 1
+        first = "" if alone else f"the worst of {len(index.entries)} cases; to explain another, name it\n\n"
         sys.stdout.write(f"{first}{text}\n")
     return 1 if held.fails else 0
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.records.costs import format_cost
+from pytest_attnperf.records.costs import format_costs
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.records.time_units import choose_time_unit, format_time
 from pytest_attnperf.reports.explain.by_proof import compute_excess
@@ -107,7 +107,7 @@ def _list_cost_rows(case: CaseResult) -> list[Row]:
     return [
         (
             one_line(name, TEXT_LIMIT),
-            f"{', '.join(format_cost(name, process.costs[name]) for process in processes if name in process.costs)}"
+            f"{', '.join(format_costs(name, (process.costs[name] for process in processes if name in process.costs)))}"
             f"; may grow by {percent:g} %",
         )
         for name, percent in case.cost_limits.items()
