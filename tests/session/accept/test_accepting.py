@@ -363,11 +363,7 @@ def test_runs_that_cannot_be_accepted_from_are_refused(found: StoredEntry) -> No
         (run(one, mode="check"), found, "a run of mode 'check', which stores and gates nothing"),
         (run(one, complete=False), found, "was interrupted; run it to the end"),
         (run(one, device=None), found, "name no device"),
-        (
-            run(one),
-            None,
-            "has no entry to change; the run had one: .* at least 7 processes; store a first one",
-        ),
+        (run(one), None, "has no entry to change; the run had one: .* at least 7 processes; store a first one"),
         (run(one, commit="c\x1b[2J"), found, "have an invalid commit: 'c.x1b.2J'"),
         (run(one, started="today"), found, "start time 'today' is not a date"),
     ]
