@@ -91,9 +91,16 @@ class Repository:
         """Returns whether git finds a commit by this name; False for a range such as `A..B`."""
         return self._look_up(revision)[0] != ""
 
-    def choose_existing(self, names: Iterable[str]) -> str:
-        """Returns the first of the revisions that exists, 'HEAD' if none does."""
-        return next((name for name in names if self.has_commit(name)), "HEAD")
+    def choose_with_file(self, names: Iterable[str], file: Path) -> str:
+        """Returns the first of the revisions, HEAD last, that exists and has this file of the working tree, so that its
+        tests can be compared; '' if none does. A file that the tree does not have itself is not asked for."""
+        path = file.resolve()
+        known = path.is_file() and path.is_relative_to(self.top)
+        tail = f":{path.relative_to(self.top).as_posix()}" if known else "^{commit}"
+        return next((name for name in (*names, "HEAD") if self.has_commit(name) and self._has_object(name + tail)), "")
+
+    def _has_object(self, name: str) -> bool:
+        return self.run("rev-parse", "--verify", "--quiet", name).returncode == 0
 
     def has_between(self, first: str, last: str) -> bool:
         """Returns whether both commits exist, and the last comes after the first."""
@@ -118,7 +125,7 @@ class Repository:
         """Returns the commit that HEAD names, with '+dirty' if tracked files of `folder` differ from it; '' if HEAD has
         no such folder."""
         part = folder.resolve().relative_to(self.top).as_posix()
-        if self.run("rev-parse", "--verify", "--quiet", f"HEAD:{'' if part == '.' else part}").returncode != 0:
+        if not self._has_object(f"HEAD:{'' if part == '.' else part}"):
             return ""
         commit = self._run_checked("rev-parse", "HEAD").strip()
         changed = self.run("status", "--porcelain", "--untracked-files=no", "--ignore-submodules", "--", part)

@@ -157,7 +157,7 @@ def test_an_unknown_command(typed: str, said: str, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("words", [["help", "report"], ["help", "baselines", "accept"]])
 def test_help_as_a_word(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`attnperf help COMMAND` is `attnperf COMMAND --help`."""
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         main(words)
     assert f"usage: attnperf {' '.join(words[1:])}" in capsys.readouterr().out
 

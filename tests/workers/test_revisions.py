@@ -52,7 +52,20 @@ def test_what_lies_between_two_names(repository: GitRepository) -> None:
     assert not any(found.is_same(*names) for names in ((first, "HEAD"), ("", ""), ("none", "none")))
     assert found.has_between(first, "HEAD")
     assert not any(found.has_between(*names) for names in (("HEAD", first), (first, first), ("none", "HEAD"), ("", "")))
-    assert [found.choose_existing(names) for names in (["none", first], ["none"], [])] == [first, "HEAD", "HEAD"]
+
+
+def test_a_base_has_the_test_that_is_to_be_compared(repository: GitRepository) -> None:
+    """The first revision that exists and has the file is taken, HEAD last; none for a test that was never committed. A
+    file that is not in the tree, as where pytest started elsewhere, is not asked for."""
+    first = repository.commit("first")
+    test = repository.path / "test_new.py"
+    found = around(repository)
+    test.write_text("")
+    assert found.choose_with_file([first, "none"], test) == ""
+    repository.git("add", "test_new.py")
+    last = repository.commit("last")
+    assert [found.choose_with_file(names, test) for names in ([first, last], ["none"], [])] == [last, "HEAD", "HEAD"]
+    assert found.choose_with_file(["none", first], repository.path / "gone.py") == first
 
 
 def test_three_dots_are_the_merge_base(repository: GitRepository) -> None:

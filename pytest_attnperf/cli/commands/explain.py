@@ -134,7 +134,8 @@ def look_around(told: Told, folder: Path | None) -> TypingPlace:
         if repository is None or not state:
             return plain
         dirty = state.endswith("+dirty")
-        base = repository.choose_existing((*steps.list_bases(told), *COMMON_BASES))
+        test_file = Path(told.case.nodeid.partition("::")[0])
+        base = repository.choose_with_file((*steps.list_bases(told), *COMMON_BASES), test_file)
         base = "HEAD" if dirty and repository.is_same(base, "HEAD") else base
         good, bad = (steps.parse_commit(text) for text in (told.case.stored_commit, told.run.commit))
         same = repository.is_same(good, bad)

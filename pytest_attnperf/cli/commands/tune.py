@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.cli.option_groups import add_old_spelling, add_tests
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.session.time_left import parse_seconds
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Raises UsageError for numbers out of range and options that exclude each other, before anything is loaded."""
+    """Raises UsageError for numbers out of range, an unknown AMD architecture, and options that exclude each other,
+    before anything is loaded."""
     for name, least in (("trials", 1), ("processes", 1), ("pairs", 3), ("jobs", 1)):
         value = getattr(options, name)
         if value is not None and value < least:
@@ -135,9 +136,20 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError(f"--min-gain {options.min_gain:g} must be a percentage from 0 to below 100")
     if options.static_files and not options.static:
         raise UsageError("--static-files needs --static ARCH: a run that times writes files only if they are better")
+    if options.static and not options.static.startswith("sm_"):
+        _require_arch(options.static)
     if options.gpus != "all" and not (options.gpus.isdecimal() and int(options.gpus) > 0):
         raise UsageError(f"--gpus {options.gpus!r} must be 'all' or a number of at least 1")
     parse_seconds(options.budget)
+
+
+def _require_arch(name: str) -> None:
+    from pytest_attnperf.codeobject.arch import limits_of
+
+    try:
+        limits_of(name)
+    except CodeObjectError as error:
+        raise UsageError(f"--static {name}: {error}") from error
 
 
 def _tune_backend(project: TuningProject, options: argparse.Namespace) -> int:

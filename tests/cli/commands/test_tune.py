@@ -133,6 +133,7 @@ def options(*arguments: str) -> argparse.Namespace:
         (("--trials", "0"), "--trials 0 must be at least 1"),
         (("--min-gain", "-1"), "--min-gain -1 must be a percentage"),
         (("--static-files",), "--static-files needs --static ARCH"),
+        (("--static", "gfx94"), r"--static gfx94: .*limits of 'gfx94' are not known \(did you mean 'gfx942'\?\)"),
         (("--gpus", "none"), "--gpus 'none' must be 'all' or a number"),
         (("--budget", "soon"), "--budget 'soon' must be a time above 0"),
     ],
