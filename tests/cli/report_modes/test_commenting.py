@@ -313,9 +313,16 @@ def test_dry_run_needs_no_token(
     ],
 )
 def test_bad_command_is_refused_before_anything_is_asked(
-    comment: Comment, github: FakeGitHub, arguments: list[str], head: str, expected: str
+    comment: Comment,
+    github: FakeGitHub,
+    arguments: list[str],
+    head: str,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With what to give."""
+    """With what to give; nothing lies in the folder that a run before may have left in another."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=re.escape(expected)):
         comment(*arguments, head=head)
     assert github.seen == []
