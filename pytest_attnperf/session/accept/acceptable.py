@@ -13,7 +13,7 @@ from typing import Any
 from pytest_attnperf.baselines.schema import Entry, to_plain
 from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.environment.device_specs import spec_for
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.errors import UsageError, quote_nodeid
 from pytest_attnperf.gate.canary_drift import compare_canaries
 from pytest_attnperf.gate.comparable import list_looser_tolerances, reasons_not_comparable
 from pytest_attnperf.gate.limits import format_signed, tolerated_ratio
@@ -42,7 +42,7 @@ NEVER = {
     Verdict.INCORRECT: "the time of a wrong result is never stored",
     Verdict.SUSPICIOUS: "a time that cannot be true is not stored; find out what ran",
     Verdict.ERROR: "its measurement did not finish",
-    Verdict.GREW: "costs are stored with the processes that measured them; store both: pytest --update-baselines",
+    Verdict.GREW: "costs are stored only with the processes that measured them",
     Verdict.UNSUPPORTED: "nothing ran; remove its entry from the file if the case is gone for good",
 }
 
@@ -192,7 +192,9 @@ def _require_sound(run: RunResult, case: CaseResult, stored: Sequence[ProcessSum
 
 def _require_verdict(case: CaseResult) -> None:
     if case.verdict in NEVER:
-        raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]} ({case.summary[:200]})")
+        grew = case.verdict is Verdict.GREW
+        store = f"; store both: pytest --update-baselines {quote_nodeid(case.nodeid)}" if grew else ""
+        raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]}{store} ({case.summary[:200]})")
     if filter_notes(case.reasons, NoteKind.FOREIGN):
         raise UsageError(f"{case.key}: {FOREIGN}, so that its time is not that of these kernels; run it from this tree")
     if case.verdict is Verdict.INCOMPARABLE and not filter_notes(case.reasons, NoteKind.OTHER_PATH):  # where both hold

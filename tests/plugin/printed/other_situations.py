@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 from tests.plugin.printed.arranging import commit_all, run, set_time, situation
+from tests.plugin.printed.timed_situations import grew
 from tests.plugin.printed.typed_commands import run_attnperf
 
 STOPS = """
@@ -203,6 +204,13 @@ def accepted_without_entry(project: FakeProject) -> str:
     """Nothing is stored of the case."""
     set_time(project, 100)
     run(project, "--attnperf")
+    return run_attnperf(project, "baselines", "accept", "fake.a", "--reason", "wanted")[1]
+
+
+@situation
+def accepted_grown(project: FakeProject) -> str:
+    """A cost of the call grew."""
+    grew(project)
     return run_attnperf(project, "baselines", "accept", "fake.a", "--reason", "wanted")[1]
 
 

@@ -31,6 +31,7 @@ MET = {
     "reports/explain/steps.py: git diff": "slower_than_local_in_a_dirty_tree",
     "reports/run/terminal.py: attnperf explain XX": "slower_in_results_elsewhere",
     "reports/text/commands.py: pytest --attnperf X": "slower_by_a_commit",
+    "session/accept/acceptable.py: pytest --update-baselines X": "accepted_grown",
     "session/accept/accepting.py: pytest --update-baselines X": "accepted_without_entry",
     "session/code_session.py: pytest --update-baselines --attnperf-arch=X X": "compiled_without_baseline",
     "session/not_the_code.py: pytest --update-baselines X": "stale",

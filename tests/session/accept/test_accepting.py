@@ -323,7 +323,7 @@ CAPPED = Fingerprint({**HERE.must_match, "power_cap_w": "500"}, {})
     [
         ({"verdict": Verdict.INCORRECT}, "is INCORRECT: the time of a wrong result"),
         ({"verdict": Verdict.SUSPICIOUS}, "is SUSPICIOUS: a time that cannot be true is not stored"),
-        ({"verdict": Verdict.GREW}, r"is GREW: costs are stored with the processes .*--update-baselines"),
+        ({"verdict": Verdict.GREW}, r"is GREW: costs are stored only with the processes .*--update-baselines \S*::"),
         ({"verdict": Verdict.ERROR}, "is ERROR: its measurement did not finish"),
         ({"verdict": Verdict.UNSUPPORTED}, "is UNSUPPORTED: nothing ran"),
         ({"verdict": Verdict.INCOMPARABLE, "summary": "not comparable: timer"}, r"INCOMPARABLE .*--update-baselines"),
