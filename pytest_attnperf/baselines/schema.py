@@ -327,7 +327,7 @@ def _find_summary_problem(entry: Entry) -> str:
     """Returns what is wrong if the entry's `summary`, a line for reviewers, does not match its fields; '' if it does
     or is absent."""
     true = format_summary(entry)
-    if entry.summary in ("", true):
+    if entry.summary in ("", true, true.replace("+dirty", "", 1)):  # 0.1.0 left '+dirty' out
         return ""
     return (
         f"field `summary` is {entry.summary[:200]!r}, but its content gives {true!r}: it was edited by hand, or merged "
@@ -396,5 +396,5 @@ def _format_times(medians_us: Sequence[float]) -> tuple[str, str]:
 
 
 def _format_origin(entry: Entry) -> str:
-    commit = entry.commit[:COMMIT_DIGITS]
-    return f"recorded {entry.recorded} from {commit}" if commit else f"recorded {entry.recorded}"
+    commit, plus, changed = entry.commit.partition("+")
+    return f"recorded {entry.recorded}" + (f" from {commit[:COMMIT_DIGITS]}{plus}{changed}" if commit else "")

@@ -14,6 +14,7 @@ from pytest_attnperf.plugin.config import RunConfig, is_xdist_controller, is_xdi
 from pytest_attnperf.plugin.gathered import SELECTED, add_junit_properties, encode_result
 from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key, find_next_case
 from pytest_attnperf.plugin.option_values import check_rootdir, refuse_bad_values
+from pytest_attnperf.plugin.recorded_tree import refuse_uncommitted
 from pytest_attnperf.plugin.refusals import (
     plan_cases,
     refuse_contradictions,
@@ -80,6 +81,7 @@ def _check_options(config: pytest.Config, asked: RunConfig) -> None:
             several_gpus.refuse_together(config)
             several_gpus.refuse_workers(config)
         refuse_update(asked)
+        refuse_uncommitted(asked)
     refuse_unheeded(asked)
     if not is_xdist_worker(config):  # its controller did
         refuse_bad_values(config, asked)

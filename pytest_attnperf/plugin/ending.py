@@ -18,6 +18,7 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import CPU, NIGHTLY, Policy
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.feature import Feature
+from pytest_attnperf.plugin.recorded_tree import name_recorded_tree
 from pytest_attnperf.plugin.selection import find_lost_suites, is_unfiltered, run_tier
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.notes import NoteKind, filter_notes
@@ -69,7 +70,8 @@ def end_run(
     if run.mode == "update" and interrupted:
         findings.append("interrupted: no baseline was written")
     elif run.mode == "update":
-        merged, problems = merge_recorded(run, store, asked.accept)
+        run, refused = name_recorded_tree(run, asked)
+        merged, problems = ([], [refused]) if refused else merge_recorded(run, store, asked.accept)
         findings += problems
     elif run.mode == "gate":
         findings += _gate_findings(config, run, store)

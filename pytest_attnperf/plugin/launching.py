@@ -1,11 +1,10 @@
-"""Plans and pools of workers for this command line, the run's log folder, and the working tree's commit."""
+"""Plans and pools of workers for this command line, and the run's log folder."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -148,16 +147,6 @@ def passed_options(config: pytest.Config, kind: str) -> tuple[str, ...]:
         if not override.startswith(("addopts=", "cache_dir=")):
             passed += ["-o", override]
     return (*passed, *shlex.split(asked.worker_args))
-
-
-def commit_of(root: Path) -> str:
-    """Returns the working tree's commit, with '+dirty' appended if files differ; 'unknown' without git history."""
-    try:
-        command = ["git", "-C", str(root), "describe", "--always", "--dirty=+dirty", "--abbrev=12", "--exclude=*"]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return answer.stdout.strip() if answer.returncode == 0 and answer.stdout.strip() else "unknown"
 
 
 def _make_pool(plan: WorkerPlan, gpus: GpuChoice, settings: RunSettings) -> WorkerPool:

@@ -38,7 +38,7 @@ from pytest_attnperf.plugin.features.on import FeatureContext, Features
 from pytest_attnperf.plugin.fixtures import SERVER
 from pytest_attnperf.plugin.gathered import RESULT, Gathered
 from pytest_attnperf.plugin.keys import PLANNED, case_key
-from pytest_attnperf.plugin.launching import commit_of, make_launch_plan, make_sides
+from pytest_attnperf.plugin.launching import make_launch_plan, make_sides
 from pytest_attnperf.plugin.option_values import read_effort, read_repeats
 from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
@@ -54,6 +54,7 @@ from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.pool import Pool
 from pytest_attnperf.workers.revisions import Repository
 from pytest_attnperf.workers.source_tree import Revisions
+from pytest_attnperf.workers.tree_state import read_tree_state
 
 LOCAL_STORE = Path(".attnperf") / "local"
 
@@ -90,7 +91,8 @@ class Run:
         pool = _local_pool() if sides is None else sides.pool
         store = BaselineStore(*baseline_roots(asked, base))
         remember_under(asked.root / ANALYSED)
-        bench = RunBench(settings, pool, store, asked.root / LOCAL_STORE, commit_of(asked.root), against)
+        commit = read_tree_state(asked.root, asked.baselines).name
+        bench = RunBench(settings, pool, store, asked.root / LOCAL_STORE, commit, against)
         session = Session(replace(bench, revisions=find_known_base(asked.root, base)))
         gathered = Gathered(len(cases) + len(builds))
         features = Features.make_enabled(FeatureContext(config, session, gathered, cases, builds, plan))

@@ -131,6 +131,21 @@ class Repository:
         changed = self.run("status", "--porcelain", "--untracked-files=no", "--ignore-submodules", "--", part)
         return commit + ("+dirty" if changed.stdout.strip() else "")
 
+    def list_uncommitted(self, besides: Path) -> list[str]:
+        """Returns the tracked files that differ from HEAD, relative to the repository's top; those in the folder
+        `besides` are left out. Raises UsageError if git fails."""
+        folder = besides.resolve()
+        kept = [f":(exclude,literal){folder.relative_to(self.top)}"] if folder.is_relative_to(self.top) else []
+        return _split_names(self._run_checked("diff", "--name-only", "--no-renames", "-z", "HEAD", "--", ".", *kept))
+
+    def list_untracked(self, folder: Path) -> list[str]:
+        """Returns the files in `folder` that git would add but does not have, relative to it; ignored ones are left
+        out. Raises UsageError if git fails."""
+        options = ("--others", "--exclude-standard", "-z", "--full-name")
+        part = folder.resolve().relative_to(self.top)
+        listed = _split_names(self._run_checked("ls-files", *options, "--", f":(literal){part.as_posix()}"))
+        return [Path(name).relative_to(part).as_posix() for name in listed]
+
     def list_submodules(self, commit: str) -> list[str]:
         """Returns the paths of a commit's submodules, relative to the repository's top."""
         listed = self._run_checked("ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
@@ -148,8 +163,7 @@ class Repository:
     def list_changed_files(self, folder: Path, index: Path) -> list[str]:
         """Returns the files under `folder` that changed since `check_out` wrote them and `index`, relative to it."""
         options = ("--name-only", "-z", "--ignore-submodules")
-        listed = self._run_checked("diff-files", *options, index=index, work_tree=folder)
-        return [name for name in listed.split("\0") if name]
+        return _split_names(self._run_checked("diff-files", *options, index=index, work_tree=folder))
 
     def run(
         self, *args: str, index: Path | None = None, work_tree: Path | None = None
@@ -247,6 +261,10 @@ def read_user_name(run: Callable[..., subprocess.CompletedProcess[str]] = subpro
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def _split_names(listed: str) -> list[str]:
+    return [name for name in listed.split("\0") if name]
 
 
 def _find_git() -> str:

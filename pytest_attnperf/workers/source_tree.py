@@ -61,6 +61,13 @@ class Revisions:
         commit id or git does not have it."""
         return _revision_id(self.repository, self.root, commit, folders) if _COMMIT.fullmatch(commit) else ""
 
+    def has_sources(self, commit: str, folders: frozenset[str], named: str) -> bool:
+        """Returns whether a commit has the sources with the id `named` in these folders. True also where the commit or
+        the id is not known, False for '+dirty'."""
+        if not _COMMIT.fullmatch(commit):
+            return "+" not in commit
+        return not named or self.sources_of(commit, folders) in ("", strip_libraries(named))
+
 
 class TooLargeError(Exception):
     """The folders exceed FILES_MOST or BYTES_MOST."""

@@ -33,7 +33,7 @@ POLICY: dict[str, Any] = {"threshold_percent": 2.0, "fail_on": ["SLOWER"]}
 KEY = "native.eager/prefill-b1-s16-h4-d32-f16"
 
 
-def sample() -> BaselineFile:
+def sample(commit: str = "") -> BaselineFile:
     """A file of one entry with two processes."""
     processes = tuple(ProcessSummary(us, us - 1, us + 1, (us - 1, us, us + 1), 20, "graph") for us in (100.0, 101.5))
     entry = Entry(
@@ -44,6 +44,7 @@ def sample() -> BaselineFile:
         check=Check(0.43, 0.31, Tolerance(3.0, "ROCm/aiter test_mha.py")),
         recorded="2026-01-02",
         harness_version="0.1.0",
+        commit=commit,
         peak_memory_bytes=4096,
         config={"BLOCK_M": "64"},
     )
@@ -85,6 +86,8 @@ def test_a_summary_that_lies_is_found() -> None:
             BaselineError, match=rf"entry '{KEY}': field `summary` is '.*', but its content gives '.*by hand"
         ):
             decode_baseline(lie.encode(), "x.json")
+    dirty = encode_baseline(sample(commit="4f2c1ab90d11+dirty"))
+    decode_baseline(dirty.replace(b"from 4f2c1ab90d11+dirty", b"from 4f2c1ab90d11"), "x.json")  # as 0.1.0 wrote it
     unsaid = edited(*ENTRY, "summary", value="")
     assert decode_baseline(unsaid, "x.json") == sample()
 
@@ -248,6 +251,8 @@ def test_it_says_what_a_reviewer_must_know() -> None:
     """Time, how many processes and how far apart, the worse error, when and from what; then the last acceptance."""
     line = "154.4 us, 3 processes within 0.39 %, error 0.41 of budget, recorded 2026-11-20 from 0123abcdef12"
     assert format_summary(entry(154.4, 154.9, 154.3)) == line
+    dirty = dataclasses.replace(entry(154.4, 154.9, 154.3), commit="0123abcdef12+dirty")
+    assert format_summary(dirty) == f"{line}+dirty"
     accepted = tuple(Acceptance(reason, "Ada", "2026-12-01", "7 processes", 1.0) for reason in ("first", "last"))
     one = dataclasses.replace(entry(18.0), commit="", accepted=accepted)
     expected = "18.00 us, 1 process, error 0.41 of budget, recorded 2026-11-20, accepted 2026-12-01 (7 processes): last"

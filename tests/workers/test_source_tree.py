@@ -145,6 +145,10 @@ def test_a_revision_is_named_as_its_tree_was(tmp_path: Path, monkeypatch: pytest
     revisions = Revisions(repository, root, commit)
     folders = top_folders(LOADED)
     assert revisions.sources_of(commit, folders) == before != named(root)
+    asked = {name: revisions.has_sources(name, folders, before) for name in (commit, f"{commit}+dirty", "unknown")}
+    assert asked == {commit: True, f"{commit}+dirty": False, "unknown": True}
+    assert revisions.has_sources(commit, folders, "")
+    assert not revisions.has_sources(commit, folders, named(root))
     source_tree._revision_id.cache_clear()
     monkeypatch.setenv("PATH", "")
     assert revisions.sources_of(commit, folders) == ""

@@ -124,6 +124,7 @@ def look_around(told: Told, folder: Path | None) -> TypingPlace:
     from pytest_attnperf.reports.explain import steps
     from pytest_attnperf.reports.explain.facts import TypingPlace
     from pytest_attnperf.workers.revisions import Repository, read_user_name
+    from pytest_attnperf.workers.source_tree import Revisions, top_folders
 
     named = choose_baselines(told.case) if folder is None else str(folder)
     history = bool(os.environ.get(HISTORY_VARIABLE)) or Path(HISTORY).is_file()
@@ -138,9 +139,13 @@ def look_around(told: Told, folder: Path | None) -> TypingPlace:
         base = repository.choose_with_file((*steps.list_bases(told), *COMMON_BASES), test_file)
         base = "HEAD" if dirty and repository.is_same(base, "HEAD") else base
         good, bad = (steps.parse_commit(text) for text in (told.case.stored_commit, told.run.commit))
-        same = repository.is_same(good, bad)
-        good, bad = (good, bad) if repository.has_between(good, bad) else ("", "")
-        return replace(plain, base=base, good=good, bad=bad, dirty=dirty, same_commit=same)
+        same, stored = repository.is_same(good, bad), told.facts.stored
+        known = Revisions(repository, Path.cwd(), good)
+        untraced = bool(good) and not known.has_sources(
+            told.case.stored_commit, top_folders(told.case.sources), stored.source_id if stored else ""
+        )
+        good, bad = (good, bad) if not untraced and repository.has_between(good, bad) else ("", "")
+        return replace(plain, base=base, good=good, bad=bad, dirty=dirty, same_commit=same, untraced=untraced)
     except UsageError:  # git is missing, or the repository is damaged
         return plain
 
@@ -356,6 +361,7 @@ def _compare_stored(case: CaseResult, found: RunResult, again: Recount, entry: o
         toolchain=tuple([] if case.fingerprint is None else case.fingerprint.list_changes(entry.fingerprint)),
         canary=shift.describe_shift(case.ratio or 1.0, case.floor_bound) if shift else "",
         noise=f"{noise.relative_sd:.2%} by what is stored in {entry.path.name} now" if known and noise else "",
+        source_id=held.source_id,
     )
 
 

@@ -209,11 +209,12 @@ class Machine:
 def _make_job(
     project: TuningProject, backend: Tunable, options: argparse.Namespace, out: Path, stack: contextlib.ExitStack
 ) -> TuneJob:
-    from pytest_attnperf.plugin.launching import commit_of
+    from pytest_attnperf.plugin.config import run_config
     from pytest_attnperf.tools.tuner.job import Served, TuneJob
     from pytest_attnperf.tools.tuner.tuner_decision import DecisionRule
     from pytest_attnperf.tools.tuner.tuner_settings import TuneSearchSettings
     from pytest_attnperf.workers.interleave import InterleavePlan
+    from pytest_attnperf.workers.tree_state import read_tree_state
 
     tuned = project.list_workloads(options.workload)
     every = {workload.id: workload for workload in (*tuned, *project.suite_workloads)}
@@ -237,7 +238,10 @@ def _make_job(
         kernel=options.kernel,
         when=when or None,
         default=parse_default(space, options.default),
-        identity={"commit": commit_of(root), "sources": hash_sources(project.backend)},
+        identity={
+            "commit": read_tree_state(root, run_config(project.config).baselines).name,
+            "sources": hash_sources(project.backend),
+        },
         static=bool(options.static),
         static_files=options.static_files,
         budget_s=parse_seconds(options.budget),

@@ -20,7 +20,8 @@ class DecisionOption:
 class Stored:
     """The baseline entry that a case was compared with, if its folder still has it, and what differs from it, in words.
 
-    other   why the entry that is there now does not apply to this case; everything else is then empty
+    other      why the entry that is there now does not apply to this case; everything else is then empty
+    source_id  of the sources that it was measured with, see `workers.source_tree`; '' where that is not known
     """
 
     where: str
@@ -30,6 +31,7 @@ class Stored:
     toolchain: tuple[str, ...] = ()
     canary: str = ""
     noise: str = ""
+    source_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class TypingPlace:
     good, bad    commits of the baseline and of the run, '' unless `bad` comes after `good` here
     dirty        the run's tree had uncommitted changes, and the folder has them still
     same_commit  the baseline and the run are of one commit
+    untraced     the commit that the baseline names does not have the code that it was measured with
     baselines    folder of the entry that the case was compared with, '' for the usual one
     history      there is a store of earlier runs
     author       git knows who accepts a change
@@ -50,6 +53,7 @@ class TypingPlace:
     bad: str = ""
     dirty: bool = False
     same_commit: bool = False
+    untraced: bool = False
     baselines: str = ""
     history: bool = False
     author: bool = True

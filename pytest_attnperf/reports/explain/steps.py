@@ -118,9 +118,8 @@ def suggest_bisect(told: Told) -> NextStep:
         )
     if here.same_commit:
         return NextStep("the baseline is of the same commit, so no commit caused it; check the machine:", DOCTOR)
-    return NextStep(
-        "to search the commit that caused it, name one that was fast: the baseline names none of this history"
-    )
+    why = "was measured with code that no commit has" if here.untraced else "names none of this history"
+    return NextStep(f"to search the commit that caused it, name one that was fast: the baseline {why}")
 
 
 def suggest_accept(told: Told) -> tuple[NextStep, ...]:

@@ -56,6 +56,16 @@ class Product:
     name: str
 
 
+@dataclass(frozen=True)
+class ComparedProduct:
+    """The number of a product's entries, of those `untraced` (no commit has the code that they timed), and what is
+    stale, orphaned or missing."""
+
+    entries: int
+    untraced: int
+    due: Sequence[Due]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and options of `attnperf baselines check` to its parser."""
     parser.add_argument("--on", default="", metavar="ARCH/PRODUCT", help="compare this product only (default: all)")
@@ -103,36 +113,38 @@ def _print_all_due(options: argparse.Namespace, products: Sequence[Product], cas
     """Compares and prints each product's outdated, orphaned and missing entries. Returns 1 if there are any, else 0."""
     due = 0
     for product in products:
-        stored, found = _compare_entries(options, product, cases)
-        due += len(found)
-        _print_product(product, stored, found)
+        compared = _compare_entries(options, product, cases)
+        due += len(compared.due)
+        _print_product(product, compared)
     return int(bool(due))
 
 
-def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases) -> tuple[int, list[Due]]:
-    """Returns (number of a product's baseline entries, the stale, orphaned and missing ones). First deletes from the
-    files what a --remove option names; that counts in neither."""
-    from pytest_attnperf.baselines.store import BaselineStore
+def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases) -> ComparedProduct:
+    """Compares a product's baseline entries with the cases. First deletes from the files what a --remove option names;
+    that is not counted."""
+    from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
     from pytest_attnperf.baselines.writing import remove_entries
     from pytest_attnperf.gate.upkeep import compare_with_tree
+    from pytest_attnperf.workers.tree_state import DIRTY
 
     store = BaselineStore(options.baselines)
     of_tree = cases(_make_device(product))
     suites = {case.key.suite for case in of_tree}
     if not options.tests:
         suites |= set(store.list_suites(product.arch, product.name))
-    count, due = 0, []
+    kept: list[StoredEntry] = []
+    due: list[Due] = []
     for suite in sorted(suites):
         stored = store.load(product.arch, product.name, suite)
         found = compare_with_tree(suite, stored, [case for case in of_tree if case.key.suite == suite], options.tier)
         gone = [one for one in found if getattr(options, f"remove_{one.state.value}", False)]
-        if gone:
-            entries = [one.key.entry for one in gone]
-            path = remove_entries(store, options.baselines, product.arch, product.name, suite, entries)
-            sys.stderr.write(f"{len(gone)} entries removed from {path}\n")
-        count += len(stored) - len(gone)
+        removed = {one.key.entry for one in gone}
+        if removed:
+            path = remove_entries(store, options.baselines, product.arch, product.name, suite, sorted(removed))
+            sys.stderr.write(f"{len(removed)} entries removed from {path}\n")
+        kept += [one for entry, one in stored.items() if entry not in removed]
         due += [one for one in found if one not in gone]
-    return count, due
+    return ComparedProduct(len(kept), sum(one.entry.commit.endswith(DIRTY) for one in kept), due)
 
 
 def _make_device(product: Product) -> DeviceInfo:
@@ -143,13 +155,14 @@ def _make_device(product: Product) -> DeviceInfo:
     return DeviceInfo(kind, product.arch, product.name, product.name)
 
 
-def _print_product(product: Product, stored: int, due: Sequence[Due]) -> None:
+def _print_product(product: Product, compared: ComparedProduct) -> None:
     from pytest_attnperf.reports.text.text_width import wrap_text
 
-    counts = Counter(one.state.value for one in due)
+    counts = Counter(one.state.value for one in compared.due)
     said = ", ".join(f"{counts[state]} {state}" for state in sorted(counts)) or "nothing is due"
-    sys.stdout.write(f"{product.arch}/{product.name}: {stored} entries; {said}\n")
-    for one in due:
+    untraced = f" ({compared.untraced} of code that no commit has)" if compared.untraced else ""
+    sys.stdout.write(f"{product.arch}/{product.name}: {compared.entries} entries{untraced}; {said}\n")
+    for one in compared.due:
         text = f"{one.state.value:<9} {one.key}: {'; '.join(one.reasons)}"
         sys.stdout.writelines(f"{line}\n" for line in wrap_text(text, count_columns(WIDTH), " " * 10))
         if one.command:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -33,6 +34,18 @@ def test_a_store_that_fits(recorded: FakeProject) -> None:
     status, out, error = check(recorded)
     assert (status, error) == (0, "")
     assert out.splitlines() == [f"{product(recorded)}: 1 entries; nothing is due"]
+
+
+def test_entries_that_no_commit_has_are_counted(recorded: FakeProject) -> None:
+    """They are compared as any other; only that their code cannot be found is said."""
+    text = recorded.baseline().read_text()
+    (commit,) = re.findall(r'"commit": "(.*)"', text)
+    recorded.baseline().write_text(
+        text.replace(f"from {commit}", "from 4f2c+dirty").replace(f'"{commit}"', '"4f2c+dirty"')
+    )
+    status, out, error = check(recorded)
+    assert (status, error) == (0, "")
+    assert out == f"{product(recorded)}: 1 entries (1 of code that no commit has); nothing is due\n"
 
 
 def test_a_renamed_case_is_orphaned_and_missing(recorded: FakeProject) -> None:
