@@ -40,6 +40,19 @@ def test_code_objects_are_counted() -> None:
     assert _number(r"([\d,]+) code objects are stored") == len(_list_entries("gfx*/code_objects.json"))
 
 
+def test_code_objects_are_counted_by_compiler() -> None:
+    """What docs/code-objects.md says is stored by Triton and by clang."""
+    entries = {
+        (path.parent.name, key): entry
+        for path in (ROOT / "baselines").glob("gfx*/code_objects.json")
+        for key, entry in json.loads(path.read_text(encoding="utf-8"))["entries"].items()
+    }
+    by_hip = sum(key.startswith("hip.") for _, key in entries)
+    page = " ".join((ROOT / "docs" / "code-objects.md").read_text(encoding="utf-8").split())
+    assert f"{len(entries) - by_hip} Triton objects" in page
+    assert f"{by_hip} HIP objects" in page
+
+
 def _list_entries(pattern: str) -> list[dict[str, Any]]:
     """Entries of all baseline files of a pattern below baselines/."""
     files = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "baselines").glob(pattern)]
