@@ -14,6 +14,7 @@ from pytest_attnperf.records.code import Occupancy
 from pytest_attnperf.records.profiles import Advice, Agent, FamilyTime, ProfileSummary, ShapeTime, Spread
 from pytest_attnperf.records.time_units import NS_PER_US, format_ns, format_times
 from pytest_attnperf.tools.profilers.amdahl import format_percent, overall_gain
+from pytest_attnperf.tools.profilers.gemm_advice import GEMM_RULES
 from pytest_attnperf.tools.profilers.name_matching import shorten_name
 from pytest_attnperf.tools.profilers.resources import GridFill, grid_fill
 
@@ -33,10 +34,6 @@ SHORT_KERNEL_NS = 10_000
 
 FIRST_SHARE = 0.05
 """Share of GPU time from which the extra time of first calls distorts totals and means."""
-
-DOMINATES = 0.5
-GEMM = "GEMM"
-"""Name of the family in kernel_families.json."""
 
 UNKNOWN = "other"
 """Nature of kernels that match no rule of a family."""
@@ -97,19 +94,6 @@ def advise_on_largest(summary: ProfileSummary) -> Iterator[Advice]:
     else:
         text = f"The time is in {family.family}: work on it first"
     yield Advice(text, f"{_format_family(family)}{inside}", _compute_gain_limit(family.share))
-
-
-def advise_on_gemm(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice to measure GEMMs before libraries are exchanged, if they take half of GPU time."""
-    for family in summary.families:
-        if family.family == GEMM and family.share >= DOMINATES:
-            yield Advice(
-                "Measure these GEMM shapes against a calibrated GEMM ceiling (attnperf doctor --calibrate) before "
-                "libraries or batch sizes are changed: kernel times alone do not show how far the GEMMs are from "
-                "what the device reaches",
-                _format_family(family),
-                _compute_gain_limit(family.share),
-            )
 
 
 def advise_leaving_alone(summary: ProfileSummary) -> Iterator[Advice]:
@@ -349,7 +333,7 @@ def _format_launch(spread: Spread, share: float) -> str:
 
 RULES: Sequence[Rule] = (
     advise_on_largest,
-    advise_on_gemm,
+    *GEMM_RULES,
     advise_on_conversions,
     advise_on_copies,
     advise_on_fills,
