@@ -10,8 +10,8 @@ from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.records.costs import format_costs
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.records.time_units import choose_time_unit, format_time
-from pytest_attnperf.reports.explain.by_proof import compute_excess
 from pytest_attnperf.reports.explain.facts import Told
+from pytest_attnperf.reports.run.error_shares import compute_excess
 from pytest_attnperf.reports.text.figures import format_change, format_interval, format_share, one_line
 from pytest_attnperf.results import CaseResult
 

@@ -20,6 +20,7 @@ from pytest_attnperf.reports.files.markdown_text import (
 )
 from pytest_attnperf.reports.run.code_objects import code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
+from pytest_attnperf.reports.run.error_shares import compute_error_share, format_error_share
 from pytest_attnperf.reports.run.joined import Joined, Shown
 from pytest_attnperf.reports.run.overview import (
     EXCUSED,
@@ -110,6 +111,11 @@ FIGURES = (
     ),
     _MarkdownColumn(
         "GB/s", lambda shown: format_rate(compute_gb_s(shown.case)), lambda case: compute_gb_s(case) is not None
+    ),
+    _MarkdownColumn(
+        "error / budget",
+        lambda shown: format_error_share(compute_error_share(shown.case)),
+        lambda case: compute_error_share(case) is not None,
     ),
     _MarkdownColumn("floor", lambda shown: format_share(share_of_floor(shown.case)), lambda case: share_of_floor(case)),
 )

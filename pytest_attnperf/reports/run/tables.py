@@ -14,6 +14,7 @@ from typing import Protocol
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.gpus import Together, TogetherGpu, short_name
+from pytest_attnperf.reports.run.error_shares import compute_error_share, format_error_share
 from pytest_attnperf.reports.run.overview import ORDER, verdict_text
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import (
@@ -108,6 +109,7 @@ LEGENDS = {
     "change": "time against the baseline or the base side",
     "speedup": "over {reference} on the same workload",
     "TFLOP/s": "useful FLOPs / time",
+    "error": "largest error against the reference / what the tolerance allows",
     "floor": "least possible time on this device / time",
     "peak MiB": "most memory in use during a call",
     "GB/s": "bytes that must at least be moved / time",
@@ -123,9 +125,10 @@ COLUMNS = (
     _Column(GridColumn("change", rank=1), lambda case, _: format_change(case.ratio)),
     _Column(GridColumn("speedup", rank=5), _format_speedup_cell),
     _Column(GridColumn("TFLOP/s", rank=6), lambda case, _: format_rate(compute_tflops(case))),
-    _Column(GridColumn("floor", rank=7), lambda case, _: format_share(share_of_floor(case))),
-    _Column(GridColumn("peak MiB", rank=8), lambda case, _: format_bytes(case.peak_memory_bytes)),
-    _Column(GridColumn("GB/s", rank=9), lambda case, _: format_rate(compute_gb_s(case))),
+    _Column(GridColumn("error", rank=7), lambda case, _: format_error_share(compute_error_share(case))),
+    _Column(GridColumn("floor", rank=8), lambda case, _: format_share(share_of_floor(case))),
+    _Column(GridColumn("peak MiB", rank=9), lambda case, _: format_bytes(case.peak_memory_bytes)),
+    _Column(GridColumn("GB/s", rank=10), lambda case, _: format_rate(compute_gb_s(case))),
     _Column(GridColumn("95 %", rank=12), _format_interval_cell),
     _Column(GridColumn("detectable", rank=13), _format_detection_limit),
     _Column(GridColumn("processes", rank=14), lambda case, _: processes_text(case)),

@@ -24,7 +24,7 @@ CaseFactory: TypeAlias = Callable[..., CaseResult]
 
 UNMEASURED = {"median_us": None, "baseline_us": None, "ratio": None, "interval": None, "peak_memory_bytes": None}
 LONG = "prefill-b4-s1024-h8-d64-f16-causal"
-EVERY = ["change", "speedup", "TFLOP/s", "floor", "peak MiB", "GB/s", "95 %", "detectable", "processes"]
+EVERY = ["change", "speedup", "TFLOP/s", "error", "floor", "peak MiB", "GB/s", "95 %", "detectable", "processes"]
 """Columns behind verdict, config and time, as they come with more room."""
 
 HOW_SURE = ["95 %", "detectable", "processes"]
@@ -59,18 +59,18 @@ def full(case: CaseFactory) -> list[CaseResult]:
 def test_a_whole_table(case: CaseFactory) -> None:
     """Every column of the widest table, exactly: verdict first, and the workload's heading on a line of its own."""
     eager = case("native.eager_fp32", median_us=400.0, ratio=0.9996, verdict=Verdict.SAME, detection_limit=0.023)
-    missing = case("ck", verdict=Verdict.ERROR, first=(), second=(), **UNMEASURED)
+    missing = case("ck", verdict=Verdict.ERROR, first=(), second=(), checks=(), **UNMEASURED)
     assert suite_table([eager, case(), missing], width=140).splitlines() == [
-        "verdict  config             time us  change  speedup  TFLOP/s  floor  peak MiB  GB/s              95 %"
+        "verdict  config             time us  change  speedup  TFLOP/s  error  floor  peak MiB  GB/s              95 %"
         "  detectable  processes",
-        "-------  -----------------  -------  ------  -------  -------  -----  --------  ----  ----------------"
+        "-------  -----------------  -------  ------  -------  -------  -----  -----  --------  ----  ----------------"
         "  ----------  ---------",
         "prefill-b4-s512-h8-d256-f16-causal",
-        "SAME     native.eager_fp32    400.0   0.0 %    1.00x     42.8    4 %     128.0  83.9  +5.2 % .. +7.0 %"
+        "SAME     native.eager_fp32    400.0   0.0 %    1.00x     42.8   50 %    4 %     128.0  83.9  +5.2 % .. +7.0 %"
         "      +2.3 %          2",
-        "SLOWER   triton.flash         26.10  +6.1 %    15.3x      655   61 %     128.0  1286  +5.2 % .. +7.0 %"
+        "SLOWER   triton.flash         26.10  +6.1 %    15.3x      655   50 %   61 %     128.0  1286  +5.2 % .. +7.0 %"
         "           -          2",
-        "ERROR    ck                       -       -        -        -      -         -     -                 -"
+        "ERROR    ck                       -       -        -        -      -      -         -     -                 -"
         "           -          -",
     ]
 
@@ -128,7 +128,7 @@ def test_verdicts_are_printed_exactly(case: CaseFactory, verdict: Verdict) -> No
 @pytest.mark.parametrize("verbose", [False, True])
 def test_more_columns_with_more_room(case: CaseFactory, verbose: bool) -> None:
     """At every width the table fits, and columns come in their order; verbose ones say first how sure a change is."""
-    order = ["change", *HOW_SURE, *EVERY[1:6]] if verbose else EVERY
+    order = ["change", *HOW_SURE, *EVERY[1:7]] if verbose else EVERY
     seen: list[int] = []
     for width in range(80, 180):
         table = suite_table(full(case), width=width, verbose=verbose)
