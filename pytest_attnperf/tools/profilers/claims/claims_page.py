@@ -25,7 +25,6 @@ from pytest_attnperf.tools.profilers.claims import claimed_arithmetic as claim_r
 from pytest_attnperf.tools.profilers.claims import claimed_bound as claim_rules_bound
 from pytest_attnperf.tools.profilers.claims import claimed_device as claim_rules_device
 from pytest_attnperf.tools.profilers.claims import claimed_occupancy as claim_rules_occupancy
-from pytest_attnperf.tools.profilers.claims import claimed_speed as claim_rules_speed
 from pytest_attnperf.tools.profilers.claims import table as claim_rules_table
 from pytest_attnperf.tools.profilers.claims import work as claim_rules_work
 from pytest_attnperf.tools.profilers.claims.claim_rules import (
@@ -48,8 +47,7 @@ from pytest_attnperf.tools.profilers.claims.table import NATURES, format_row
 
 RULES = (
     *(claim_rules_device.assess_claims, claim_rules_occupancy.assess_claims, claim_rules_work.assess_claims),
-    *(claim_rules_bound.assess_claims, claim_rules_table.assess_claims, claim_rules_speed.assess_claims),
-    claim_rules_arithmetic.assess_claims,
+    *(claim_rules_bound.assess_claims, claim_rules_table.assess_claims, claim_rules_arithmetic.assess_claims),
 )
 """Checks of the document alone, in the order of the findings. A new one is a module in this folder and a line here."""
 
@@ -184,7 +182,7 @@ def _assess_against_profile(known: Known, summary: ProfileSummary) -> Iterator[P
         yield from _compare_row(row, summary)
     yield from _compare_kernel(known, summary)
     yield from _compare_passes(known, summary)
-    yield from claim_rules_speed.assess_with_profile(known, summary)
+    yield from claim_rules_arithmetic.assess_with_profile(known, summary)
 
 
 def _compare_device(known: Known, summary: ProfileSummary) -> Iterator[ProfileFinding]:

@@ -6,8 +6,8 @@ import pytest
 
 from pytest_attnperf.records.profiles import ForwardPasses, ProfileFinding, ProfileSummary
 from pytest_attnperf.tools.profilers.claims.claim_rules import make_known
+from pytest_attnperf.tools.profilers.claims.claimed_arithmetic import assess_with_profile
 from pytest_attnperf.tools.profilers.claims.claimed_figures import Evaluations, Nodes
-from pytest_attnperf.tools.profilers.claims.claimed_speed import assess_with_profile
 from tests.tools.profilers.claims.documents import claims_of, found_in
 
 TABLE = {
