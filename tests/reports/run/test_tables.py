@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
@@ -11,7 +11,6 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.run.tables import (
     compute_gb_s,
     compute_tflops,
-    published_table,
     share_of_floor,
     suite_table,
     together_table,
@@ -28,15 +27,6 @@ EVERY = ["change", "speedup", "TFLOP/s", "error", "floor", "peak MiB", "GB/s", "
 """Columns behind verdict, config and time, as they come with more room."""
 
 HOW_SURE = ["95 %", "detectable", "processes"]
-
-
-class Row(NamedTuple):
-    """A published figure."""
-
-    config: str
-    backend: str
-    time: str
-    source: str
 
 
 def cells(line: str) -> list[str]:
@@ -214,9 +204,8 @@ def test_a_long_table_leaves_out_what_is_as_it_was(case: CaseFactory) -> None:
 
 
 def test_nothing_to_show() -> None:
-    """No cases and no published rows give no table."""
+    """No cases give no table."""
     assert suite_table([]) == ""
-    assert published_table([]) == ""
 
 
 def test_a_time_of_nothing_has_no_rate(case: CaseFactory) -> None:
@@ -229,33 +218,6 @@ def test_a_time_of_nothing_has_no_rate(case: CaseFactory) -> None:
         compute_gb_s(case(median_us=0.0)),
         share_of_floor(case(median_us=0.0)),
     ) == (None,) * 3
-
-
-def test_published_table() -> None:
-    """Published figures name their sources once, below, and say that they are never gated."""
-    rows = [
-        Row("b4-s512", "ck", "0.089 ms", "Report A, 2025"),
-        Row("b4-s512", "triton.flash", "0.2 ms", "Report A, 2025"),
-        Row("s512", "hip.naive", "12 us", "Report B"),
-    ]
-    assert published_table(rows).splitlines() == [
-        "published elsewhere, never gated",
-        "workload  backend           time  source",
-        "--------  ------------  --------  ------",
-        "b4-s512   ck            0.089 ms  [1]",
-        "b4-s512   triton.flash    0.2 ms  [1]",
-        "s512      hip.naive        12 us  [2]",
-        "[1] Report A, 2025",
-        "[2] Report B",
-    ]
-
-
-def test_published_figures_fit_the_width() -> None:
-    """Long names have lines of their own, and long sources are wrapped."""
-    rows = [Row("prefill-" * 20, "vendor.flash" * 3, "0.089 ms", "A report with a long title, " * 9)]
-    lines = published_table(rows, width=80).splitlines()
-    assert [line for line in lines if "prefill-" in line] == [f"  {'prefill-' * 20}"]
-    assert lines[-1].startswith("  ")
 
 
 def test_short_names_take_no_more_than_they_need(case: CaseFactory) -> None:
