@@ -199,7 +199,7 @@ def _make_columns(reference: str, unit: TimeUnit) -> tuple[CaseColumn, ...]:
         ),
         _make_figure_column(
             "error",
-            "error / budget",
+            "error",
             lambda row: compute_error_share(row.shown.case),
             format_error_share,
             "largest error against the reference / what the tolerance allows",
