@@ -5,12 +5,11 @@
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
 `CaseResult.code`, `.breakdown`, `.profile`, `.stored_us`, `.stored_commit`, `.stored_at`, `.detection_limit`,
 `.unchanged`, `.quarantined`, `.together`, `.fault`, `.resumed`, `.card_error`, `.new`, `.skipped`, `.source_id` and
-`.pinned`,
-`RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`. 2 = parts that cases share are stored once,
-and defaults are left out (`reports.files.compact_form`); the records are those of 1. 3 = a note, a reason or a finding
-may be an object with its kind (`records.notes`); `reports.files.noted` recognises older files' notes by their texts.
-4 = the verdicts MOVED, DRIFT and STALE. 5 = the verdict GREW; added with defaults: `CaseResult.cost_limits`, `.costly`
-and `ProcessSummary.costs`.
+`.pinned`, `RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly`, `.gpus` and `.published`. 2 = parts that
+cases share are stored once, and defaults are left out (`reports.files.compact_form`); the records are those of 1. 3 =
+a note, a reason or a finding may be an object with its kind (`records.notes`); `reports.files.noted` recognises older
+files' notes by their texts. 4 = the verdicts MOVED, DRIFT and STALE. 5 = the verdict GREW; added with defaults:
+`CaseResult.cost_limits`, `.costly` and `ProcessSummary.costs`.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from pytest_attnperf.records.code import CodeResult, KernelCode
 from pytest_attnperf.records.gpus import DeviceState, GpuRecord, Together
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.records.profiles import CaseProfile
+from pytest_attnperf.records.published import PublishedTimes
 from pytest_attnperf.records.stages import Breakdown
 
 RESULTS_SCHEMA = 5
@@ -151,7 +151,8 @@ class RunResult:
     random for every run, so that one that is given twice counts once. `provenance` says where the run came from:
     'branch', 'ci' (the system's name), 'ci_url', 'pull_request'; only what is known. `tier` is 'pr' or
     'nightly'; `left_to_nightly` are the cases that a run of tier 'pr' did not select. `gpus`
-    are the cards that measured, each once.
+    are the cards that measured, each once. `published` are printed times of other people's reports for the same
+    workloads, which nothing is compared with.
     """
 
     schema: int
@@ -178,3 +179,4 @@ class RunResult:
     tier: str = ""
     left_to_nightly: tuple[CaseKey, ...] = ()
     gpus: tuple[GpuRecord, ...] = ()
+    published: tuple[PublishedTimes, ...] = ()

@@ -16,15 +16,17 @@ from pytest_attnperf.records import CaseKey, Launch, WorkloadFigures
 from pytest_attnperf.records.gpus import Together, TogetherGpu
 from pytest_attnperf.records.histories import CaseHistory, ChangePoint, HistoryPoint
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
+from pytest_attnperf.records.published import PublishedTime, PublishedTimes
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, RooflinePoint
 from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.reports.run.compared import ComparedRow, case_table
 from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.reports.run.ladder_cases import Ladder
 from pytest_attnperf.reports.run.profile_cases import bound_table
+from pytest_attnperf.reports.run.published_times import published_table
 from pytest_attnperf.reports.run.run_text import run_text
 from pytest_attnperf.reports.run.stage_tables import make_stage_table, stage_text
-from pytest_attnperf.reports.run.tables import published_table, together_table
+from pytest_attnperf.reports.run.tables import together_table
 from pytest_attnperf.reports.run.terminal import missing_lines
 from pytest_attnperf.reports.text.text_width import display_width
 from pytest_attnperf.reports.text.wide_tables import Table, render_terminal_tables
@@ -144,13 +146,11 @@ def _tuned(case: CaseResult) -> Iterable[Table]:
 
 
 def _published(width: int) -> str:
-    class Row:
-        backend, time, source = "native.eager_fp32 (before tuning)", "210.8 ms", "a report"
-
-        def __init__(self, config: str) -> None:
-            self.config = config
-
-    return published_table([Row(case.key.workload) for case in run_of_longest().cases], width=width)
+    rows = tuple(
+        PublishedTime(case.key.workload, "native.eager_fp32 (before tuning)", 210_800.0)
+        for case in run_of_longest().cases
+    )
+    return published_table([PublishedTimes("a report", "", False, rows)], width=width)
 
 
 TEXTS: dict[str, tuple[Callable[[int], str], str]] = {

@@ -283,7 +283,7 @@ ENTRY_POINTS = (
         "flash_attn_func",
         needed=(*_QKV, "dropout_p", "softmax_scale", "causal", "window_size", "bias", "alibi_slopes", "return_lse"),
     ),
-    EntryPoint(MHA, FP8_FUNCTION, needed=(*_QKV, *_DESCALES, "softmax_scale", "causal")),
+    EntryPoint(MHA, FP8_FUNCTION, needed=(*_QKV, *_DESCALES, "softmax_scale", "causal"), since="v0.1.8"),
 )
 """The aiter functions called here. The middle positional parameters differ by version and are read at run time."""
 

@@ -58,6 +58,7 @@ ENTRY_POINTS = (
         ),
         offered=("sinks",),
         old=UNIFIED_OLD,
+        since="v0.1.6.post2",
     ),
 )
 

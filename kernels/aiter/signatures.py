@@ -20,7 +20,7 @@ _OPERATOR = ("loadName", "op_name")
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """A function of aiter that an adapter calls; the contract tests look for it in a source tree.
+    """A function of aiter that an adapter calls; the contract tests look for it in source trees and recorded tables.
 
     module       where it is defined, e.g. 'aiter.ops.triton.attention.mha'
     function     its name there
@@ -28,7 +28,7 @@ class EntryPoint:
     offered      parameters passed where the version has them
     positional   parameters passed by position: the first of its parameters, in this order
     old          where the module was in earlier versions; '' if it never moved
-    since        first release that has it, where v0.1.5 has not; '' otherwise
+    since        first release that has it as the adapter calls it, where v0.1.5 has not; '' otherwise
     until        last release that has it, where e4048607a5 (2026-08-22) has not; '' otherwise
     """
 

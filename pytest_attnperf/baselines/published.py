@@ -8,6 +8,7 @@ Format history: 1 = first published form.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +17,13 @@ import msgspec
 
 from pytest_attnperf.baselines.store import read_content
 from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.records.published import PublishedTime, PublishedTimes
 
 PUBLISHED_SCHEMA = 1
+
+FOLDER = "published"
+"""Folder of published reports within that of baselines."""
 
 
 @dataclass(frozen=True)
@@ -55,23 +61,41 @@ class PublishedReport:
     rows: tuple[PublishedRow, ...]
 
 
-@dataclass(frozen=True)
-class PublishedFigure:
-    """A row together with the report it comes from."""
-
-    row: PublishedRow
-    report: PublishedReport
-
-
 def load_published(folder: Path) -> list[PublishedReport]:
     """Returns the published reports of a folder, sorted by file name; empty if there is no folder. Raises BaselineError
     for an invalid file."""
     return [_load_report(path) for path in sorted(folder.glob("*.json"))]
 
 
-def figures_for(reports: Iterable[PublishedReport], workload: str) -> list[PublishedFigure]:
-    """Returns the rows of published reports for a workload id, each with its report, in the reports' own order."""
-    return [PublishedFigure(row, report) for report in reports for row in report.rows if row.workload == workload]
+def collect_published(folder: Path, workloads: Iterable[str], device: DeviceInfo | None) -> tuple[PublishedTimes, ...]:
+    """Returns the times that the reports in `folder` print for these workloads, sorted by workload within each report;
+    () without a folder. Raises BaselineError for an invalid file."""
+    wanted = set(workloads)
+    found = []
+    for report in load_published(folder):
+        rows = sorted((row for row in report.rows if row.workload in wanted), key=lambda row: row.workload)
+        if rows:
+            same = device is not None and is_of_device(report, device)
+            times = tuple(to_time(row) for row in rows)
+            found.append(PublishedTimes(describe_source(report), report.device, same, times))
+    return tuple(found)
+
+
+def to_time(row: PublishedRow) -> PublishedTime:
+    """Returns a row as a record of results, named by its backend and table."""
+    return PublishedTime(row.workload, f"{row.backend} ({row.table})", row.time_us)
+
+
+def describe_source(report: PublishedReport) -> str:
+    """Returns a report's title, date, device, method and caveats as one text."""
+    named = ", ".join(part for part in (report.title, report.date, report.device) if part)
+    return " ".join([f"{named}.", report.method, *report.caveats])
+
+
+def is_of_device(report: PublishedReport, device: DeviceInfo) -> bool:
+    """Returns whether a report names the product and the architecture of `device` as its own device."""
+    named = set(re.findall(r"\w+", report.device.lower()))
+    return {device.arch.lower(), *device.product.lower().split("-")} <= named
 
 
 def _load_report(path: Path) -> PublishedReport:

@@ -7,12 +7,16 @@ temperatures in millidegrees Celsius and clocks in hertz. Tested only on made-up
 from __future__ import annotations
 
 import re
+import struct
 
-from pytest_attnperf.environment.system import DeviceReading, ProbeError, System, probe_or_unknown
+from pytest_attnperf.environment.system import DeviceReading, ProbeError, System, ThrottleReading, probe_or_unknown
 
 MICROWATTS_PER_WATT = 1e6
 
-NO_THROTTLE_STATUS = "amdgpu has no counter of throttling in sysfs, and MI300 and MI350 cards show no status of it"
+NO_THROTTLE_STATUS = (
+    "amdgpu has no counter of throttling in hwmon, and MI300 and MI350 cards show no status of it; processes read "
+    "gpu_metrics where its revision is known"
+)
 
 SENSORS: dict[str, tuple[tuple[str, ...], float]] = {
     "power_w": (("power1_average", "power1_input"), MICROWATTS_PER_WATT),
@@ -25,6 +29,13 @@ SENSORS: dict[str, tuple[tuple[str, ...], float]] = {
 
 temp1 is the edge sensor and temp2 the junction; MI300 has no edge sensor.
 """
+
+METRICS_HEADER = struct.Struct("<HBB")
+"""Begin of gpu_metrics: size, format revision, content revision (kgd_pp_interface.h of Linux)."""
+
+RESIDENCIES = {(1, 6): (104, ("PROCHOT", "power cap", "socket temperature", "VR temperature", "HBM temperature"))}
+"""By revision: where in `gpu_metrics` the counter of accumulations stands, and what the counters behind it count, each
+of 32 bits. Other revisions have them elsewhere or not at all; 1.6 is of MI300."""
 
 _LEVELS = {"shader_clock_mhz": "pp_dpm_sclk", "memory_clock_mhz": "pp_dpm_mclk"}
 """Files for a clock that hwmon lacks; the line with a star is the current level."""
@@ -84,6 +95,25 @@ def read_state(pci_address: str, system: System) -> DeviceReading:
             unknown.append(name)
     notes = [f"/{folder} gives no {', '.join(unknown)}"] if unknown else []
     return DeviceReading(values, notes=(*notes, NO_THROTTLE_STATUS))
+
+
+def read_throttling(pci_address: str, system: System) -> ThrottleReading:
+    """Reads in how many of the firmware's accumulations each reason throttled the GPU at this PCI address.
+    Raises ProbeError where the driver's table of metrics is missing or of a revision without these counters."""
+    path = system.root / _find_folder(pci_address, system) / "gpu_metrics"
+    try:
+        table = path.read_bytes()
+    except OSError as error:
+        raise ProbeError(f"/{path.relative_to(system.root)}: {error.strerror}") from error
+    revision = METRICS_HEADER.unpack_from(table)[1:] if len(table) >= METRICS_HEADER.size else ()
+    at, reasons = RESIDENCIES.get(revision, (0, ()))
+    numbers = struct.Struct(f"<{len(reasons) + 1}I")
+    if not reasons or len(table) < at + numbers.size:
+        known = ", ".join(".".join(map(str, each)) for each in RESIDENCIES)
+        said = ".".join(map(str, revision)) or "none"
+        raise ProbeError(f"gpu_metrics of revision {said} has no counters of throttling that are known here ({known})")
+    total, *counts = numbers.unpack_from(table, at)
+    return ThrottleReading(dict(zip(reasons, map(float, counts), strict=True)), float(total))
 
 
 def _read_sensor(folder: str, files: tuple[str, ...], per_unit: float, system: System) -> str:

@@ -29,6 +29,7 @@ class DeviceSpec:
 
     `products` are the names that `DeviceInfo.product` may have; `f32_path` names the path of the f32 rate (tf32, xf32,
     ...). `f8_flop_per_cu_clk` is for any 8-bit floating-point format, `i8_flop_per_cu_clk` for int8 (operations).
+    `mem_gb` is None where the device shares the host's memory.
     `f32_vector_tflops` is the vendor's f32 rate of the vector units at boost clock; `note` says where packed or
     dual-issued instructions reach twice this rate. Confidence A: vendor documentation that agrees with the formula; B:
     secondary pages; C: unreliable.
@@ -45,7 +46,7 @@ class DeviceSpec:
     f32_flop_per_cu_clk: float | None
     f32_path: str
     mem_gb_s: float
-    mem_gb: float
+    mem_gb: float | None
     l2_mb: float
     llc_mb: float
     confidence: str
@@ -59,8 +60,8 @@ class DeviceSpec:
         """Returns the highest FLOP/s for a workload's dtype by the fastest path at the maximum clock; None if unknown.
 
         It is FLOP per compute unit and clock x compute units x clock. f16 and bf16 have one rate on every listed
-        device, and so have all fp8 formats; f32 uses the rate of tf32. A vendor's own f16 rate replaces a lower result
-        of the formula.
+        device but Turing's, where bf16 has none of its own and is no faster; all fp8 formats have one rate; f32 uses
+        that of tf32. A vendor's own f16 rate replaces a lower result of the formula.
         """
         per_clock = self._flop_per_cu_clk(dtype)
         if per_clock is None or self.max_mhz is None:
@@ -113,13 +114,18 @@ def spec_for(device: DeviceInfo) -> DeviceSpec | None:
 
 
 def product_by_shape(arch: str, compute_units: int, memory_bytes: int) -> str | None:
-    """Returns the slug of the only product with this arch, these compute units and about this memory (within 12 %).
-    It is for drivers that give no model name. None if several or no products fit."""
+    """Returns the slug of the only product with this arch, these compute units and about this memory (within 12 %;
+    any memory where the product shares the host's). It is for drivers that give no model name. None if several or no
+    products fit."""
     fitting = [
         spec.products[0]
         for spec in all_specs()
-        if spec.arch == arch
-        and spec.compute_units == compute_units
-        and abs(memory_bytes / BYTES_PER_GIB - spec.mem_gb) <= MEMORY_TOLERANCE * spec.mem_gb
+        if spec.arch == arch and spec.compute_units == compute_units and _fits_memory(spec, memory_bytes)
     ]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def _fits_memory(spec: DeviceSpec, memory_bytes: int) -> bool:
+    if spec.mem_gb is None:
+        return True
+    return abs(memory_bytes / BYTES_PER_GIB - spec.mem_gb) <= MEMORY_TOLERANCE * spec.mem_gb

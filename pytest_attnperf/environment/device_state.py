@@ -1,18 +1,20 @@
 """Reads the device's state with the machine's own tools, before a run's first worker and after its last one.
 
-Only the controller uses this file. Nothing here imports torch or initialises a device. A value that cannot be read
-becomes a note, never an error: a missing vendor tool does not fail a run.
+Workers use only `open_throttle_counters`. Nothing here imports torch or initialises a device. A value that cannot be
+read becomes a note or stays unknown, never an error: a missing vendor tool does not fail a run.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.environment import amd, kfd, nvidia
-from pytest_attnperf.environment.system import DeviceReading, ProbeError, System
+from pytest_attnperf.environment.system import DeviceReading, ProbeError, System, ThrottleReading
 from pytest_attnperf.records.gpus import DeviceState
 
 KINDS = ("cpu", "cuda", "rocm", "gpu")
@@ -151,6 +153,58 @@ def _throttled_s(before: DeviceReading, after: DeviceReading) -> dict[str, float
         if reason in before.throttled_us
     }
     return {reason: seconds for reason, seconds in grown.items() if seconds > 0}
+
+
+def open_throttle_counters(
+    kind: str, device_id: str, system: System | None = None
+) -> Callable[[], ThrottleReading] | None:
+    """Returns a function that reads how long a GPU was throttled and why, cheap enough to be called beside a block;
+    None where this device does not count it, or nothing can read it.
+
+    kind        'cuda', 'rocm', or another, which counts nothing
+    device_id   as in `DeviceInfo`
+    """
+    system = system or System()
+    try:
+        if kind == "cuda" and device_id:
+            return nvidia.NvmlCounters(device_id).read
+        if kind == "rocm":
+            amd.read_throttling(device_id, system)
+            return functools.partial(amd.read_throttling, device_id, system)
+    except ProbeError:
+        return None
+    return None
+
+
+class ThrottleWatch:
+    """Measures for how many seconds a GPU is throttled in a span, by reason. Starts when it is made.
+
+    read   of `open_throttle_counters`; None makes `end` return None
+    """
+
+    def __init__(
+        self, read: Callable[[], ThrottleReading] | None, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._read, self._clock_s = read, clock_s
+        self._before, self._began_s = self._take(), clock_s()
+
+    def _take(self) -> ThrottleReading | None:
+        try:
+            return self._read() if self._read is not None else None
+        except ProbeError:
+            return None
+
+    def end(self) -> dict[str, float] | None:
+        """Returns the seconds by reason, only those above 0; None where they are not known, or counters went back."""
+        after, elapsed_s = self._take(), self._clock_s() - self._began_s
+        if self._before is None or after is None or after.total <= self._before.total:
+            return None
+        grown = {name: count - self._before.counts.get(name, count) for name, count in after.counts.items()}
+        if any(count < 0 for count in grown.values()):
+            return None
+        span = after.total - self._before.total
+        seconds = {name: round(min(1.0, count / span) * elapsed_s, 6) for name, count in grown.items()}
+        return {name: each for name, each in seconds.items() if each > 0}
 
 
 def _other_card(read_of: str, measured_on: str) -> str:

@@ -5,10 +5,13 @@ Field names are those of `nvidia-smi --help-query-gpu`. A driver refuses a whole
 
 from __future__ import annotations
 
+import ctypes
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from pytest_attnperf.environment.system import DeviceReading, ProbeError, System
+from pytest_attnperf.environment.system import DeviceReading, ProbeError, System, ThrottleReading
 
 QUERY = ("power.limit", "mig.mode.current")
 _NOT_AVAILABLE = ("[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "")
@@ -51,6 +54,10 @@ REASONS = {
     0x100: "display clock setting",
 }
 """Bits by the NVML API reference, NvmlClocksEventReasons."""
+
+NVML = "libnvidia-ml.so.1"
+POLICIES = {0: "software power cap", 1: "thermal slowdown", 3: "board limit", 5: "reliability"}
+"""nvmlPerfPolicyType_t: policies by which NVML counts for how long the clock was lower than requested."""
 
 _REFUSED = "exited with"
 """Part of a ProbeError's text that shows that nvidia-smi ran, but refused the query."""
@@ -123,6 +130,47 @@ def read_state(token: str, system: System, queries: Sequence[tuple[str, ...]] | 
             continue
         return _parse_reading(fields, answer)
     raise refusal
+
+
+class _ViolationTime(ctypes.Structure):
+    """nvmlViolationTime_t: when, in microseconds, and for how long in all, in nanoseconds."""
+
+    _fields_ = (("reference_us", ctypes.c_ulonglong), ("violation_ns", ctypes.c_ulonglong))
+
+
+class NvmlCounters:
+    """Reads within a process for how long each policy has throttled one GPU: in microseconds, where nvidia-smi takes
+    tens of milliseconds. Tested on a library of its own: no run on a GPU has been made.
+
+    device_id   'GPU-<uuid>'
+    load        opens the library
+
+    Raises ProbeError where NVML is missing, does not start or does not know the GPU.
+    """
+
+    def __init__(self, device_id: str, load: Callable[[str], Any] = ctypes.CDLL) -> None:
+        try:
+            self._nvml = load(NVML)
+            self._device = ctypes.c_void_p()
+            self._require(self._nvml.nvmlInit_v2(), "nvmlInit_v2")
+            named = device_id.encode()
+            self._require(self._nvml.nvmlDeviceGetHandleByUUID(named, ctypes.byref(self._device)), "device by UUID")
+        except (OSError, AttributeError) as error:
+            raise ProbeError(f"{NVML}: {error}") from error
+
+    @staticmethod
+    def _require(status: int, what: str) -> None:
+        if status != 0:
+            raise ProbeError(f"NVML: {what} returned {status}")
+
+    def read(self) -> ThrottleReading:
+        """Returns the microseconds of every policy that this GPU counts, and a clock of microseconds."""
+        counts = {}
+        for policy, reason in POLICIES.items():
+            violation = _ViolationTime()
+            if self._nvml.nvmlDeviceGetViolationStatus(self._device, policy, ctypes.byref(violation)) == 0:
+                counts[reason] = violation.violation_ns / 1e3
+        return ThrottleReading(counts, time.monotonic_ns() / 1e3)
 
 
 def list_compute_processes(token: str, system: System) -> tuple[list[str], list[str]]:

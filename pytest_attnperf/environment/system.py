@@ -56,6 +56,18 @@ def probe_or_unknown(probe: Callable[[], str]) -> str:
 
 
 @dataclass(frozen=True)
+class ThrottleReading:
+    """Counters of throttling at one moment. A reason was active for the share growth of its count / growth of `total`.
+
+    counts   by reason; what a device does not count is left out, because 0 would say that it never happened
+    total    counter of the time itself, in the unit of the counts
+    """
+
+    counts: dict[str, float]
+    total: float
+
+
+@dataclass(frozen=True)
 class DeviceReading:
     """Values that were read from a device at one moment.
 

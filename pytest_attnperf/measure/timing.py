@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.correctness.judge import Checking, Judge, advance
 from pytest_attnperf.correctness.own_inputs import written_in_place
 from pytest_attnperf.correctness.result import has_results
+from pytest_attnperf.environment.device_state import ThrottleWatch, open_throttle_counters
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import placements, torch_settings
 from pytest_attnperf.measure.cold_cache import cold_size
@@ -44,6 +45,7 @@ from pytest_attnperf.records.pairs import Turn, TurnPlan
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared
     from pytest_attnperf.correctness.judge import Judge
+    from pytest_attnperf.environment.system import ThrottleReading
     from pytest_attnperf.measure.proving import Prover
     from pytest_attnperf.measure.timers.timer import Timer
 
@@ -84,7 +86,10 @@ class Timing:
 
     def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, asked: str) -> Samples:
         """Measures the case's blocks (see `Subject.measure_blocks`); `asked` is a timer's name or AUTO."""
-        samples = self._measure_samples(self._timer_for(block_us, asked, placements.SPLIT), max_blocks, budget_us)
+        read = _throttle_counters(self._prover.device.kind, self._prover.device.device_id)
+        timer = self._timer_for(block_us, asked, placements.SPLIT)
+        throttled = ThrottleWatch(read)
+        samples = replace(self._measure_samples(timer, max_blocks, budget_us), throttled_s=throttled.end())
         self._median_us = statistics.median(samples.block_us)
         return replace(samples, settings=torch_settings.describe_torch_settings())
 
@@ -257,6 +262,12 @@ class Timing:
             return timer.run_first(poisoned=True)
 
         self._prover.prove_replay(self._prover.make_judge(first), run, poisoned=True)
+
+
+@functools.cache
+def _throttle_counters(kind: str, device_id: str) -> Callable[[], ThrottleReading] | None:
+    """Opens the driver's counters once per process and device: that takes tens of milliseconds."""
+    return open_throttle_counters(kind, device_id)
 
 
 def _parts_of(prepared: Prepared, torch_device: str) -> CallParts | None:

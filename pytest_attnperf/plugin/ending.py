@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_attnperf.baselines.published import FOLDER, collect_published
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import NewEntry, merge_entries, new_entry
 from pytest_attnperf.errors import BaselineError
@@ -76,10 +77,19 @@ def end_run(
     elif run.mode == "gate":
         findings += _gate_findings(config, run, store)
     paths = tuple(str(shown_path(asked, path)) for path in merged)
-    run = replace(run, findings=tuple(findings), baseline_paths=paths)
+    run = _with_published(replace(run, findings=tuple(findings), baseline_paths=paths), asked)
     unwritten = _write_results(run, asked)
     failed_by = list_failure_reasons(run, [*problems, *unwritten], hidden, strict=asked.strict)
     return Ended(run, failed_by, "" if unwritten else str(shown_path(asked, results_path(asked))), store.roots)
+
+
+def _with_published(run: RunResult, asked: RunConfig) -> RunResult:
+    """Returns a run with the published figures for its workloads; with a note where a file of them is invalid."""
+    folder, workloads = asked.root / asked.baselines / FOLDER, (case.key.workload for case in run.cases)
+    try:
+        return replace(run, published=collect_published(folder, workloads, run.device))
+    except BaselineError as error:
+        return replace(run, notes=(*run.notes, str(error)))
 
 
 def results_path(asked: RunConfig) -> Path:

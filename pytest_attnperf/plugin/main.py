@@ -90,8 +90,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", NIGHTLY_HELP)
     config.addinivalue_line("markers", CPU_HELP)
     config.addinivalue_line("markers", CODE_MARKER_HELP)
-    only_prints = any(config.getoption(name, default=False) for name in PRINTS_ONLY)
-    if run_config(config).is_worker or only_prints:
+    asked = run_config(config)
+    if asked.is_worker:
+        return
+    if asked.is_timed:
+        from pytest_attnperf.plugin import selection
+
+        selection.take_suites(config)
+    if any(config.getoption(name, default=False) for name in PRINTS_ONLY):
         return
     try:
         from pytest_attnperf.plugin import controller_session

@@ -29,11 +29,11 @@ from pytest_attnperf.plugin.invalid_markers import find_reason
 from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.plugin.options import BY_NAME
 from pytest_attnperf.plugin.refusals import plan_case
+from pytest_attnperf.plugin.selection import SUITES
 from pytest_attnperf.records import CaseKey, DeviceInfo
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families
 
-SUITES = "suites"
 QUIET = ("-qq", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider")
 """Options by which pytest prints nothing itself and does not capture output of the command."""
 

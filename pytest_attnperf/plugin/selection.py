@@ -25,6 +25,25 @@ from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import TRITON, Families
 
+SUITES = "suites"
+"""Folder that commands, and runs that measure, take where no path is typed."""
+
+
+def take_suites(config: pytest.Config) -> None:
+    """Makes a timed run take the folder `suites` where no path is typed and the ini file's `testpaths` leave it out.
+
+    `testpaths` name a project's own tests: a plain `pytest --update-baselines` would run these and store nothing.
+    """
+    folder = config.rootpath / SUITES
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or not run_config(config).is_timed:
+        return
+    start = config.invocation_params.dir
+    given = [Path(start, str(arg)).resolve() for arg in config.args]
+    overlap = any(path.is_relative_to(folder) or folder.is_relative_to(path) for path in given)
+    if folder.is_dir() and not overlap:
+        config.args = [str(folder)]
+        config.args_source = pytest.Config.ArgsSource.ARGS
+
 
 def is_unfiltered(config: pytest.Config) -> bool:
     """Returns whether no filter is set: only then does a stored entry without a case mean that the case is gone."""

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
 from pytest_attnperf.correctness.what_ran import compute_launch_identity
-from pytest_attnperf.errors import BaselineError, quote_nodeid
+from pytest_attnperf.errors import quote_nodeid
 from pytest_attnperf.gate.suite_findings import list_run_findings
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.ending import Ended, has_profiles
 from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.verdicts import explain_letters
-from pytest_attnperf.records import DeviceInfo, Verdict
+from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import NoteKind, filter_notes
-from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, cost_line, determinism_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.reports.run.overview import EXCUSED, format_device, is_reported
 from pytest_attnperf.reports.run.profile_cases import case_lines
+from pytest_attnperf.reports.run.published_times import hidden_line, only_workloads, published_table
 from pytest_attnperf.reports.run.run_text import format_run_line, is_long, section_title, suite_sections, worst_table
 from pytest_attnperf.reports.run.stage_tables import stage_text
-from pytest_attnperf.reports.run.tables import published_table, together_table, tolerance_notes
+from pytest_attnperf.reports.run.tables import together_table, tolerance_notes
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines, missing_lines
 from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.reports.text.figures import one_line
@@ -50,25 +47,6 @@ ONLY_GATES = ("--attnperf-budget", "--attnperf-changed", "--attnperf-isolate", "
 """Options that a recording refuses."""
 
 SHOWN_UNRESOLVED = 5
-UNNAMED = "a device that is not named"
-
-
-@dataclass(frozen=True)
-class ShownRow:
-    """A figure from a published report, as text for a table."""
-
-    config: str
-    backend: str
-    time: str
-    source: str
-
-    @classmethod
-    def from_figure(cls, figure: PublishedFigure) -> ShownRow:
-        """Returns a published figure as texts: its time, and its report's title, date, device, method and caveats."""
-        row, report = figure.row, figure.report
-        named = ", ".join(part for part in (report.title, report.date, report.device) if part)
-        source = " ".join([f"{named}.", report.method, *report.caveats])
-        return cls(row.workload, f"{row.backend} ({row.table})", format_time(row.time_us), source)
 
 
 @dataclass(frozen=True)
@@ -107,7 +85,7 @@ class Summary:
             said += timed_for_want_of_code(run) if run_config(self.config).changed else []
             said += slow_card_lines(run)
             if verbosity == 0:
-                said += [hidden_line(self._published, run.cases, run.device), explain_letters(self.reporter.stats)]
+                said += [hidden_line(run.published if run.device else ()), explain_letters(self.reporter.stats)]
             said += [
                 interleaved_line(run),
                 *determinism_lines(run.cases),
@@ -137,7 +115,9 @@ class Summary:
             legend += part.legend
             reporter.section(f"attnperf: {section_title(part, several=False)}")
             reporter.write_line(part.text)
-            published = render_published(self._published, part.cases, None if verbose else run.device, width, ink)
+            found = only_workloads(run.published, (case.key.workload for case in part.cases))
+            shown = [report for report in found if verbose or run.device is None or report.same_device]
+            published = published_table(shown, width=width, ink=ink)
             for text in filter(None, (stage_text(part.cases, width), together_table(part.cases, width), published)):
                 reporter.write_line("")
                 reporter.write_line(text)
@@ -147,11 +127,6 @@ class Summary:
         if legend:
             reporter.write_line("")
             self._write_lines(ink.dim(line) for line in dict.fromkeys(legend))
-
-    @property
-    def _published(self) -> Path:
-        asked = run_config(self.config)
-        return asked.root / asked.baselines / "published"
 
     def _show_sections(self) -> None:
         """Prints the sections of features, e.g. profiles; those without lines are left out."""
@@ -295,41 +270,3 @@ class Profiles(Feature):
 def make_feature(_given: FeatureContext) -> Profiles:
     """Returns the feature that prints profiles."""
     return Profiles()
-
-
-def render_published(folder: Path, cases: Sequence[CaseResult], device: DeviceInfo | None, width: int, ink: Ink) -> str:
-    """Returns a table of the published figures in `folder` for the workloads of these cases; '' if there are none.
-
-    device   leaves out figures of other devices; None leaves out none
-
-    A file that cannot be read gives its error as text.
-    """
-    try:
-        found = _list_figures(folder, cases)
-    except BaselineError as error:
-        return str(error)
-    shown = [figure for figure in found if device is None or is_of_device(figure, device)]
-    return published_table([ShownRow.from_figure(figure) for figure in shown], width=width, ink=ink)
-
-
-def hidden_line(folder: Path, cases: Sequence[CaseResult], device: DeviceInfo | None) -> str:
-    """Returns one line on how many published figures are of other devices, and how to see them; '' for none."""
-    try:
-        found = _list_figures(folder, cases)
-    except BaselineError:
-        return ""
-    hidden = [figure for figure in found if device is None or not is_of_device(figure, device)]
-    names = " and ".join(dict.fromkeys(figure.report.device or UNNAMED for figure in hidden))
-    count = f"{len(hidden)} published figure{'s' * (len(hidden) != 1)}"
-    return f"{count} of {names} {'is' if len(hidden) == 1 else 'are'} not shown (-v shows all)" if hidden else ""
-
-
-def is_of_device(figure: PublishedFigure, device: DeviceInfo) -> bool:
-    """Returns whether a report names the product and the architecture of `device` as its own device."""
-    named = set(re.findall(r"\w+", figure.report.device.lower()))
-    return {device.arch.lower(), *device.product.lower().split("-")} <= named
-
-
-def _list_figures(folder: Path, cases: Iterable[CaseResult]) -> list[PublishedFigure]:
-    reports = load_published(folder)
-    return [one for name in sorted({case.key.workload for case in cases}) for one in figures_for(reports, name)]

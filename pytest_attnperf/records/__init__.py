@@ -246,6 +246,7 @@ class Samples:
 
     `placements`: number of places in memory of the inputs, in equal runs of blocks. `clock_mhz`: mean compute clock
     of each block and the one before it, else empty. `settings` of torch that change times; '' where not known.
+    `throttled_s`: seconds in which the device was throttled meanwhile, by reason; None where it does not count them.
     """
 
     block_us: tuple[float, ...]
@@ -257,6 +258,7 @@ class Samples:
     placements: int = 1
     clock_mhz: tuple[float, ...] = ()
     settings: str = ""
+    throttled_s: dict[str, float] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True)
@@ -279,8 +281,9 @@ class ProcessSummary:
 
     `median_us` is the median of the blocks; over several placements of the inputs it is their mean (`stats.summaries`).
     `clock_mhz` is the median compute clock of its blocks, None where it is not known; `block_clock_mhz` that of each
-    block in `block_us`, else empty, and never stored in a baseline. `settings` as in `Samples`. `costs` are those that
-    the test gates (`records.costs`), measured in this process.
+    block in `block_us`, else empty, and never stored in a baseline. `settings` and `throttled_s` as in `Samples`; the
+    latter is never stored in a baseline. `costs` are those that the test gates (`records.costs`), measured in this
+    process.
     """
 
     median_us: float
@@ -296,6 +299,7 @@ class ProcessSummary:
     block_clock_mhz: tuple[float, ...] = field(default=(), metadata=NOT_STORED)
     settings: str = field(default="", metadata=ONLY_IF_SET)
     costs: dict[str, float] = field(default_factory=dict, hash=False, metadata=ONLY_IF_SET)
+    throttled_s: dict[str, float] | None = field(default=None, hash=False, metadata=NOT_STORED)
 
 
 @dataclass(frozen=True, order=True)

@@ -62,6 +62,17 @@ COUNTERS_RDNA = (
 )
 COUNTERS = "counters of bytes from memory and L2, matrix units busy, LDS conflicts and resident waves"
 
+STALLS_NVIDIA = (
+    "warp states of Nsight Compute: smsp__average_warps_issue_stalled_wait_per_issue_active.ratio and its "
+    "short_scoreboard (results of arithmetic and of shared memory), against long_scoreboard (memory) and barrier"
+)
+STALLS_AMD = (
+    "a thread trace (rocprofv3 --att), which shows how long each instruction of a wave stalls and on what, or "
+    "SQ_WAIT_INST_ANY over SQ_WAVE_CYCLES, as far as rocprofv3-avail lists them for this device"
+)
+STALLS = "how long each instruction of a wave stalls, and on what"
+REGROUPED = "whether the same work becomes faster with more independent instructions in a wave"
+
 PROOF = "whether the work is really done (the correctness check of the same call), and the time by another timer"
 
 
@@ -110,6 +121,13 @@ def counters_of(arch: str) -> str:
     if arch.startswith(RDNA):
         return COUNTERS_RDNA
     return COUNTERS_CDNA if arch.startswith("gfx") else COUNTERS
+
+
+def stalls_of(arch: str) -> str:
+    """Returns what shows that instructions wait for one another, as text, for the vendor of `arch`. Times, work and
+    launches alone never show it."""
+    shown = STALLS_NVIDIA if arch.startswith("sm_") else STALLS_AMD if arch.startswith("gfx") else STALLS
+    return f"{shown}; {REGROUPED}"
 
 
 def _join_reasons(seen: Evidence, *parts: str) -> str:

@@ -65,6 +65,7 @@ def summarise_process(samples: Samples, device_id: str = "", process: str = "") 
         if len(samples.clock_mhz) == len(blocks)
         else (),
         settings=samples.settings,
+        throttled_s=samples.throttled_s,
     )
 
 

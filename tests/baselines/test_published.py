@@ -6,16 +6,10 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.baselines.published import (
-    PublishedFigure,
-    PublishedReport,
-    PublishedRow,
-    figures_for,
-    load_published,
-)
+from pytest_attnperf.baselines.published import PublishedReport, PublishedRow, collect_published, load_published
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.plugin.summary import ShownRow
-from pytest_attnperf.reports.run.tables import published_table
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.reports.run.published_times import published_table
 from pytest_attnperf.stats.comparison import compare_processes
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -91,18 +85,25 @@ def test_every_report_states_source_method_and_caveats() -> None:
         assert published.source
         assert published.method
         assert published.caveats
-        (row, *_) = published.rows
-        text = " ".join(published_table([ShownRow.from_figure(PublishedFigure(row, published))], width=80).split())
+        shown = collect_published(PUBLISHED, [row.workload for row in published.rows], None)
+        text = " ".join(published_table(shown, width=80).split())
         assert all(" ".join(said.split()) in text for said in (published.title, published.method, *published.caveats))
 
 
-def test_figures_are_found_by_workload() -> None:
-    """The rows of one workload come with their report; an unknown workload has none."""
-    reports = load_published(PUBLISHED)
-    figures = figures_for(reports, "prefill-b4-s1024-h8-d64-f16-causal")
-    assert [(figure.row.backend, figure.row.time_us) for figure in figures] == [("ck", 154.0), ("aiter.triton", 152.0)]
-    assert figures[0].report.device == "AMD Instinct MI300X (gfx942)"
-    assert figures_for(reports, "prefill-b1-s1-h1-d64-f16") == []
+def test_figures_of_a_run_are_those_of_its_workloads() -> None:
+    """The rows of one workload come with their report, and are of the run's device or are not; an unknown workload,
+    and a project without published figures, have none."""
+    workload, mi300x = "prefill-b4-s1024-h8-d64-f16-causal", DeviceInfo("rocm", "gfx942", "mi300x")
+    (found,) = collect_published(PUBLISHED, [workload, "prefill-b1-s1-h1-d64-f16"], mi300x)
+    assert [(row.workload, row.backend.split(" ")[0], row.time_us) for row in found.rows] == [
+        (workload, "ck", 154.0),
+        (workload, "aiter.triton", 152.0),
+    ]
+    assert (found.device, found.same_device) == ("AMD Instinct MI300X (gfx942)", True)
+    for device in (None, DeviceInfo("rocm", "gfx942", "mi325x"), DeviceInfo("cuda", "sm_90", "h200")):
+        assert [one.same_device for one in collect_published(PUBLISHED, [workload], device)] == [False]
+    assert collect_published(PUBLISHED, ["prefill-b1-s1-h1-d64-f16"], mi300x) == ()
+    assert collect_published(PUBLISHED / "none", [workload], mi300x) == ()
 
 
 def test_nothing_that_judges_can_see_published_figures() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
+import struct
 from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.amd import NO_THROTTLE_STATUS, read_state
-from pytest_attnperf.environment.system import ProbeError, System
+from pytest_attnperf.environment.amd import NO_THROTTLE_STATUS, read_state, read_throttling
+from pytest_attnperf.environment.system import ProbeError, System, ThrottleReading
 
 ADDRESS = "0000:c1:00.0"
 FOLDER = f"sys/bus/pci/devices/{ADDRESS}"
@@ -51,3 +53,45 @@ def test_a_card_that_sysfs_does_not_show(tmp_path: Path) -> None:
     """A card without a PCI folder is an error that names the folder."""
     with pytest.raises(ProbeError, match=f"/{FOLDER} does not exist"):
         read_state(ADDRESS, System(tmp_path))
+
+
+def metrics(revision: tuple[int, int], *numbers: int, size: int = 200) -> bytes:
+    """A gpu_metrics table of that revision with numbers of 32 bits from byte 104 on, as struct gpu_metrics_v1_6 has."""
+    table = bytearray(struct.pack("<HBB", size, *revision).ljust(size, b"\xff"))
+    struct.pack_into(f"<{len(numbers)}I", table, 104, *numbers)
+    return bytes(table)
+
+
+def test_throttling_is_counted_by_the_firmware(tmp_path: Path) -> None:
+    """Behind the counter of accumulations stand those of each reason; an offset that is off by one field is seen."""
+    system = sysfs(tmp_path, {"vendor": "0x1002"})
+    (tmp_path / FOLDER / "gpu_metrics").write_bytes(metrics((1, 6), 9000, 1, 2500, 3, 4, 5))
+    assert read_throttling(ADDRESS, system) == ThrottleReading(
+        {
+            "PROCHOT": 1.0,
+            "power cap": 2500.0,
+            "socket temperature": 3.0,
+            "VR temperature": 4.0,
+            "HBM temperature": 5.0,
+        },
+        9000.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (metrics((1, 3), 1, 2, 3, 4, 5, 6), "revision 1.3 has no counters of throttling that are known here (1.6)"),
+        (metrics((1, 7), 1, 2, 3, 4, 5, 6), "revision 1.7 has no counters"),
+        (metrics((1, 6), 1, 2, 3, 4, 5, 6)[:120], "revision 1.6 has no counters"),
+        (b"", "revision none has no counters"),
+        (None, "No such file"),
+    ],
+)
+def test_other_tables_of_metrics_count_nothing(tmp_path: Path, table: bytes | None, said: str) -> None:
+    """Another revision has other fields at that place, and a short or missing table has none: no number is guessed."""
+    system = sysfs(tmp_path, {"vendor": "0x1002"})
+    if table is not None:
+        (tmp_path / FOLDER / "gpu_metrics").write_bytes(table)
+    with pytest.raises(ProbeError, match=re.escape(said)):
+        read_throttling(ADDRESS, system)

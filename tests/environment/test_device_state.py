@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.device_state import Watch, start_watch
-from pytest_attnperf.environment.system import ProbeError, System
+from pytest_attnperf.environment import nvidia
+from pytest_attnperf.environment.device_state import ThrottleWatch, Watch, open_throttle_counters, start_watch
+from pytest_attnperf.environment.system import ProbeError, System, ThrottleReading
 
 STATE = "GPU-cb3296dd, 1980, 3201, 41, 121.53, 700.00, {mode}, Enabled"
 BEFORE = STATE.format(mode="Default") + ", 0x0000000000000001, 1000000, 0, 50 us, 0"
@@ -245,3 +247,78 @@ def test_this_gpu_is_read() -> None:
     for reading in (state.before, state.after):
         assert reading.keys() >= {"temperature_c", "power_w", "memory_clock_mhz"}
         assert reading.keys() & {"sm_clock_mhz", "shader_clock_mhz"}
+
+
+def readings(*taken: ThrottleReading | ProbeError) -> Iterator[ThrottleReading | ProbeError]:
+    """Readings in order."""
+    return iter(taken)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "seconds"),
+    [
+        (
+            ThrottleReading({"cap": 10.0, "heat": 5.0}, 0.0),
+            ThrottleReading({"cap": 60.0, "heat": 5.0}, 200.0),
+            {"cap": 0.5},
+        ),
+        (ThrottleReading({"cap": 10.0}, 0.0), ThrottleReading({"cap": 10.0}, 200.0), {}),
+        (ThrottleReading({}, 0.0), ThrottleReading({}, 200.0), {}),
+        (ThrottleReading({"cap": 0.0}, 0.0), ThrottleReading({"cap": 900.0}, 200.0), {"cap": 2.0}),
+        (ThrottleReading({}, 0.0), ThrottleReading({"cap": 900.0}, 200.0), {}),
+        (ThrottleReading({"cap": 10.0}, 0.0), ThrottleReading({"cap": 5.0}, 200.0), None),
+        (ThrottleReading({"cap": 10.0}, 200.0), ThrottleReading({"cap": 20.0}, 200.0), None),
+        (ProbeError("gone"), ThrottleReading({"cap": 20.0}, 200.0), None),
+        (ThrottleReading({"cap": 10.0}, 0.0), ProbeError("gone"), None),
+    ],
+)
+def test_throttled_seconds_are_the_share_of_the_span(
+    before: ThrottleReading | ProbeError, after: ThrottleReading | ProbeError, seconds: dict[str, float] | None
+) -> None:
+    """A quarter of the counts is a quarter of the two seconds, and never more than all; what did not grow is left out.
+    Counters that went back, stood still or vanished say nothing, which is not the same as no throttling."""
+    taken = readings(before, after)
+
+    def read() -> ThrottleReading:
+        found = next(taken)
+        if isinstance(found, ProbeError):
+            raise found
+        return found
+
+    times = iter([100.0, 102.0])
+    assert ThrottleWatch(read, lambda: next(times)).end() == seconds
+
+
+def test_without_counters_nothing_is_known() -> None:
+    """A device that counts nothing gives None."""
+    assert ThrottleWatch(None).end() is None
+
+
+def test_counters_are_those_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's come from NVML by UUID, AMD's from the table of metrics; a CPU, a GPU without a UUID, and what cannot
+    be read have none."""
+    asked: list[str] = []
+
+    class Counters:
+        def __init__(self, device_id: str) -> None:
+            asked.append(device_id)
+            if device_id == "GPU-lost":
+                raise ProbeError("NVML: device by UUID returned 6")
+
+        def read(self) -> ThrottleReading:
+            return ThrottleReading({}, 1.0)
+
+    monkeypatch.setattr(nvidia, "NvmlCounters", Counters)
+    system = System(tmp_path)
+    assert open_throttle_counters("cuda", "GPU-1", system) is not None
+    found = [open_throttle_counters(*each, system) for each in (("cuda", "GPU-lost"), ("cuda", ""), ("cpu", ""))]
+    assert found == [None, None, None]
+    assert asked == ["GPU-1", "GPU-lost"]
+    assert open_throttle_counters("rocm", "0000:c1:00.0", system) is None
+    card = tmp_path / "sys/bus/pci/devices/0000:c1:00.0"
+    card.mkdir(parents=True)
+    numbers = struct.pack("<HBB", 200, 1, 6).ljust(104, b"\0") + struct.pack("<6I", 9, 1, 2, 3, 4, 5)
+    (card / "gpu_metrics").write_bytes(numbers.ljust(200, b"\0"))
+    read = open_throttle_counters("rocm", "0000:c1:00.0", system)
+    assert read is not None
+    assert read().counts["power cap"] == 2.0

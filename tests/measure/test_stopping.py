@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+
 import pytest
 
 from pytest_attnperf.measure.stopping import StoppingRule
@@ -54,3 +57,26 @@ def test_impossible_bounds_are_refused() -> None:
     """A minimum above the maximum is an error that shows both."""
     with pytest.raises(ValueError, match="1 <= min_blocks <= max_blocks, got 7 and 3"):
         StoppingRule(min_blocks=7, max_blocks=3)
+
+
+def blocks_until_finished(rule: StoppingRule, next_us: Callable[[], float]) -> int:
+    """How many blocks a rule takes of a clock that gives these times."""
+    count = 0
+    while not rule.is_finished:
+        for _ in range(rule.pairs_wanted):
+            rule.add(next_us())
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.2])
+def test_agreeing_blocks_are_as_many_as_scattered_ones(spread: float) -> None:
+    """A rule never stops because blocks agree: what a process reports would depend on when it looked good. Only count
+    and time end it, so processes of one case have equal numbers of blocks however calm the machine is."""
+    drawn = random.Random(7)
+    within = StoppingRule(7, 30, 1e9)
+    assert blocks_until_finished(within, lambda: 600.0 * drawn.uniform(1 - spread, 1 + spread)) == 30
+    early, late = StoppingRule(7, 30, 1e9), StoppingRule(7, 30, 1e9)
+    settled = iter([600.0] * 30)
+    drifting = iter([600.0 * (1 + spread * block / 30) for block in range(30)])
+    assert blocks_until_finished(early, lambda: next(settled)) == blocks_until_finished(late, lambda: next(drifting))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from pytest_attnperf.environment.system import ThrottleReading
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import placements, timing, trace
 from pytest_attnperf.measure.cold_cache import ColdSize
@@ -58,6 +60,23 @@ def _small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that three and a half of these cases outgrow; a profiler used by one test forbids no other to time."""
     monkeypatch.setattr(timing, "cold_size", lambda device: ColdSize(7 * INPUT_BYTES // 2, "a small cache"))
     monkeypatch.setattr(trace, "_used", [])
+
+
+def test_a_process_knows_how_long_it_was_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device's counters are read right before the first block and after the last one; a CPU has none."""
+    taken: list[float] = []
+
+    def read() -> ThrottleReading:
+        taken.append(time.monotonic())
+        return ThrottleReading({"software power cap": 10.0 * len(taken)}, 20.0 * len(taken))
+
+    subject = subject_of()
+    assert subject.measure_blocks(7, 200.0, 1e9).throttled_s is None
+    monkeypatch.setattr(timing, "_throttle_counters", lambda kind, device_id: read)
+    samples = subject.measure_blocks(7, 200.0, 1e9)
+    assert len(taken) == 2
+    assert samples.throttled_s is not None
+    assert samples.throttled_s["software power cap"] == pytest.approx((taken[1] - taken[0]) / 2, rel=0.2)
 
 
 def test_blocks_use_one_timer_for_one_length_and_name() -> None:

@@ -177,6 +177,34 @@ def test_what_testpaths_leave_out_is_asked_for(project: FakeProject) -> None:
     result.stdout.fnmatch_lines(["*prefill/fake.a/* has a baseline but no case*"])
 
 
+@pytest.mark.parametrize(
+    ("ini", "typed", "taken"),
+    [
+        ("testpaths = tests", ("--update-baselines",), True),
+        ("testpaths = tests", ("--attnperf",), True),
+        ("testpaths = tests", (), False),
+        ("testpaths = tests", ("--update-baselines", "tests"), False),
+        ("testpaths = .", ("--update-baselines",), True),
+        ("", ("--update-baselines",), True),
+    ],
+)
+def test_a_timed_run_without_a_path_takes_the_suites(
+    project: FakeProject, ini: str, typed: tuple[str, ...], taken: bool
+) -> None:
+    """`pytest --update-baselines` alone stores what suites/ has, although testpaths name the project's own tests; a
+    plain pytest, and a run with a path, take what they always did."""
+    (project.path / "tests").mkdir()
+    (project.path / "tests/test_own.py").write_text("def test_own():\n    pass\n")
+    stored = project.path / "baselines/fake/fake1/prefill.json"
+    stored.unlink()
+    project.pytester.makeini(f"[pytest]\n{ini}\n")
+    result = project.pytester.runpytest_subprocess("-p", "no:randomly", "-v", *typed)
+    assert any("test_prefill" in line for line in result.outlines) is taken
+    assert stored.exists() is (taken and "--update-baselines" in typed)
+    own = "test_own.py::test_own PASSED" in result.stdout.str()
+    assert own is (ini != "testpaths = tests" or not taken)
+
+
 def test_ordinary_tests_alone(project: FakeProject) -> None:
     """A run of other files is asked for nothing."""
     assert project.run("--attnperf", "--attnperf-strict", "suites/test_plain.py").ret == pytest.ExitCode.OK

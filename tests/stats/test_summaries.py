@@ -55,6 +55,12 @@ def test_the_clock_is_the_median_of_the_blocks_clocks() -> None:
     assert summarise_process(samples(1.0, 2.0)).clock_mhz is None
 
 
+@pytest.mark.parametrize("throttled", [None, {}, {"software power cap": 0.012}])
+def test_a_process_keeps_how_long_it_was_throttled(throttled: dict[str, float] | None) -> None:
+    """Seconds by reason stay with their process; not known stays apart from none."""
+    assert summarise_process(Samples((1.0, 2.0), 20, "graph", throttled_s=throttled)).throttled_s == throttled
+
+
 @pytest.mark.parametrize("block", [0.0, -1.0, math.nan, math.inf])
 def test_a_block_that_is_no_time_is_refused(block: float) -> None:
     """A block of zero, negative, NaN or infinite time is named, with its place and timer."""

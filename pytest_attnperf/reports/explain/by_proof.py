@@ -10,6 +10,7 @@ from pytest_attnperf.records.notes import NoteKind, kind_of
 from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.reports.explain import steps
 from pytest_attnperf.reports.explain.facts import NextStep, Told, Words
+from pytest_attnperf.reports.run.error_shares import compute_excess, divide_by_budget
 from pytest_attnperf.reports.text.commands import format_repeat_command
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
@@ -322,20 +323,6 @@ def find_worst_figures(case: CaseResult) -> ErrorFigures | None:
     return max(beyond, key=compute_excess, default=None)
 
 
-def compute_excess(figures: ErrorFigures) -> float:
-    """Returns the largest error as a multiple of its budget; infinite for an unexpected NaN, Inf or finite value."""
-    if figures.nan_count or figures.inf_count or figures.finite_count:
-        return math.inf
-    shares = [_divide_by_budget(error, budget) for error, budget in figures.budgets]
-    return math.inf if any(math.isnan(share) for share in shares) else max(shares)
-
-
-def _divide_by_budget(error: float, budget: float) -> float:
-    if budget > 0:
-        return error / budget
-    return 0.0 if error == 0 else math.inf
-
-
 def _describe_worst_output(worst: ErrorFigures) -> list[str]:
     name = f"Output '{one_line(worst.output)}' of the check '{one_line(worst.check)}'"
     if math.isinf(compute_excess(worst)):
@@ -349,14 +336,14 @@ def _describe_worst_output(worst: ErrorFigures) -> list[str]:
     else:
         sentences = [
             f"{name} has a maximum error of {worst.max_error:.3g}, allowed is {worst.max_budget:.3g}: "
-            f"{_divide_by_budget(worst.max_error, worst.max_budget):.3g} times its budget. The error is "
+            f"{divide_by_budget(worst.max_error, worst.max_budget):.3g} times its budget. The error is "
             f"{worst.rms_error:.3g} in the "
-            f"root mean square ({_divide_by_budget(worst.rms_error, worst.rms_budget):.3g} times)."
+            f"root mean square ({divide_by_budget(worst.rms_error, worst.rms_budget):.3g} times)."
         ]
         if not worst.line_error <= worst.line_budget:
             sentences.append(
                 f"On {one_line(worst.line)} alone the error is {worst.line_error:.3g} in the root mean square, "
-                f"{_divide_by_budget(worst.line_error, worst.line_budget):.3g} times the budget there."
+                f"{divide_by_budget(worst.line_error, worst.line_budget):.3g} times the budget there."
             )
     if worst.worst_index:
         got, wanted = f"{worst.worst_got:.6g}", f"{worst.worst_expected:.6g}"

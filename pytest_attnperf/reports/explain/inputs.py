@@ -10,8 +10,8 @@ from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.records.costs import format_costs
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.records.time_units import choose_time_unit, format_time
-from pytest_attnperf.reports.explain.by_proof import compute_excess
 from pytest_attnperf.reports.explain.facts import Told
+from pytest_attnperf.reports.run.error_shares import compute_excess
 from pytest_attnperf.reports.text.figures import format_change, format_interval, format_share, one_line
 from pytest_attnperf.results import CaseResult
 
@@ -193,12 +193,28 @@ def _list_machine_rows(case: CaseResult) -> list[Row]:
     if base and new:
         known.append(f"{statistics.median(base):.0f} MHz base and {statistics.median(new):.0f} MHz new in the pairs")
     rows += [("clock", ", ".join(known))] if known else []
+    rows += [("throttled", text) for text in filter(None, [_describe_throttling((*case.first, *case.second))])]
     if case.floor_us is not None and case.median_us:
         share = format_share(case.floor_us / case.median_us)
         rows.append(
             ("floor", f"{format_time(case.floor_us)} by {one_line(case.floor_bound)}: {share} of it is reached")
         )
     return rows
+
+
+def _describe_throttling(processes: Sequence[ProcessSummary]) -> str:
+    """Returns in how many processes the device was throttled during their blocks, and the longest time by reason; ''
+    where no process knows."""
+    known = [process.throttled_s for process in processes if process.throttled_s is not None]
+    if not known:
+        return ""
+    longest: dict[str, float] = {}
+    for each in known:
+        for reason, seconds in each.items():
+            longest[reason] = max(seconds, longest.get(reason, 0.0))
+    count = f"{sum(map(bool, known))} of {len(known)} processes"
+    said = ", ".join(f"{one_line(reason, 40)} {format_time(1e6 * s)}" for reason, s in sorted(longest.items()))
+    return f"{count} during their blocks{f', at most {said}' if said else ''}"
 
 
 def _pair_clocks(case: CaseResult) -> tuple[list[float | None], list[float | None]]:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.run.error_shares import compute_error_share
 from pytest_attnperf.reports.run.joined import Joined
 from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops
 from pytest_attnperf.reports.text.figures import one_line
@@ -16,10 +17,10 @@ COLUMNS = (
     *("key", "suite", "backend", "workload", "label", "arch", "product", "verdict"),
     *("median_us", "interval_low_us", "interval_high_us", "processes"),
     *("change_percent", "change_low_percent", "change_high_percent", "baseline_us"),
-    *("tflops", "gbytes_per_s", "reason", "commit"),
+    *("tflops", "gbytes_per_s", "error_share", "reason", "commit"),
 )
 """The header. A figure that is not known is an empty cell. Intervals are of 95 %: of the change, and the times that it
-means beside the baseline."""
+means beside the baseline. `error_share` is the largest error over its budget, 'inf' for NaN and Inf."""
 
 TEXT_LIMIT = 2_000
 FORMULA_STARTS = ("=", "+", "-", "@")
@@ -54,6 +55,7 @@ def _make_case_row(case: CaseResult, run: RunResult) -> dict[str, str]:
         "baseline_us": base,
         "tflops": compute_tflops(case),
         "gbytes_per_s": compute_gb_s(case),
+        "error_share": compute_error_share(case),
     }
     return {
         **_make_row(case, case.reasons or [case.summary], run.commit),

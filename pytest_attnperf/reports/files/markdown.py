@@ -16,6 +16,7 @@ from pytest_attnperf.reports.files.markdown_details import (
     condition_section,
     count_bytes,
     finding_section,
+    published_section,
     quarantine_section,
     reproduce_section,
     worst_section,
@@ -82,7 +83,7 @@ def render_summary(
     room -= sum(map(count_bytes, last))
     worst = _fit_sections([worst_section(joined)], room // 2, report)
     room -= sum(map(count_bytes, worst))
-    tables = _fit_sections(case_sections(joined), room, report)
+    tables = _fit_sections([*case_sections(joined), published_section(joined)], room, report)
     return "\n\n".join([*blocks, *(text.rstrip("\n") for text in (*worst, *tables, *last))]) + "\n"
 
 

@@ -20,6 +20,7 @@ from pytest_attnperf.reports.files.markdown_text import (
 )
 from pytest_attnperf.reports.run.code_objects import code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
+from pytest_attnperf.reports.run.error_shares import compute_error_share, format_error_share
 from pytest_attnperf.reports.run.joined import Joined, Shown
 from pytest_attnperf.reports.run.overview import (
     EXCUSED,
@@ -32,6 +33,7 @@ from pytest_attnperf.reports.run.overview import (
     rank_verdict,
     verdict_text,
 )
+from pytest_attnperf.reports.run.published_times import HEADING, list_published, of_runs
 from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops, share_of_floor, tolerance_notes
 from pytest_attnperf.reports.text.commands import can_be_offered
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_rate, format_share
@@ -40,6 +42,7 @@ from pytest_attnperf.results import CaseResult, RunResult
 
 NAME_LIMIT = 120
 SAID_LIMIT = 160
+SOURCE_LIMIT = 4000
 COMMANDS = 10
 COMMANDS_BYTES = 3_000
 BY_TIME = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER})
@@ -110,6 +113,11 @@ FIGURES = (
     ),
     _MarkdownColumn(
         "GB/s", lambda shown: format_rate(compute_gb_s(shown.case)), lambda case: compute_gb_s(case) is not None
+    ),
+    _MarkdownColumn(
+        "error / budget",
+        lambda shown: format_error_share(compute_error_share(shown.case)),
+        lambda case: compute_error_share(case) is not None,
     ),
     _MarkdownColumn("floor", lambda shown: format_share(share_of_floor(shown.case)), lambda case: share_of_floor(case)),
 )
@@ -197,6 +205,29 @@ def _code_section(results: Sequence[CodeResult]) -> MarkdownSection | None:
     rows = (_code_row(columns, result) for result in _worst_code(results))
     title = f"compiled kernels: {format_verdict_counts(result.verdict for result in results)}"
     return MarkdownSection(title, _format_header(columns), rows, len(results))
+
+
+def published_section(joined: Joined) -> MarkdownSection | None:
+    """Returns a table of published figures for the cases' workloads, below their sources; None without any."""
+    lines, sources = list_published(of_runs(joined.runs))
+    if not lines:
+        return None
+    said = (f"{number}. {escape_cell(source, SOURCE_LIMIT)}" for number, source in enumerate(sources, 1))
+    columns = {"workload": ":--", "backend": ":--", "time": "--:", "device": ":--", "source": "--:"}
+    head = (*said, "", format_table_row(list(columns)), format_table_row(list(columns.values())))
+    rows = (
+        format_table_row(
+            [
+                format_code(line.workload, NAME_LIMIT),
+                format_code(line.backend, NAME_LIMIT),
+                line.time,
+                escape_cell(line.device, NAME_LIMIT),
+                str(line.number),
+            ]
+        )
+        for line in lines
+    )
+    return MarkdownSection(HEADING, head, rows, len(lines))
 
 
 def finding_section(joined: Joined) -> MarkdownSection | None:

@@ -34,6 +34,7 @@ from pytest_attnperf.reports.html.rows import (
 from pytest_attnperf.reports.html.samples import collect_samples, histories_by_case
 from pytest_attnperf.reports.run.joined import Joined
 from pytest_attnperf.reports.run.overview import EXCUSED, UNRESOLVED, verdict_word
+from pytest_attnperf.reports.run.published_times import HEADING, list_published, of_runs
 from pytest_attnperf.reports.text.figures import format_change, one_line
 
 BUDGET_BYTES = 2_900_000
@@ -176,10 +177,17 @@ def _build_context(joined: Joined, table: CaseTable, histories: Sequence[CaseHis
         "plain_rows": list(zip(list_cells(table, first), (row.shown.case.fails for row in first), strict=True)),
         "total": len(table.rows),
         "kernels": heading.build_kernel_table(joined.code),
+        "published": _build_published(joined),
         "changes": heading.list_changes(histories, indices),
         "charts": page_charts([column.name for column in table.columns], table.reference),
         "reference": table.reference,
     }
+
+
+def _build_published(joined: Joined) -> dict[str, Any]:
+    """Returns the published figures of a report: heading, lines of the table and their sources by number."""
+    lines, sources = list_published(of_runs(joined.runs))
+    return {"heading": HEADING, "lines": lines, "sources": sources}
 
 
 def _pack_details(

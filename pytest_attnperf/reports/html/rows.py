@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.records.time_units import TimeUnit, choose_time_unit
 from pytest_attnperf.reports.html.embedding import Json, round_figure
+from pytest_attnperf.reports.run.error_shares import compute_error_share, format_error_share
 from pytest_attnperf.reports.run.joined import Joined, Shown
 from pytest_attnperf.reports.run.overview import rank_verdict, sort_worst_first, verdict_text
 from pytest_attnperf.reports.run.tables import REFERENCE_BACKEND, compute_gb_s, compute_tflops, share_of_floor
@@ -195,6 +196,13 @@ def _make_columns(reference: str, unit: TimeUnit) -> tuple[CaseColumn, ...]:
         ),
         _make_figure_column(
             "floor", "floor", lambda row: share_of_floor(row.shown.case), format_share, "least possible time / time"
+        ),
+        _make_figure_column(
+            "error",
+            "error",
+            lambda row: compute_error_share(row.shown.case),
+            format_error_share,
+            "largest error against the reference / what the tolerance allows",
         ),
         _make_figure_column("speedup", "speedup", lambda row: row.speedup, format_speedup, over),
         CaseColumn(

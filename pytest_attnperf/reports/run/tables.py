@@ -1,4 +1,4 @@
-"""Tables of a run: one per suite, one of cases that ran on all GPUs at once, and published figures, always separate.
+"""Tables of a run: one per suite, and one of cases that ran on all GPUs at once.
 
 For all GPUs at once, scaling is the calls per second in units of the median GPU alone, at best the number of GPUs.
 Interference is how much slower a GPU is at once than alone.
@@ -10,10 +10,10 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.gpus import Together, TogetherGpu, short_name
+from pytest_attnperf.reports.run.error_shares import compute_error_share, format_error_share
 from pytest_attnperf.reports.run.overview import ORDER, verdict_text
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import (
@@ -36,8 +36,6 @@ REFERENCE_BACKEND = "native.eager_fp32"
 DEFAULT_WIDTH = 110
 NAME_LIMIT = 60
 SOURCE_LIMIT = 300
-PUBLISHED_LIMIT = 4000
-"""Most characters of a published report's title, method and caveats, which no table may cut."""
 QUIET = frozenset({Verdict.SAME, Verdict.RECORDED, Verdict.RIGHT})
 """Verdicts that a long table leaves out."""
 
@@ -108,6 +106,7 @@ LEGENDS = {
     "change": "time against the baseline or the base side",
     "speedup": "over {reference} on the same workload",
     "TFLOP/s": "useful FLOPs / time",
+    "error": "largest error against the reference / what the tolerance allows",
     "floor": "least possible time on this device / time",
     "peak MiB": "most memory in use during a call",
     "GB/s": "bytes that must at least be moved / time",
@@ -123,9 +122,10 @@ COLUMNS = (
     _Column(GridColumn("change", rank=1), lambda case, _: format_change(case.ratio)),
     _Column(GridColumn("speedup", rank=5), _format_speedup_cell),
     _Column(GridColumn("TFLOP/s", rank=6), lambda case, _: format_rate(compute_tflops(case))),
-    _Column(GridColumn("floor", rank=7), lambda case, _: format_share(share_of_floor(case))),
-    _Column(GridColumn("peak MiB", rank=8), lambda case, _: format_bytes(case.peak_memory_bytes)),
-    _Column(GridColumn("GB/s", rank=9), lambda case, _: format_rate(compute_gb_s(case))),
+    _Column(GridColumn("error", rank=7), lambda case, _: format_error_share(compute_error_share(case))),
+    _Column(GridColumn("floor", rank=8), lambda case, _: format_share(share_of_floor(case))),
+    _Column(GridColumn("peak MiB", rank=9), lambda case, _: format_bytes(case.peak_memory_bytes)),
+    _Column(GridColumn("GB/s", rank=10), lambda case, _: format_rate(compute_gb_s(case))),
     _Column(GridColumn("95 %", rank=12), _format_interval_cell),
     _Column(GridColumn("detectable", rank=13), _format_detection_limit),
     _Column(GridColumn("processes", rank=14), lambda case, _: processes_text(case)),
@@ -177,38 +177,6 @@ def tolerance_notes(cases: Iterable[CaseResult]) -> list[str]:
         f"{one_line(backend, NAME_LIMIT)}: {one_line(format_tolerance(tolerance), SOURCE_LIMIT)}"
         for backend, tolerance in sourced
     ]
-
-
-class PublishedTime(Protocol):
-    """A figure from a published report: config, backend, the time as printed there, and its source."""
-
-    @property
-    def config(self) -> str: ...  # noqa: D102
-    @property
-    def backend(self) -> str: ...  # noqa: D102
-    @property
-    def time(self) -> str: ...  # noqa: D102
-    @property
-    def source(self) -> str: ...  # noqa: D102
-
-
-def published_table(rows: Sequence[PublishedTime], *, width: int = DEFAULT_WIDTH, ink: Ink = PLAIN) -> str:
-    """Returns a table of published figures, with numbered sources below it; '' without rows. They are never gated."""
-    numbers = {source: number for number, source in enumerate(dict.fromkeys(row.source for row in rows), 1)}
-    body = tuple(
-        GridRow(
-            row.config,
-            (one_line(row.backend, NAME_LIMIT), one_line(row.time, NAME_LIMIT), f"[{numbers[row.source]}]"),
-        )
-        for row in rows
-    )
-    columns = (GridColumn("backend", align="left"), GridColumn("time"), GridColumn("source", align="left"))
-    if not rows:
-        return ""
-    table = render_grid([GridGroup("", body)], columns, corner="workload", width=width, ink=ink, before=0)
-    notes = [f"[{number}] {one_line(source, PUBLISHED_LIMIT)}" for source, number in numbers.items()]
-    wrapped = (line for note in notes for line in wrap_text(note, width))
-    return "\n".join([ink.bold("published elsewhere, never gated"), table, *wrapped])
 
 
 def _is_long(cases: Sequence[CaseResult], most_rows: int | None) -> bool:

@@ -71,6 +71,20 @@ def test_every_input_of_the_decision_is_shown(slower: str, row: str) -> None:
     assert row in slower, slower
 
 
+def test_throttling_of_each_process_is_summed_up() -> None:
+    """How many processes were throttled during their blocks, and for how long at most by reason; where no process
+    knows, nothing is said."""
+    case = recorded.slower()
+    known = [{"software power cap": 0.012}, {}, {"software power cap": 0.03, "thermal slowdown": 0.001}]
+    second = tuple(replace(one, throttled_s=each) for one, each in zip(case.second, known, strict=True))
+    text = " ".join(shown(replace(case, second=second)).split())
+    assert "throttled 2 of 3 processes during their blocks, at most software power cap 30.00 ms" in text
+    assert "thermal slowdown 1.000 ms" in text
+    calm = tuple(replace(one, throttled_s={}) for one in case.second)
+    assert "throttled 0 of 3 processes during their blocks" in " ".join(shown(replace(case, second=calm)).split())
+    assert "throttled" not in shown(case).replace("no throttling", "")
+
+
 def test_pairs_are_shown_one_by_one() -> None:
     """Their number, ratios, noise and turns."""
     text = shown(recorded.slower_by_pairs(), replace(FACTS, relative_sd=0.00072, stored=None))

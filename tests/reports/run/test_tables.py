@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
@@ -11,7 +11,6 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.run.tables import (
     compute_gb_s,
     compute_tflops,
-    published_table,
     share_of_floor,
     suite_table,
     together_table,
@@ -24,19 +23,10 @@ CaseFactory: TypeAlias = Callable[..., CaseResult]
 
 UNMEASURED = {"median_us": None, "baseline_us": None, "ratio": None, "interval": None, "peak_memory_bytes": None}
 LONG = "prefill-b4-s1024-h8-d64-f16-causal"
-EVERY = ["change", "speedup", "TFLOP/s", "floor", "peak MiB", "GB/s", "95 %", "detectable", "processes"]
+EVERY = ["change", "speedup", "TFLOP/s", "error", "floor", "peak MiB", "GB/s", "95 %", "detectable", "processes"]
 """Columns behind verdict, config and time, as they come with more room."""
 
 HOW_SURE = ["95 %", "detectable", "processes"]
-
-
-class Row(NamedTuple):
-    """A published figure."""
-
-    config: str
-    backend: str
-    time: str
-    source: str
 
 
 def cells(line: str) -> list[str]:
@@ -59,18 +49,18 @@ def full(case: CaseFactory) -> list[CaseResult]:
 def test_a_whole_table(case: CaseFactory) -> None:
     """Every column of the widest table, exactly: verdict first, and the workload's heading on a line of its own."""
     eager = case("native.eager_fp32", median_us=400.0, ratio=0.9996, verdict=Verdict.SAME, detection_limit=0.023)
-    missing = case("ck", verdict=Verdict.ERROR, first=(), second=(), **UNMEASURED)
+    missing = case("ck", verdict=Verdict.ERROR, first=(), second=(), checks=(), **UNMEASURED)
     assert suite_table([eager, case(), missing], width=140).splitlines() == [
-        "verdict  config             time us  change  speedup  TFLOP/s  floor  peak MiB  GB/s              95 %"
+        "verdict  config             time us  change  speedup  TFLOP/s  error  floor  peak MiB  GB/s              95 %"
         "  detectable  processes",
-        "-------  -----------------  -------  ------  -------  -------  -----  --------  ----  ----------------"
+        "-------  -----------------  -------  ------  -------  -------  -----  -----  --------  ----  ----------------"
         "  ----------  ---------",
         "prefill-b4-s512-h8-d256-f16-causal",
-        "SAME     native.eager_fp32    400.0   0.0 %    1.00x     42.8    4 %     128.0  83.9  +5.2 % .. +7.0 %"
+        "SAME     native.eager_fp32    400.0   0.0 %    1.00x     42.8   50 %    4 %     128.0  83.9  +5.2 % .. +7.0 %"
         "      +2.3 %          2",
-        "SLOWER   triton.flash         26.10  +6.1 %    15.3x      655   61 %     128.0  1286  +5.2 % .. +7.0 %"
+        "SLOWER   triton.flash         26.10  +6.1 %    15.3x      655   50 %   61 %     128.0  1286  +5.2 % .. +7.0 %"
         "           -          2",
-        "ERROR    ck                       -       -        -        -      -         -     -                 -"
+        "ERROR    ck                       -       -        -        -      -      -         -     -                 -"
         "           -          -",
     ]
 
@@ -128,7 +118,7 @@ def test_verdicts_are_printed_exactly(case: CaseFactory, verdict: Verdict) -> No
 @pytest.mark.parametrize("verbose", [False, True])
 def test_more_columns_with_more_room(case: CaseFactory, verbose: bool) -> None:
     """At every width the table fits, and columns come in their order; verbose ones say first how sure a change is."""
-    order = ["change", *HOW_SURE, *EVERY[1:6]] if verbose else EVERY
+    order = ["change", *HOW_SURE, *EVERY[1:7]] if verbose else EVERY
     seen: list[int] = []
     for width in range(80, 180):
         table = suite_table(full(case), width=width, verbose=verbose)
@@ -214,9 +204,8 @@ def test_a_long_table_leaves_out_what_is_as_it_was(case: CaseFactory) -> None:
 
 
 def test_nothing_to_show() -> None:
-    """No cases and no published rows give no table."""
+    """No cases give no table."""
     assert suite_table([]) == ""
-    assert published_table([]) == ""
 
 
 def test_a_time_of_nothing_has_no_rate(case: CaseFactory) -> None:
@@ -229,33 +218,6 @@ def test_a_time_of_nothing_has_no_rate(case: CaseFactory) -> None:
         compute_gb_s(case(median_us=0.0)),
         share_of_floor(case(median_us=0.0)),
     ) == (None,) * 3
-
-
-def test_published_table() -> None:
-    """Published figures name their sources once, below, and say that they are never gated."""
-    rows = [
-        Row("b4-s512", "ck", "0.089 ms", "Report A, 2025"),
-        Row("b4-s512", "triton.flash", "0.2 ms", "Report A, 2025"),
-        Row("s512", "hip.naive", "12 us", "Report B"),
-    ]
-    assert published_table(rows).splitlines() == [
-        "published elsewhere, never gated",
-        "workload  backend           time  source",
-        "--------  ------------  --------  ------",
-        "b4-s512   ck            0.089 ms  [1]",
-        "b4-s512   triton.flash    0.2 ms  [1]",
-        "s512      hip.naive        12 us  [2]",
-        "[1] Report A, 2025",
-        "[2] Report B",
-    ]
-
-
-def test_published_figures_fit_the_width() -> None:
-    """Long names have lines of their own, and long sources are wrapped."""
-    rows = [Row("prefill-" * 20, "vendor.flash" * 3, "0.089 ms", "A report with a long title, " * 9)]
-    lines = published_table(rows, width=80).splitlines()
-    assert [line for line in lines if "prefill-" in line] == [f"  {'prefill-' * 20}"]
-    assert lines[-1].startswith("  ")
 
 
 def test_short_names_take_no_more_than_they_need(case: CaseFactory) -> None:

@@ -201,6 +201,25 @@ class Capacity(PrintedFigure):
     units: ClassVar[Mapping[str, float]] = {**ON_CHIP, "waves": 1.0, "VGPRs": 1.0}
 
 
+class Nodes(PrintedFigure):
+    """A search speed, in nodes per second."""
+
+    what = "search speed"
+    units: ClassVar[Mapping[str, float]] = {"nps": 1.0, "knps": 1e3, "nodes/s": 1.0}
+
+
+class Evaluations(PrintedFigure):
+    """A rate of evaluations: sequences (positions, prompts) that pass the network per second."""
+
+    what = "rate of evaluations"
+    units: ClassVar[Mapping[str, float]] = {
+        "evaluations/s": 1.0,
+        "evals/s": 1.0,
+        "positions/s": 1.0,
+        "sequences/s": 1.0,
+    }
+
+
 class Amount(PrintedFigure):
     """An amount with any unit; unknown units ('nps', 'tokens') are not converted."""
 
@@ -226,6 +245,8 @@ _EXAMPLES = {
     "factor": "3.17x",
     "size on the chip": "1,536 bytes",
     "capacity": "128 KB",
+    "search speed": "2,333 nps",
+    "rate of evaluations": "2,333 evaluations/s",
     "amount": "4,000 nps",
 }
 

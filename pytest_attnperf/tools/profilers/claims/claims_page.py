@@ -182,6 +182,7 @@ def _assess_against_profile(known: Known, summary: ProfileSummary) -> Iterator[P
         yield from _compare_row(row, summary)
     yield from _compare_kernel(known, summary)
     yield from _compare_passes(known, summary)
+    yield from claim_rules_arithmetic.assess_with_profile(known, summary)
 
 
 def _compare_device(known: Known, summary: ProfileSummary) -> Iterator[ProfileFinding]:

@@ -14,9 +14,11 @@ from pytest_attnperf.tools.profilers.claims.claimed_figures import (
     ByteRate,
     Capacity,
     ChipSize,
+    Evaluations,
     Factor,
     FlopRate,
     Intensity,
+    Nodes,
     Percent,
     Rate,
     Time,
@@ -259,6 +261,19 @@ class Ratio(Claim, frozen=True, kw_only=True):
     word: Literal["", "slower", "faster"] = ""
 
 
+class SpeedClaim(Claim, frozen=True, kw_only=True):
+    """How fast the whole program is. At least one of `nodes` and `evaluations` is given.
+
+    nodes         of a search; a benchmark of the network alone counts each evaluation as a node
+    evaluations   sequences that pass the network
+    cached        share of the nodes that need no evaluation: answered by a cache, or by the rules of the game
+    """
+
+    nodes: Nodes | None = None
+    evaluations: Evaluations | None = None
+    cached: Percent | None = None
+
+
 class GainPartsClaim(Claim, frozen=True, kw_only=True):
     """A gain explained by parts. `share` is the part of the whole time that they speed up, if it is not all."""
 
@@ -315,6 +330,7 @@ class Claims(Record, frozen=True, kw_only=True):
     performance: Performance = Performance()
     verdicts: tuple[BoundClaim, ...] = ()
     table: ReportedTable | None = None
+    speeds: tuple[SpeedClaim, ...] = ()
     ratios: tuple[Ratio, ...] = ()
     gains: tuple[GainPartsClaim, ...] = ()
     speedups: tuple[Speedup, ...] = ()

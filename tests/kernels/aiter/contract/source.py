@@ -6,6 +6,7 @@ import ast
 import functools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from kernels.aiter.signatures import EntryPoint
 
@@ -21,11 +22,25 @@ class Found:
     anything: bool
 
 
+class Tree(Protocol):
+    """One version of aiter: its source tree, or what was recorded of it."""
+
+    def has(self, module: str) -> bool:
+        """Whether it has this module."""
+
+    def function(self, module: str, name: str) -> Found | None:
+        """Parameters of a function that a module defines or imports by its name; None where there is none."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A source tree; `root` holds `aiter/`."""
 
     root: Path
+
+    def has(self, module: str) -> bool:
+        """Whether the tree has a file of this module."""
+        return self.path(module) is not None
 
     def path(self, module: str) -> Path | None:
         """The file of a module; None where there is none."""
@@ -60,12 +75,12 @@ class Source:
         return ""
 
 
-def misfits(source: Source, point: EntryPoint) -> list[str]:
+def misfits(source: Tree, point: EntryPoint) -> list[str]:
     """Where a call of an entry point does not fit this tree; empty where it does.
 
     A module is looked for at its new place first, then at the old one, as the adapters do.
     """
-    module = _place(source, point)
+    module = place_of(source, point)
     if module is None:
         return [f"no module {' or '.join(one for one in (point.module, point.old) if one)}"]
     found = source.function(module, point.function)
@@ -85,9 +100,9 @@ def misfits(source: Source, point: EntryPoint) -> list[str]:
     return wrong
 
 
-def absent(source: Source, point: EntryPoint) -> bool:
+def absent(source: Tree, point: EntryPoint) -> bool:
     """Whether the function does not exist in this tree at all."""
-    module = _place(source, point)
+    module = place_of(source, point)
     return module is None or source.function(module, point.function) is None
 
 
@@ -108,8 +123,9 @@ def called_by(source: Source, module: str) -> dict[str, set[str]]:
     return callers
 
 
-def _place(source: Source, point: EntryPoint) -> str | None:
-    return next((one for one in (point.module, point.old) if one and source.path(one)), None)
+def place_of(source: Tree, point: EntryPoint) -> str | None:
+    """The module that an adapter imports a function from: the new place or else the old; None where neither exists."""
+    return next((one for one in (point.module, point.old) if one and source.has(one)), None)
 
 
 @functools.cache

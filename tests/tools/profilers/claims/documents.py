@@ -12,11 +12,16 @@ from pytest_attnperf.tools.profilers.claims.claims_page import assess_report
 from pytest_attnperf.tools.profilers.claims.records import Claims
 
 
-def found_in(**document: Any) -> list[ProfileFinding]:
-    """What is found in a document."""
+def claims_of(document: dict[str, Any]) -> Claims:
+    """The claims of a document."""
 
     def figure(kind: type[Any], value: object) -> object:
         assert issubclass(kind, PrintedFigure)
         return kind.parse(value)
 
-    return list(assess_report(msgspec.convert({"schema": 1, **document}, type=Claims, dec_hook=figure)))
+    return msgspec.convert({"schema": 1, **document}, type=Claims, dec_hook=figure)
+
+
+def found_in(**document: Any) -> list[ProfileFinding]:
+    """What is found in a document."""
+    return list(assess_report(claims_of(document)))

@@ -46,13 +46,41 @@ def test_verdict_is_held_against_the_class(bound: str, denied: bool, holds: bool
     assert found.rule == f"{'not ' if denied else ''}bound by {bound}"
 
 
-@pytest.mark.parametrize("bound", ["instruction latency", "memory"])
-def test_verdict_that_no_figure_decides_stays_open(bound: str) -> None:
+def test_verdict_that_no_figure_decides_stays_open() -> None:
     """At 21 % of the peak counters would decide; where some were read, their values are asked for."""
-    found = found_in({"bound": bound, "counters": ["MfmaUtil"]}, performance=taking("1.002 ms"))
+    found = found_in({"bound": "memory", "counters": ["MfmaUtil"]}, performance=taking("1.002 ms"))
     assert found.holds is None
     assert "274.4 TFLOP/s, 21 % of 1307 TFLOP/s (f16 matrix, peak)" in found.text
     assert "based on MfmaUtil, whose values are not given; to decide: attnperf doctor --calibrate" in found.text
+
+
+@pytest.mark.parametrize("denied", [True, False])
+@pytest.mark.parametrize(("time", "shown"), [("1.002 ms", "by work and time not decidable from this data"), ("", "")])
+def test_instruction_latency_stays_open(time: str, shown: str, denied: bool) -> None:
+    """Work, time and launches neither confirm nor refute that instructions wait for one another: the finding is open,
+    and names the trace, the counters and the experiment that would decide."""
+    document = {"performance": taking(time)} if time else {}
+    found = found_in({"bound": "instruction latency", "denied": denied, "counters": ["MfmaUtil"]}, **document)
+    assert found.holds is None
+    assert found.should == "no stall was measured"
+    assert shown in found.text
+    assert "based on MfmaUtil, whose values are not given; to decide: a thread trace (rocprofv3 --att)" in found.text
+    assert found.text.endswith("whether the same work becomes faster with more independent instructions in a wave")
+
+
+def test_a_call_at_its_roof_is_not_bound_by_instruction_latency() -> None:
+    """At 53 % of the peak arithmetic takes the time: there the claim is wrong, and its denial right."""
+    assert found_in({"bound": "instruction latency"}, performance=taking("400 us")).holds is False
+    assert found_in({"bound": "instruction latency", "denied": True}, performance=taking("400 us")).holds is True
+
+
+@pytest.mark.parametrize(
+    ("arch", "words"), [("sm_90", "Nsight Compute"), ("gfx1151", "rocprofv3 --att"), ("cpu-x86_64", "of a wave stalls")]
+)
+def test_what_shows_stalls_is_named_for_the_device(arch: str, words: str) -> None:
+    """NVIDIA has warp states, AMD a thread trace; another device is told what to look for."""
+    found = found_in({"bound": "instruction latency"}, device={"arch": arch})
+    assert words in found.text.partition("to decide: ")[2]
 
 
 @pytest.mark.parametrize(

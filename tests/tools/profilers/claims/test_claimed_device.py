@@ -23,7 +23,9 @@ def device_with(arch: str, **fields: Any) -> list[ProfileFinding]:
         ("gfx942", "", "5.3 TB/s", "DRAM", None, "no peak of this device is known"),
         ("gfx942", "AMD Instinct MI308X", "2 TB/s", "DRAM", None, "no peak of this device is known"),
         ("gfx1151", "Radeon 8060S", "14.8 TFLOPS", "f32", None, "which counts fp32 dual issue"),
-        ("sm_75", "Titan RTX", "130.5 TFLOPS", "f16", None, "no peak of this device is known"),
+        ("sm_75", "Titan RTX", "130.5 TFLOPS", "f16", True, "(72 CU x 1024 FLOP per clock x 1.77 GHz)"),
+        ("sm_75", "Titan RTX", "672 GB/s", "DRAM", True, "100% of 672 GB/s"),
+        ("sm_75", "RTX 2080 Ti", "113.8 TFLOPS", "f16", None, "no peak of this device is known"),
     ],
 )
 def test_peak_is_held_against_the_data_sheet(
