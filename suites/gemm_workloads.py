@@ -56,5 +56,16 @@ GEMM_WAVE_QUANTISED = [
 1792 x 2432   140 tiles of 128 x 256 (1 wave + 8), 266 of 128 x 128 (2 waves + 2)
 """
 
-GEMM_FEW_ROWS = [Gemm.parse_line("m=4,n=4096,k=4096,f16")]
-"""Fewer rows than a matrix instruction takes: a decode step of 4 sequences through Llama 3 8B's output projection."""
+GEMM_TYPES = [
+    Gemm.parse_line(f"m=4096,n=4096,k=4096,{dtype},nt")
+    for dtype in ("f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4m3fnuz,out=f16", "f8e5m2fnuz,out=f16", "i32")
+]
+"""Further types of ROCm/triton's 03-matrix-multiplication-all-types.py, whose fp8 is an MI300X's (fnuz) and whose fp8
+results are f16. f8e5m2 is OCP's, of NVIDIA, an MI350X and RDNA4. A GPU that does not multiply a format skips it."""
+
+GEMM_TYPES_TINY = [Gemm.parse_line(f"m=63,n=65,k=129,{dtype}") for dtype in ("f8e5m2,out=f16", "f8e4m3fnuz", "i32")]
+"""Three of them as small as GEMM_TINY, for a CPU and for Triton's interpreter."""
+
+GEMM_FEW_ROWS = [Gemm.parse_line(f"m=4,n=4096,k=4096,{dtype}") for dtype in ("f16", "i32")]
+"""Fewer rows than a matrix instruction takes: a decode step of 4 sequences through Llama 3 8B's output projection, and
+the same in int32."""

@@ -2,7 +2,15 @@
 
 import pytest
 
-from suites.gemm_workloads import GEMM, GEMM_FEW_ROWS, GEMM_FURTHER, GEMM_SQUARE, GEMM_WAVE_QUANTISED
+from suites.gemm_workloads import (
+    GEMM,
+    GEMM_FEW_ROWS,
+    GEMM_FURTHER,
+    GEMM_SQUARE,
+    GEMM_TYPES,
+    GEMM_TYPES_TINY,
+    GEMM_WAVE_QUANTISED,
+)
 
 SCHEDULES = ["triton.gemm_stream_k", "triton.gemm_data_parallel", "triton.gemm_multiply_reduce"]
 """Other schedules of our kernel, which have tests of their own."""
@@ -17,6 +25,18 @@ def test_gemm(attnperf, backend, workload):
 @pytest.mark.attnperf(family="gemm", workloads=GEMM_FURTHER, backends=["triton.gemm"], tier="nightly")
 def test_gemm_further(attnperf, backend, workload):
     """The same on further sizes, of our kernel alone."""
+    attnperf.run(backend, workload)
+
+
+@pytest.mark.attnperf(
+    family="gemm",
+    workloads=[*GEMM_TYPES, *GEMM_TYPES_TINY],
+    nightly=[*GEMM_TYPES[:1], *GEMM_TYPES[2:]],
+    cpu=GEMM_TYPES_TINY,
+    without=SCHEDULES,
+)
+def test_gemm_types(attnperf, backend, workload):
+    """The same in further types of operands and results."""
     attnperf.run(backend, workload)
 
 

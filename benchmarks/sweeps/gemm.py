@@ -69,6 +69,15 @@ SINGLE = tuple(
     )
 )
 
+INT32 = tuple(
+    tile(block_m, block_n, block_k, num_warps, num_stages, descriptors=False)
+    for block_m, block_n, block_k, num_warps, num_stages in (
+        *((64, 64, 32, 4, 2), (64, 64, 32, 4, 3), (64, 64, 64, 4, 2), (64, 128, 32, 4, 3)),
+        *((128, 64, 32, 8, 2), (128, 64, 32, 8, 3), (128, 128, 32, 8, 2), (128, 128, 32, 8, 3)),
+    )
+)
+"""Small tiles: every operand is four tiles of int8, every result is summed in three."""
+
 SWEEP = Sweep(
     "gemm",
     "triton.gemm",
@@ -84,6 +93,7 @@ SWEEP = Sweep(
             ("gemm-m4096-n4096-k4096-f8e4m3-nt", "gemm-m4096-n4096-k4096-i8-nt"),
             LARGE_BYTE,
         ),
+        SizeClass({"dtype": "i32"}, ("gemm-m4096-n4096-k4096-i32-nt",), INT32),
         SizeClass({"element_bits": 32}, ("gemm-m2048-n2048-k2048-f32",), SINGLE),
     ),
 )

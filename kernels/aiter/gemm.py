@@ -1,7 +1,8 @@
 """Matrix multiplication of aiter: `ck` (fp8), `aiter.asm` (bf16), `aiter.auto` (its tuned dispatcher), `aiter.triton`.
 
 Weights are (N, K) throughout: b of layout 'nn' is transposed untimed. int8 is refused: aiter scales its products and
-rounds them to 16 bits, but this workload asks for exact int32 sums. Written from aiter's source, v0.1.5 to
+rounds them to 16 bits, but this workload asks for exact int32 sums. It multiplies no int32, and writes no fp32 (the
+dispatch of gemm_a8w8.cu, the docstrings of its Triton GEMMs). Written from aiter's source, v0.1.5 to
 e4048607a5 (2026-08-22); never run on an AMD GPU.
 """
 
@@ -66,6 +67,8 @@ class AiterGemm(Backend[Gemm]):
             )
         elif workload.dtype not in TAKES[self.path]:
             found.append(f"{who} takes {join_names(TAKES[self.path])}, not {workload.dtype}")
+        elif workload.out_dtype not in HALVES:
+            found.append(f"{who} writes {join_names(HALVES)}, not {workload.out_dtype}")
         elif workload.is_scaled and workload.dtype not in fp8_formats(device):
             found.append(f"{device.arch} does not multiply {workload.dtype}; aiter's fp8 is the one of its hardware")
         return found + (self._asm_reasons(workload, device) if self.path == "asm" else [])
@@ -98,9 +101,7 @@ class AiterGemm(Backend[Gemm]):
         return found
 
     def _choose_function(self, workload: Gemm, inputs: Tensors) -> tuple[Function, Callable[..., Any]]:
-        import torch
-
-        out_dtype = torch.bfloat16 if workload.is_scaled else inputs[0].dtype
+        out_dtype = workload.out_stored_as
         if self.path == "ck":
             function = Function.import_named(A8W8, "gemm_a8w8_CK", "ck")
             return function, function.bind_tensors(("XQ", "WQ", "x_scale", "w_scale"), {"dtype": out_dtype})

@@ -33,17 +33,23 @@ INT8_SIZE_M_MIN = 17
 class Matmul(Backend["Gemm"]):
     """The vendor's library behind torch: cuBLAS, hipBLASLt, and oneDNN or MKL on a CPU.
 
-    Floats go through torch.matmul, int8 through torch._int_mm, and fp8 through torch._scaled_mm without
-    `use_fast_accum`.
+    Floats go through torch.matmul, as does int32 on a CPU, int8 through torch._int_mm, and fp8 through
+    torch._scaled_mm without `use_fast_accum`.
     """
 
     families = ("gemm",)
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Returns what torch._scaled_mm refuses for fp8, and torch._int_mm for i8; empty for floats."""
+        """Returns what torch._scaled_mm refuses for fp8, torch._int_mm for i8, and torch.matmul for other dtypes."""
         if workload.is_scaled:
             return _fp8_reasons(workload, device)
-        return _int8_reasons(workload, device) if workload.dtype == "i8" else []
+        if workload.dtype == "i8":
+            return _int8_reasons(workload, device)
+        if workload.dtype == "i32" and device.kind != "cpu":
+            return ["torch multiplies no int32 matrices on a GPU"]
+        if workload.out_dtype != workload.dtype:
+            return [f"torch.matmul gives {workload.dtype} for {workload.dtype}, not {workload.out_dtype}"]
+        return []
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
         """Copies the inputs and binds the operator. Nothing is converted: b of layout 'nt' is passed as a transposed
@@ -66,21 +72,21 @@ def _choose_product(workload: Gemm) -> tuple[Product, str]:
     """Returns (a function of the workload's inputs, the name of the torch operator that it calls)."""
     import torch
 
-    transposed = workload.layout == "nt"
+    transposed, out_dtype = workload.layout == "nt", workload.out_stored_as
 
     def multiply_scaled(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = torch._scaled_mm(a, b.t(), a_scale, b_scale, out_dtype=torch.bfloat16)
+        out: torch.Tensor = torch._scaled_mm(a, b.t(), a_scale, b_scale, out_dtype=out_dtype)
         return out
 
-    def multiply_integers(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def multiply_int8(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch._int_mm(a, b.t() if transposed else b)
 
-    def multiply_floats(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch.matmul(a, b.t() if transposed else b)
 
     if workload.is_scaled:
         return multiply_scaled, "aten::_scaled_mm"
-    return (multiply_integers, "aten::_int_mm") if workload.dtype == "i8" else (multiply_floats, "aten::matmul")
+    return (multiply_int8, "aten::_int_mm") if workload.dtype == "i8" else (multiply, "aten::matmul")
 
 
 def _int8_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:

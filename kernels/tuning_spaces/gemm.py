@@ -24,7 +24,9 @@ def tile_values(workloads: Sequence[Gemm], target: Target) -> Values:
     memory and need long tiles along K."""
     size = max(DTYPE_BYTES[each.dtype] for each in workloads)
     few = all(each.size_m <= FEW_ROWS for each in workloads)
-    along_k = {1: (64, 128, 256), 2: (32, 64, 128), 4: (16, 32, 64)}[size]
+    # int32 is multiplied as int8, which takes at least 32 along K on NVIDIA (PTX ISA, mma.m16n8k32).
+    single = (32, 64) if any(each.dtype == "i32" for each in workloads) else (16, 32, 64)
+    along_k: tuple[int, ...] = {1: (64, 128, 256), 2: (32, 64, 128), 4: single}[size]
     described = not target.is_amd and int(target.arch[3:].rstrip("af")) >= DESCRIPTORS_FROM and size < 4
     return {
         "BLOCK_M": (16,) if few else (64, 128) if size == 4 else (64, 128, 256),

@@ -21,6 +21,7 @@ DTYPE_BYTES = {
     "f8e4m3fnuz": 1,
     "f8e5m2fnuz": 1,
     "i8": 1,
+    "i32": 4,
 }
 """Bytes per element of the dtypes a workload may name; tf32 is stored as f32, and products may round it to TF32."""
 
@@ -34,6 +35,7 @@ TORCH_DTYPES = {
     "f8e4m3fnuz": "float8_e4m3fnuz",
     "f8e5m2fnuz": "float8_e5m2fnuz",
     "i8": "int8",
+    "i32": "int32",
 }
 """Workload dtype -> attribute of torch that inputs are stored in; the two fp8 without 'fnuz' are OCP's."""
 

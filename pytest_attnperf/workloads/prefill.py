@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROWS_WITHOUT_KEYS = "out = 0, lse = -inf"
 """Text of a definition for rows that see no key."""
+DTYPES = tuple(dtype for dtype in DTYPE_BYTES if dtype != "i32")
+"""Dtypes of q, k and v."""
 _LSE_BYTES = 4
 _SCALE_BYTES = 4
 _SLOPE_BYTES = 4
@@ -72,7 +74,7 @@ class Prefill(FamilyWorkload):
     heads      H, query heads
     kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
     head_dim   D, at most 512
-    dtype      one of DTYPE_BYTES: dtype of q, k and v; 'out' has OUT_DTYPES[dtype], bf16 for 8 bits
+    dtype      one of DTYPES: dtype of q, k and v; 'out' has OUT_DTYPES[dtype], bf16 for 8 bits
     causal     bottom-right aligned: query row i sees key j iff j <= i + Skv - Sq
     lse        also return the natural-log log-sum-exp of the scaled scores
     window     0, or with causal the largest number of keys a row sees, its own included:
@@ -115,6 +117,7 @@ class Prefill(FamilyWorkload):
         numbers={**_SIZES, "w": "window"},
         required=("s", "h", "d"),
         flags=("causal", "lse", "alibi", "bias", "cold"),
+        dtypes=DTYPES,
         choices={"int8": INT8_MODES},
         same={"seq_kv": "seq_q", "kv_heads": "heads", "head_dim_v": "head_dim"},
         zeros=("window",),

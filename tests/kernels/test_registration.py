@@ -18,9 +18,9 @@ from pytest_attnperf.backends import Registry
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.records.listing import find_class_place
-from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED
+from pytest_attnperf.workloads.base import QUANTISED
 from pytest_attnperf.workloads.families import FAMILIES, Family
-from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.prefill import DTYPES, Prefill
 from pytest_attnperf.workloads.rope import Rope
 
 ROOT = Path(__file__).parents[2]
@@ -229,7 +229,7 @@ def test_the_small_problems_cross_every_two_properties(problems: tuple[str, ...]
 def test_the_further_problems_hold_what_the_small_ones_do_not(further_problems: tuple[str, ...]) -> None:
     """Every dtype beyond f32, f16 and bf16, windows narrower and wider than the keys, and rows without keys occur."""
     workloads = [Prefill.parse(problem) for problem in further_problems]
-    assert {w.dtype for w in workloads} == set(DTYPE_BYTES)
+    assert {w.dtype for w in workloads} == set(DTYPES)
     assert {w.window > w.seq_kv for w in workloads if w.window} == {True, False}
     assert {w.lse for w in workloads if w.rows_without_keys} == {True, False}
 

@@ -203,3 +203,14 @@ def test_what_makes_the_grid_is_tried_though_the_code_is_the_same(
     compiled = {each.id: CompiledCandidate((code,)) for each in tried}
     assert len(tried) > 1
     assert split_repeats(tried, compiled, builds, space.default) == (tried, [])
+
+
+def test_int32_is_multiplied_as_int8_along_k() -> None:
+    """NVIDIA multiplies int8 by 32 along K at least, so no candidate for int32 has the 16 that fp32 may have."""
+    values = {
+        dtype: BACKENDS["triton.gemm"]
+        .tuning_space([Gemm.parse(f"gemm-m4096-n4096-k4096-{dtype}-nt")], "sm_90")
+        .values["BLOCK_K"]
+        for dtype in ("i32", "f32")
+    }
+    assert values == {"i32": (32, 64), "f32": (16, 32, 64)}

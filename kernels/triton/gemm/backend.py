@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class TritonGemm(Configured, Backend["Gemm"]):
     """One schedule of matrix multiplication; subclasses define its space and `bind_launch`.
 
-    All take every dtype and layout of the family, and any sizes.
+    All take every layout of the family, any sizes, and every dtype but i32, which those in stream-K's tiles refuse.
     """
 
     families = ("gemm",)
@@ -58,12 +58,14 @@ class TritonGemm(Configured, Backend["Gemm"]):
         """Returns (the timed function of `tensors`, the names of the kernels it launches, entries to record)."""
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Returns why the workload cannot run: an fp8 format that the device does not multiply, or no Triton (without a
-        GPU, no interpreter). Empty if it can."""
+        """Returns why the workload cannot run: an fp8 format that the device does not multiply, i32 in stream-K's
+        tiles, or no Triton (without a GPU, no interpreter). Empty if it can."""
         found = missing_triton(device)
         if workload.is_scaled and device.kind != "cpu" and workload.dtype not in (formats := fp8_formats(device)):
             held = ", ".join(sorted(formats)) or "no fp8 format"
             found.append(f"{device.arch} multiplies {held} in hardware, not {workload.dtype}")
+        if workload.dtype == "i32" and self.space is STREAM_K_SPACE:
+            found.append("stream-K has no tile for i32, each of whose products is ten of int8; use triton.gemm")
         return found
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
@@ -101,10 +103,11 @@ class DataParallel(TritonGemm):
         from kernels.triton.gemm.kernel import gemm, takes_descriptors
 
         config = {name: value for name, value in choice.config.items() if name not in STREAM_K_ONLY}
-        transposed = workload.layout == "nt"
+        transposed, out_dtype = workload.layout == "nt", workload.out_stored_as
 
         def launch_kernel(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
-            return gemm(a, b, (scales[0], scales[1]) if scales else None, transposed=transposed, config=config)
+            pair = (scales[0], scales[1]) if scales else None
+            return gemm(a, b, pair, transposed=transposed, config=config, out_dtype=out_dtype)
 
         return (
             launch_kernel,
@@ -139,7 +142,7 @@ class StreamK(TritonGemm):
         from kernels.triton.gemm.kernel import takes_descriptors
         from kernels.triton.gemm.stream_k import cut_tile_count, gemm_stream_k, new_workspace, program_count
 
-        config, transposed = choice.config, workload.layout == "nt"
+        config, transposed, out_dtype = choice.config, workload.layout == "nt", workload.out_stored_as
         workspace = new_workspace(tensors[0], config)
         programs = program_count(tensors[0].device, config)
         tiles = -(-workload.size_m // config["BLOCK_M"]) * -(-workload.size_n // config["BLOCK_N"])
@@ -147,7 +150,9 @@ class StreamK(TritonGemm):
 
         def launch_kernels(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
             pair = (scales[0], scales[1]) if scales else None
-            return gemm_stream_k(a, b, pair, transposed=transposed, workspace=workspace, config=config)
+            return gemm_stream_k(
+                a, b, pair, transposed=transposed, workspace=workspace, config=config, out_dtype=out_dtype
+            )
 
         names = ("gemm_stream_k_kernel", *(("gemm_fix_up_kernel",) if cut_tiles else ()))
         recorded = _tile_read_entries(described=config["DESCRIPTORS"] and takes_descriptors(*tensors[:2]))
@@ -179,11 +184,11 @@ class MultiplyReduce(TritonGemm):
         """Returns (a function that launches the kernel in the chosen configuration, its name, no entries to record)."""
         from kernels.triton.gemm.multiply_reduce import gemm_multiply_reduce
 
-        config, transposed = choice.config, workload.layout == "nt"
+        config, transposed, out_dtype = choice.config, workload.layout == "nt", workload.out_stored_as
 
         def launch_kernel(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
             pair = (scales[0], scales[1]) if scales else None
-            return gemm_multiply_reduce(a, b, pair, transposed=transposed, config=config)
+            return gemm_multiply_reduce(a, b, pair, transposed=transposed, config=config, out_dtype=out_dtype)
 
         return launch_kernel, ("gemm_multiply_reduce_kernel",), {}
 

@@ -22,6 +22,7 @@ TYPES = {
     "f16": "*fp16",
     "bf16": "*bf16",
     "i8": "*i8",
+    "i32": "*i32",
     "f8e4m3": "*fp8e4nv",
     "f8e5m2": "*fp8e5",
     "f8e4m3fnuz": "*fp8e4b8",
@@ -29,8 +30,6 @@ TYPES = {
 }
 """Workload dtype -> pointer type, as Triton writes it."""
 
-OUT_TYPES = {"f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "i8": "*i32"}
-FP8_OUT = "*bf16"
 SIZES = ("size_m", "size_n", "size_k")
 SCALES = ("a_scale_ptr", "b_scale_ptr")
 
@@ -52,7 +51,9 @@ GEMM_PROBLEMS = (
     "gemm-m16-n8192-k8192-f16",
     "gemm-m1000-n1111-k777-f16",
     "gemm-m4096-n4096-k4096-f8e4m3-nt",
+    "gemm-m4096-n4096-k4096-f8e5m2-nt",
     "gemm-m4096-n4096-k4096-i8-nt",
+    "gemm-m4096-n4096-k4096-i32-nt",
     "gemm-m64-n256-k4096-i8-nt",
     "gemm-m2048-n2048-k2048-f32",
 )
@@ -69,6 +70,7 @@ MULTIPLY_REDUCE_PROBLEMS = (
     "gemm-m4-n4096-k4096-f16",
     "gemm-m8-n4096-k4096-bf16-nt",
     "gemm-m4-n4096-k4096-i8-nt",
+    "gemm-m4-n4096-k4096-i32-nt",
     "gemm-m4-n4096-k4096-f32",
 )
 
@@ -77,7 +79,8 @@ MULTIPLY_REDUCE_PROBLEMS = (
 class GemmKernel(TritonKernel):
     """One kernel on the problems that stand for what a user runs; every rule of every architecture takes one of them.
 
-    f8e4m3 stands for whichever 8-bit format the architecture multiplies; where it has none, no such build exists.
+    f8e4m3 and f8e5m2 stand for OCP's format or the fnuz one, whichever the architecture multiplies; where it has none,
+    no such build exists.
 
     problems    ids of workloads
     function    name of the `@triton.jit` function
@@ -97,7 +100,7 @@ class GemmKernel(TritonKernel):
 
     def build_under(self, arch: str, workload: Gemm, rule: ConfigRule) -> KernelBuild:
         """Returns the build for `arch` of a problem under a rule, which need not be a shipped one."""
-        bits = 8 * DTYPE_BYTES[workload.dtype]
+        bits = 8 if workload.is_integer else 8 * DTYPE_BYTES[workload.dtype]
         aligned = tuple(name for name in SIZES if getattr(workload, name) % 16 == 0)
         left_out = NOT_TAKEN[self.function]
         rule = replace(rule, config={name: value for name, value in rule.config.items() if name not in left_out})
@@ -121,11 +124,11 @@ class GemmKernel(TritonKernel):
 
     def _kernel_signature(self, workload: Gemm, rule: ConfigRule) -> Mapping[str, str]:
         """Returns argument name -> type of the launch, of all arguments that are no constants."""
-        signature = {"out_ptr": OUT_TYPES.get(workload.dtype, FP8_OUT), **dict.fromkeys(SIZES, "i32")}
+        signature = {"out_ptr": TYPES[workload.out_dtype], **dict.fromkeys(SIZES, "i32")}
         if workload.is_scaled:
             signature |= dict.fromkeys(SCALES, "*fp32")
         if self.space is STREAM_K_SPACE:
-            signature |= {"workspace_ptr": "*i32" if workload.dtype == "i8" else "*fp32", "cut_tiles": "i32"}
+            signature |= {"workspace_ptr": "*i32" if workload.is_integer else "*fp32", "cut_tiles": "i32"}
         if self.function == FIX_UP:
             return signature | {"programs": "i32"}
         if _reads_descriptors(workload, rule):
@@ -136,7 +139,7 @@ class GemmKernel(TritonKernel):
         constants: dict[str, object] = {
             "TRANSPOSED": workload.layout == "nt",
             "SCALED": workload.is_scaled,
-            "INTEGER": workload.dtype == "i8",
+            "INTEGER": workload.is_integer,
         }
         if not workload.is_scaled:
             constants |= dict.fromkeys(SCALES)
@@ -166,8 +169,8 @@ def _native_problem(workload: Gemm, arch: str) -> Gemm | None:
     if not workload.is_scaled:
         return workload
     kind = "cuda" if arch.startswith("sm_") else "rocm"
-    formats = sorted(fp8_formats(DeviceInfo(kind=kind, arch=arch, product="")))
-    return Gemm(workload.size_m, workload.size_n, workload.size_k, formats[0], workload.layout) if formats else None
+    formats = fp8_formats(DeviceInfo(kind=kind, arch=arch, product=""))
+    return next((replace(workload, dtype=name) for name in formats if name.startswith(workload.dtype)), None)
 
 
 KERNELS = (

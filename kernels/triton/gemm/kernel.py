@@ -2,7 +2,7 @@
 
 One program owns one tile of BLOCK_M x BLOCK_N of the result and walks along K in tiles of BLOCK_K:
 
-    acc   (BLOCK_M, BLOCK_N)    sum over the K seen so far of a[:, k] b[k, :], fp32, or int32 for int8
+    acc   (BLOCK_M, BLOCK_N)    sum over the K seen so far of a[:, k] b[k, :], fp32, or int32 for int8 and int32
 
 Programs run about in the order of their number. Tiles are numbered so that GROUP_M rows of tiles are finished together:
 programs that run at the same time then share both their rows of a and their columns of b, which stay in the L2 cache.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
+from kernels.triton.gemm.int32_product import int32_product
 from kernels.triton.gemm.space import DESCRIPTOR_BYTES
 from pytest_attnperf.errors import UsageError
 
@@ -43,12 +44,16 @@ def tile_place(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
 @triton.jit
 def _product(a_tile, b_tile, acc, BLOCK_K: tl.constexpr, IN_FP32: tl.constexpr):
     """acc + a_tile b_tile."""
-    if IN_FP32:
-        a_tile = a_tile.to(tl.float32)
-        b_tile = b_tile.to(tl.float32)
-    # Hopper's tensor cores sum fp8 products with about 14 bits (arXiv:2412.19437, section 3.3.2): the last argument
-    # makes the compiler add them to fp32 after every tile. It changes no other type.
-    return tl.dot(a_tile, b_tile, acc, input_precision="ieee", max_num_imprecise_acc=BLOCK_K, out_dtype=acc.dtype)
+    if a_tile.dtype == tl.int32:
+        acc = int32_product(a_tile, b_tile, acc)
+    else:
+        if IN_FP32:
+            a_tile = a_tile.to(tl.float32)
+            b_tile = b_tile.to(tl.float32)
+        # Hopper's tensor cores sum fp8 products with about 14 bits (arXiv:2412.19437, section 3.3.2): the last argument
+        # makes the compiler add them to fp32 after every tile. It changes no other type.
+        acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee", max_num_imprecise_acc=BLOCK_K, out_dtype=acc.dtype)
+    return acc
 
 
 @triton.jit
@@ -150,17 +155,23 @@ def gemm_kernel(
 
 
 def gemm(
-    a: torch.Tensor, b: torch.Tensor, scales: Scales | None = None, *, transposed: bool, config: dict[str, Any]
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scales: Scales | None = None,
+    *,
+    transposed: bool,
+    config: dict[str, Any],
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """Multiplies a (M, K) by b (K, N) or, with `transposed`, (N, K); contiguous, of one dtype. One program per tile.
 
-    Takes fp32, fp16, bf16 and int8, and fp8 with `scales` (a's, b's), fp32 (1,). `config` holds BLOCK_M, BLOCK_N,
-    BLOCK_K, GROUP_M, DESCRIPTORS (see `make_operands`) and the compiler's options (num_warps, num_stages, on AMD
-    waves_per_eu and others). Returns out (M, N): int32 for int8, bf16 for fp8, else of a's dtype. Raises UsageError
-    naming the argument that does not fit.
+    Takes fp32, fp16, bf16, int8 and int32, and fp8 with `scales` (a's, b's), fp32 (1,). Sums of integers are those
+    modulo 2^32. `config` holds BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, DESCRIPTORS (see `make_operands`) and the compiler's
+    options (num_warps, num_stages, on AMD waves_per_eu and others). Returns out (M, N) in `out_dtype`, see
+    `empty_result`. Raises UsageError naming the argument that does not fit.
     """
     size_m, size_n, size_k = checked_sizes(a, b, scales, transposed=transposed)
-    out = empty_result(a, size_n)
+    out = empty_result(a, size_n, out_dtype)
     grid = (triton.cdiv(size_m, config["BLOCK_M"]) * triton.cdiv(size_n, config["BLOCK_N"]),)
     constants = kernel_constants(a, transposed=transposed)
     a_scale, b_scale = scales or (None, None)
@@ -210,12 +221,18 @@ def kernel_constants(a: torch.Tensor, *, transposed: bool) -> dict[str, bool]:
     }
 
 
-def empty_result(a: torch.Tensor, size_n: int) -> torch.Tensor:
-    """Allocates out (M, N): int32 for int8, bf16 for fp8, else of a's dtype."""
+def empty_result(a: torch.Tensor, size_n: int, out_dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Allocates out (M, N) in `out_dtype`, by default int32 for int8, bf16 for fp8, else a's dtype.
+
+    Raises UsageError for anything but int32 of integers, and for anything but fp32, fp16 and bf16 of floats.
+    """
     import torch
 
     narrow = torch.int32 if a.dtype == torch.int8 else torch.bfloat16
-    dtype = narrow if a.element_size() == 1 else a.dtype
+    dtype = out_dtype or (narrow if a.element_size() == 1 else a.dtype)
+    allowed = (torch.float32, torch.float16, torch.bfloat16) if a.dtype.is_floating_point else (torch.int32,)
+    if dtype not in allowed:
+        raise UsageError(f"out_dtype must be one of {', '.join(map(str, allowed))} for {a.dtype}, got {dtype}")
     return torch.empty((a.shape[0], size_n), dtype=dtype, device=a.device)
 
 
@@ -252,10 +269,10 @@ def checked_sizes(a: torch.Tensor, b: torch.Tensor, scales: Scales | None, *, tr
 
 
 def operand_dtypes() -> tuple[torch.dtype, ...]:
-    """Returns the dtypes that the kernels take for a and b: fp32, fp16, bf16, int8 and four of fp8."""
+    """Returns the dtypes that the kernels take for a and b: fp32, fp16, bf16, int8, int32 and four of fp8."""
     import torch
 
     return (
-        *(torch.float32, torch.float16, torch.bfloat16, torch.int8),
+        *(torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int32),
         *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
     )

@@ -58,7 +58,13 @@ def gemm_multiply_reduce_kernel(
 
 
 def gemm_multiply_reduce(
-    a: torch.Tensor, b: torch.Tensor, scales: Scales | None = None, *, transposed: bool, config: dict[str, Any]
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scales: Scales | None = None,
+    *,
+    transposed: bool,
+    config: dict[str, Any],
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """Multiplies few rows without matrix instructions: operands and result as `gemm`, M at most 8.
 
@@ -68,7 +74,7 @@ def gemm_multiply_reduce(
     size_m, size_n, size_k = checked_sizes(a, b, scales, transposed=transposed)
     if size_m > MULTIPLY_REDUCE_SIZE_M_MAX:
         raise UsageError(f"a must have at most {MULTIPLY_REDUCE_SIZE_M_MAX} rows, got {size_m}; use gemm for more")
-    out = empty_result(a, size_n)
+    out = empty_result(a, size_n, out_dtype)
     constants = kernel_constants(a, transposed=transposed)
     del constants["IN_FP32"]  # it always widens
     a_scale, b_scale = scales or (None, None)

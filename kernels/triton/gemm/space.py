@@ -18,8 +18,8 @@ DESCRIPTOR_BYTES = 16
 
 TILE = {"BLOCK_M": int, "BLOCK_N": int, "BLOCK_K": int, "GROUP_M": int, "DESCRIPTORS": bool}
 STREAM_K_ONLY = {"PROGRAMS": int, "FIX_M": int}
-PROPERTIES = ("m", "outputs", "element_bits", "transposed")
-"""Properties by which a rule is chosen: M, M * N, the bits of an element of a, and whether b is stored (N, K)."""
+PROPERTIES = ("m", "outputs", "dtype", "element_bits", "transposed")
+"""Properties by which a rule is chosen: M, M * N, dtype and bits of an element of a, whether b is stored (N, K)."""
 
 SPACE = Space("gemm", TILE, PROPERTIES)
 STREAM_K_SPACE = Space("gemm_stream_k", TILE | STREAM_K_ONLY, PROPERTIES)
@@ -31,6 +31,7 @@ def problem_of(workload: Gemm) -> dict[str, int | bool | str]:
     return {
         "m": workload.size_m,
         "outputs": workload.size_m * workload.size_n,
+        "dtype": workload.dtype,
         "element_bits": DTYPE_BYTES[workload.dtype] * 8,
         "transposed": workload.layout == "nt",
     }

@@ -165,6 +165,7 @@ def gemm_stream_k(
     transposed: bool,
     workspace: torch.Tensor,
     config: dict[str, Any],
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """Multiplies with a fixed number of programs: operands and result as `gemm`, `workspace` from `new_workspace`.
 
@@ -177,7 +178,7 @@ def gemm_stream_k(
     programs = _checked_programs(a, workspace, config)
     tiles = triton.cdiv(size_m, tile["BLOCK_M"]) * triton.cdiv(size_n, tile["BLOCK_N"])
     cut_tiles = cut_tile_count(tiles, programs)
-    out = empty_result(a, size_n)
+    out = empty_result(a, size_n, out_dtype)
     a_scale, b_scale = scales or (None, None)
     constants = kernel_constants(a, transposed=transposed)
     a_read, b_read, read = make_operands(a, b, transposed=transposed, config=tile)

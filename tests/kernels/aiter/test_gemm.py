@@ -22,7 +22,7 @@ BACKENDS: dict[str, Backend] = {name: one for name, _, one in PARTS}
 REFERENCES = References()
 SCALED = """
 def _scaled(a, w, x_scale, w_scale, dtype):
-    assert x_scale.shape == (a.shape[0], 1) and w_scale.shape == (1, w.shape[0]) and dtype == torch.bfloat16
+    assert x_scale.shape == (a.shape[0], 1) and w_scale.shape == (1, w.shape[0]) and dtype.itemsize == 2
     return ((a.float() @ w.float().T) * x_scale * w_scale).to(dtype)
 """
 FILES = {
@@ -79,6 +79,7 @@ def bound_and_wrong(name: str, text: str) -> tuple[Prepared, tuple[str, ...]]:
     [
         ("ck", "gemm-m9-n32-k48-f8e4m3fnuz", "ck"),
         ("ck", "gemm-m9-n32-k48-f8e4m3fnuz-nt", "ck"),
+        ("ck", "gemm-m9-n32-k48-f8e4m3fnuz-nt-outf16", "ck"),
         ("aiter.asm", "gemm-m9-n64-k128-bf16", "asm"),
         ("aiter.triton", "gemm-m9-n33-k50-f16", "triton"),
         ("aiter.triton", "gemm-m9-n33-k50-bf16-nt", "triton"),
@@ -134,6 +135,10 @@ def test_another_path_than_promised_is_refused(aiter_package: Callable[..., Path
         ("ck", "gemm-m16-n64-k64-f8e4m3", "gfx942 does not multiply f8e4m3; aiter's fp8 is the one of its hardware"),
         ("ck", "gemm-m16-n64-k64-i8", "this workload wants int32 sums"),
         ("aiter.triton", "gemm-m16-n64-k64-i8", "this workload wants int32 sums"),
+        ("ck", "gemm-m16-n64-k64-i32", "gemm_a8w8_CK takes f8e4m3, f8e4m3fnuz, not i32"),
+        ("ck", "gemm-m16-n64-k64-f8e4m3fnuz-nt-outf32", "gemm_a8w8_CK writes bf16, f16, not f32"),
+        ("aiter.auto", "gemm-m16-n64-k64-bf16-outf32", "tuned_gemm.gemm_a16w16 writes bf16, f16, not f32"),
+        ("aiter.triton", "gemm-m16-n64-k64-f8e5m2fnuz", "takes bf16, f16, f8e4m3, f8e4m3fnuz, not f8e5m2fnuz"),
         ("aiter.asm", "gemm-m16-n64-k64-f16", "gemm_a16w16_asm takes bf16, not f16"),
         ("aiter.asm", "gemm-m16-n65-k64-bf16", "needs n divisible by 64, got 65"),
         ("aiter.auto", "gemm-m16-n64-k64-f32", "tuned_gemm.gemm_a16w16 takes bf16, f16, not f32"),

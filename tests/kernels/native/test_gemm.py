@@ -20,6 +20,8 @@ ON_CPU = (
     "gemm-m33-n5-k1000-f32",
     "gemm-m33-n40-k64-i8",
     "gemm-m5-n33-k31-i8-nt",
+    "gemm-m33-n5-k131-i32",
+    "gemm-m5-n33-k31-i32-nt",
 )
 
 
@@ -45,6 +47,8 @@ def test_right_on_a_cpu(text: str) -> None:
         "gemm-m33-n40-k64-i8-nt",
         "gemm-m48-n48-k64-i8-nt",
         "gemm-m33-n48-k64-f8e4m3-nt",
+        "gemm-m33-n48-k64-f8e4m3-nt-outf16",
+        "gemm-m33-n48-k64-f8e4m3-nt-outf32",
     ],
 )
 def test_right_on_a_gpu(text: str) -> None:
@@ -68,6 +72,9 @@ def test_right_on_a_gpu(text: str) -> None:
         ("gemm-m64-n64-k64-f8e5m2-nt", "sm_90", [
             "cuBLASLt multiplies no two matrices that are both f8e5m2 (its documentation, cublasLtMatmul)"
         ]),
+        ("gemm-m64-n64-k64-f8e4m3fnuz-nt-outf16", "gfx942", []),
+        ("gemm-m64-n64-k64-i32-nt", "sm_90", ["torch multiplies no int32 matrices on a GPU"]),
+        ("gemm-m64-n64-k64-bf16-outf32", "sm_90", ["torch.matmul gives bf16 for bf16, not f32"]),
         ("gemm-m64-n65-k64-f8e4m3", "sm_90", [
             "torch._scaled_mm needs n divisible by 16, got 65",
             "torch._scaled_mm takes b stored (N, K) only: add nt to the workload",
@@ -100,7 +107,8 @@ def test_each_device_has_its_fp8_formats() -> None:
 
 def test_what_ran_is_declared() -> None:
     """The operator of each kind of dtype must be among what ran."""
-    for text, operator in (("f16", "aten::matmul"), ("i8", "aten::_int_mm"), ("f8e4m3-nt", "aten::_scaled_mm")):
+    operators = {"f16": "aten::matmul", "i32": "aten::matmul", "i8": "aten::_int_mm", "f8e4m3-nt": "aten::_scaled_mm"}
+    for text, operator in operators.items():
         workload = Gemm.parse(f"gemm-m32-n32-k32-{text}")
         prepared = MATMUL.prepare(workload, workload.make_inputs(1, "cpu", planted=False))
         assert prepared.declares.operators == (operator,)

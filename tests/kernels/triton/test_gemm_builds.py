@@ -12,7 +12,7 @@ from pytest_attnperf.workloads.gemm import Gemm
 
 ROOT = Path(__file__).parents[3]
 ARCHS = (*ALL_ARCHS, "sm_90", "gfx908")
-BUILDS_MAX = 8
+BUILDS_MAX = 10
 MULTIPLYING = [kernel for kernel in KERNELS if kernel.function != "gemm_fix_up_kernel"]
 
 
@@ -25,7 +25,7 @@ def source(build: KernelBuild) -> TritonSource:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_handful_of_builds_with_ids_of_their_own(kernel: GemmKernel, arch: str) -> None:
-    """Every architecture has at most eight builds of a kernel, and no two have one id."""
+    """Every architecture has at most ten builds of a kernel, and no two have one id."""
     ids = [build.id for build in kernel.builds(arch)]
     assert 0 < len(ids) <= BUILDS_MAX
     assert len(set(ids)) == len(ids)
@@ -61,22 +61,24 @@ def test_signature_and_constants_are_the_kernels_own(kernel: GemmKernel, arch: s
 def test_fp8_is_built_in_the_format_of_the_architecture() -> None:
     """gfx942 multiplies fnuz, gfx950 and sm_90 OCP's format, and gfx1100 none, so that nothing is built for it."""
     types = {}
-    for arch in ("gfx942", "gfx950", "sm_90", "gfx1100"):
+    for arch in ("gfx942", "gfx950", "gfx1201", "sm_90", "gfx1100"):
         found = {source(build).signature["a_ptr"] for build in KERNELS[0].builds(arch)}
         types[arch] = sorted(kind for kind in found if "fp8" in kind)
-    assert types["gfx942"] == ["*fp8e4b8"]
-    assert types["gfx950"] == ["*fp8e4nv"]
+    assert types["gfx942"] == ["*fp8e4b8", "*fp8e5b16"]
+    assert types["gfx950"] == types["gfx1201"] == ["*fp8e4nv", "*fp8e5"]
     assert types["gfx1100"] == []
-    assert len(types["sm_90"]) == 1
-    assert "fp8e4nv" in types["sm_90"][0]
+    assert ["fp8e4nv" in kind or "fp8e5" in kind for kind in types["sm_90"]] == [True, True]
 
 
 @pytest.mark.parametrize(
     ("arch", "dtype", "promised"),
-    [("gfx942", "f32", True), ("gfx1100", "f32", False), ("gfx1100", "i8-nt", True), ("sm_90", "f32", False)],
+    [
+        *[("gfx942", "f32", True), ("gfx1100", "f32", False), ("sm_90", "f32", False)],
+        *[("gfx1100", "i8-nt", True), ("gfx1100", "i32-nt", True), ("gfx942", "i32-nt", True)],
+    ],
 )
 def test_matrix_instructions_are_promised_where_there_are_some(arch: str, dtype: str, promised: bool) -> None:
-    """Up to 16 bits everywhere, exact 32-bit products on CDNA only; never by multiply-reduce."""
+    """Up to 16 bits, and int32 made of int8, everywhere, exact fp32 products on CDNA only; never by multiply-reduce."""
     builds = [build for build in KERNELS[0].builds(arch) if build.config.endswith(dtype)]
     assert {build.matrix for build in builds} == {promised}
     assert not any(build.matrix for build in KERNELS[-1].builds(arch))
