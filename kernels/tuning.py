@@ -64,9 +64,10 @@ class RulePlace:
 
 def declared_by_kernel() -> dict[str, Declared]:
     """Returns kernel name -> its declared tuning space, for all our kernels that can be tuned."""
-    from kernels.tuning_spaces import decode, gemm, prefill, rows
+    from kernels.tuning_spaces import decode, gemm, mla, prefill, rows
 
-    every = (*prefill.DECLARED, *decode.DECLARED, *gemm.DECLARED, *rows.DECLARED)
+    modules = (prefill, decode, gemm, rows, mla)
+    every: list[Declared] = [each for module in modules for each in module.DECLARED]
     return {each.space.kernel: each for each in every}
 
 
