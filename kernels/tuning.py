@@ -64,9 +64,9 @@ class RulePlace:
 
 def declared_by_kernel() -> dict[str, Declared]:
     """Returns kernel name -> its declared tuning space, for all our kernels that can be tuned."""
-    from kernels.tuning_spaces import decode, gemm, mla, prefill, rows
+    from kernels.tuning_spaces import decode, gemm, mla, prefill, rows, trans_v
 
-    modules = (prefill, decode, gemm, rows, mla)
+    modules = (prefill, decode, gemm, rows, trans_v, mla)
     every: list[Declared] = [each for module in modules for each in module.DECLARED]
     return {each.space.kernel: each for each in every}
 

@@ -248,6 +248,19 @@ def test_malformed_alternatives_name_file_and_rule(tmp_path: Path, alternatives:
         with_alternatives(tmp_path, alternatives).load_alternatives("x")
 
 
+def test_every_shipped_alternative_has_a_source_and_was_not_run_on_amd() -> None:
+    """Alternatives are published figures: each names its file or report, and on AMD says that it was never run here."""
+    found = [
+        (path.stem, rule["source"])
+        for path in FOLDER.glob("*/*.json")
+        for rules in json.loads(path.read_text(encoding="utf-8")).get("alternatives", {}).values()
+        for rule in rules
+    ]
+    assert len(found) >= 7
+    assert [each for each in found if "ROCm/triton python/perf-kernels/" not in each[1]] == []
+    assert [arch for arch, source in found if arch.startswith("gfx") and "never run here" not in source] == []
+
+
 def test_what_a_rule_leaves_out_is_its_default(tmp_path: Path) -> None:
     """A constant with a default is required neither of a rule nor of a stored configuration."""
     space = with_alternatives(tmp_path, {})
