@@ -125,7 +125,7 @@ def _require_rule(space: Space, new: ConfigRule) -> None:
     known = space.constants.keys() | space.options | space.further
     if strange := sorted(new.config.keys() - known):
         raise UsageError(f"{space.kernel} has no {', '.join(strange)}; it is configured by {', '.join(sorted(known))}")
-    if missing := sorted((space.constants.keys() | space.options) - new.config.keys()):
+    if missing := sorted(space.required - new.config.keys()):
         raise UsageError(
             f"a rule of {space.kernel} needs {', '.join(missing)} too: add each to its config, which has only "
             f"{', '.join(sorted(new.config)) or 'nothing'}"

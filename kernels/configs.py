@@ -10,6 +10,9 @@ from. An architecture without a file of its own uses `default.json`, and the res
 
 A condition is a property of the problem and the value it must have; with `_max` or `_min` appended, the largest or the
 smallest that it may have.
+
+Beside "rules" a file may have "alternatives": {"<name>": [rules]}, e.g. published figures. They are used where a
+backend asks for them by name, and are candidates of the tuner.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +116,7 @@ class Space:
     folder       the folder that holds the folders of all kernels
     options      compiler options that every rule has, beside the constants
     further      options that a rule may have
+    defaults     constants that a rule may leave out -> the value that this means
     """
 
     kernel: str
@@ -121,6 +125,12 @@ class Space:
     folder: Path = FOLDER
     options: frozenset[str] = OPTIONS
     further: frozenset[str] = AMD_OPTIONS
+    defaults: Mapping[str, int | bool] = field(default_factory=dict)
+
+    @property
+    def required(self) -> frozenset[str]:
+        """Names of the constants and options that every rule has."""
+        return frozenset(self.constants.keys() - self.defaults.keys() | self.options)
 
     def config_path(self, arch: str) -> Path:
         """Returns the path <folder>/<kernel>/<arch>.json, whether or not that file exists."""
@@ -133,7 +143,28 @@ class Space:
     def load_rules(self, arch: str) -> tuple[ConfigRule, ...]:
         """Returns the checked rules of the file that `arch` uses (`rules_arch`). A file is read once per process.
         Raises KernelConfigError naming file and rule."""
-        return _load_rules(self, self.rules_arch(arch))
+        return _load_rules(self, self.rules_arch(arch))[0]
+
+    def load_alternatives(self, arch: str) -> Mapping[str, tuple[ConfigRule, ...]]:
+        """Returns name -> checked rules of the alternatives in the file that `arch` uses; empty if it has none. Raises
+        KernelConfigError naming file and rule."""
+        return _load_rules(self, self.rules_arch(arch))[1]
+
+    def find_alternatives(self, arch: str, problem: Problem) -> dict[str, ConfigRule]:
+        """Returns name -> rule of each alternative that has one for the problem. Raises as `load_alternatives`."""
+        found = self.load_alternatives(arch).items()
+        return {name: rule for name, rules in found for rule in rules[::-1] if rule.is_for(problem)}
+
+    def choose_alternative(self, name: str, arch: str, problem: Problem) -> ConfigChoice:
+        """Returns the first rule of that alternative whose conditions the problem meets, from the file that `arch`
+        uses. Raises KernelConfigError, which says what there is, if there is none."""
+        found = self.find_alternatives(arch, problem)
+        if name not in found:
+            raise KernelConfigError(
+                f"{self.config_path(self.rules_arch(arch))} has no alternative {name!r} for "
+                f"{_format_conditions(problem)}; it has {', '.join(found) or 'none'} for that. Add one, with its source"
+            )
+        return ConfigChoice(self.rules_arch(arch), found[name])
 
     def choose(self, arch: str, problem: Problem) -> ConfigChoice:
         """Returns the first rule whose conditions the problem meets, from the file of `arch`, or of 'default' if it has
@@ -163,7 +194,7 @@ class Space:
         Raises UsageError where a value is missing or invalid.
         """
         held = {name.removeprefix(prefix): text for name, text in stored.items() if name.startswith(prefix)}
-        missing = sorted((self.constants.keys() | self.options) - held.keys())
+        missing = sorted(self.required - held.keys())
         if missing:
             raise UsageError(
                 f"the stored configuration lacks {', '.join(prefix + name for name in missing)}; it has "
@@ -210,7 +241,8 @@ def _format_conditions(properties: Problem) -> str:
 
 
 @functools.cache
-def _load_rules(space: Space, arch: str) -> tuple[ConfigRule, ...]:
+def _load_rules(space: Space, arch: str) -> tuple[tuple[ConfigRule, ...], Mapping[str, tuple[ConfigRule, ...]]]:
+    """Returns the rules and the alternatives of a file."""
     path = space.config_path(arch)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -222,7 +254,16 @@ def _load_rules(space: Space, arch: str) -> tuple[ConfigRule, ...]:
     rules = document.get("rules")
     if not isinstance(rules, list) or not rules:
         raise KernelConfigError(f"{path}: 'rules' must be a list of at least one rule")
-    return tuple(_parse_rule(space, f"{path}: rules[{index}]", entry) for index, entry in enumerate(rules))
+    alternatives = document.get("alternatives", {})
+    if not isinstance(alternatives, dict) or not all(isinstance(held, list) and held for held in alternatives.values()):
+        raise KernelConfigError(f"{path}: 'alternatives' must be an object of names, each with a list of rules")
+    return _parse_rules(space, f"{path}: rules", rules), {
+        name: _parse_rules(space, f"{path}: alternatives.{name:.80}", held) for name, held in alternatives.items()
+    }
+
+
+def _parse_rules(space: Space, where: str, entries: list[Any]) -> tuple[ConfigRule, ...]:
+    return tuple(_parse_rule(space, f"{where}[{index}]", entry) for index, entry in enumerate(entries))
 
 
 def _parse_rule(space: Space, where: str, entry: Any) -> ConfigRule:
@@ -233,20 +274,19 @@ def _parse_rule(space: Space, where: str, entry: Any) -> ConfigRule:
     for part in ("when", "config"):
         if not isinstance(entry[part], dict):
             raise KernelConfigError(f"{where}.{part} must be an object, got {type(entry[part]).__name__}")
-    known = {name + suffix for name in space.properties for suffix in ("", "_max", "_min")}
-    strange = sorted(entry["when"].keys() - known)
+    properties = {name + suffix for name in space.properties for suffix in ("", "_max", "_min")}
+    strange = sorted(entry["when"].keys() - properties)
     if strange:
         raise KernelConfigError(
             f"{where}.when asks for {str(strange)[:SHOWN]}; {space.kernel} knows {sorted(space.properties)}, "
             "each also with _max and _min"
         )
     config = entry["config"]
-    required = space.constants.keys() | space.options
-    missing, unknown = sorted(required - config.keys()), sorted(config.keys() - required - space.further)
+    known = space.constants.keys() | space.options | space.further
+    missing, unknown = sorted(space.required - config.keys()), sorted(config.keys() - known)
     if missing or unknown:
         raise KernelConfigError(
-            f"{where}.config lacks {missing} and has unknown {str(unknown)[:SHOWN]}; "
-            f"known: {sorted(required | space.further)}"
+            f"{where}.config lacks {missing} and has unknown {str(unknown)[:SHOWN]}; known: {sorted(known)}"
         )
     for name, value in config.items():
         kind = space.constants.get(name, int)

@@ -26,9 +26,11 @@ class Configured(abc.ABC):
     `Tunable` where a kernel declares a space (`kernels.tuning_spaces`).
 
     pinned_choices    kernel -> the configuration that replaces the data files' choice
+    alternative       name of the alternative in the data files that is used instead of their rules; '' for the rules
     """
 
     pinned_choices: Mapping[str, ConfigChoice] = field(default_factory=dict, compare=False, kw_only=True)
+    alternative: str = field(default="", kw_only=True)
 
     @property
     @abc.abstractmethod
@@ -58,8 +60,22 @@ class Configured(abc.ABC):
 
     def choose(self, space: Space, arch: str, problem: Problem) -> ConfigChoice:
         """Returns the configuration that the kernel of `space` is pinned to; if there is none, the one that the data
-        files have for this problem. Raises KernelConfigError if they have none."""
-        return self.pinned_choices.get(space.kernel) or space.choose(arch, problem)
+        files have for this problem, by their rules or by the chosen alternative. Raises KernelConfigError if they have
+        none."""
+        if pinned := self.pinned_choices.get(space.kernel):
+            return pinned
+        if self.alternative:
+            return space.choose_alternative(self.alternative, arch, problem)
+        return space.choose(arch, problem)
+
+    def alternative_reasons(self, arch: str, space: Space, problem: Problem) -> list[str]:
+        """Returns why the chosen alternative cannot be used on `arch` for the problem; empty if it can, or if none was
+        chosen or a configuration is pinned."""
+        if not self.alternative or space.kernel in self.pinned_choices:
+            return []
+        if self.alternative in space.find_alternatives(arch, problem):
+            return []
+        return [f"{space.kernel} has no configuration {self.alternative!r} for {arch} and this problem"]
 
     def config_entries(self, choices: Mapping[str, ConfigChoice]) -> dict[str, str]:
         """Returns the choices, kernel -> choice, as texts for `Prepared.config`. Names begin with 'kernel.' if the

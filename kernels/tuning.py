@@ -64,9 +64,10 @@ class RulePlace:
 
 def declared_by_kernel() -> dict[str, Declared]:
     """Returns kernel name -> its declared tuning space, for all our kernels that can be tuned."""
-    from kernels.tuning_spaces import decode, gemm, prefill, rows
+    from kernels.tuning_spaces import decode, gemm, mla, prefill, rows, trans_v
 
-    every = (*prefill.DECLARED, *decode.DECLARED, *gemm.DECLARED, *rows.DECLARED)
+    modules = (prefill, decode, gemm, rows, trans_v, mla)
+    every: list[Declared] = [each for module in modules for each in module.DECLARED]
     return {each.space.kernel: each for each in every}
 
 
@@ -86,24 +87,47 @@ def declared_of(backend: str, spaces: Sequence[Space], kernel: str) -> Declared:
 
 
 def tuning_space(declared: Declared, workloads: Sequence[Workload], arch: str, when: When | None) -> TuningSpace:
-    """Returns the values to try, today's configuration, the constraints, and the rule that serves all workloads, for
-    `Tunable.tuning_space`. Raises UsageError as `place_of` does."""
+    """Returns the values to try, today's configuration, the constraints, alternatives of the file that are not among
+    these values, and the rule that serves all workloads, for `Tunable.tuning_space`. Raises UsageError as `place_of`
+    does."""
     from kernels.tuning_spaces.target import Target
 
     target = Target(arch)
     place = place_of(declared, workloads, arch, when)
     values = declared.values(workloads, target)
     default: dict[str, Value] = {name: 0 for name in values if name in declared.space.further}
-    default |= place.rule.config
+    default |= {**declared.space.defaults, **place.rule.config}
     names = [*values, *(name for name in default if name not in values)]
     constraints = tuple(spare_default(each, default) for each in declared.constraints(workloads, target))
+    grid = {name: tuple(sorted({*values.get(name, ()), default[name]})) for name in names}
+    further = (
+        each
+        for each in list_alternatives(declared, workloads, arch, default)
+        if not all(value in grid.get(name, ()) for name, value in each.values.items())
+        or not all(one.holds(each.values) for one in constraints)
+    )
     return TuningSpace(
         kernel=declared.space.kernel,
-        values={name: tuple(sorted({*values.get(name, ()), default[name]})) for name in names},
+        values=grid,
         default=Candidate(default),
         constraints=constraints,
+        extra=tuple(further),
         serves=place.description,
         where=shown_path(declared.space, place.listed),
+    )
+
+
+def list_alternatives(
+    declared: Declared, workloads: Sequence[Workload], arch: str, default: Mapping[str, Value]
+) -> tuple[Candidate, ...]:
+    """Returns the alternatives in the file of `arch` that have a rule for every one of the workloads, as candidates
+    labelled by their names. Options of `default` that an alternative leaves out are 0, left to the compiler."""
+    unsaid: dict[str, Value] = {name: 0 for name in default if name in declared.space.further}
+    offered = [declared.space.find_alternatives(arch, problem_of(declared, each)) for each in workloads]
+    return tuple(
+        Candidate({**unsaid, **declared.space.defaults, **rule.config}, name)
+        for name, rule in offered[0].items()
+        if all(one.get(name) == rule for one in offered)
     )
 
 

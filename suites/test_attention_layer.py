@@ -16,8 +16,14 @@ DECODE_LAYERS = [
     "layer.triton.flash_decode",
     "layer.hip.decode",
 ]
-NOT_PREFILL = ["layer.aiter", *(name for name in DECODE_LAYERS if name != "layer.plain")]
-"""Layers that are left out: decode-only ones, and aiter's own choices, which `layer.ck` represents."""
+OTHER_CONFIGURATIONS = ["layer.triton.flash_trans_v_perf_kernels", "layer.triton.flash_trans_v_autotuned"]
+NOT_PREFILL = [
+    "layer.aiter",
+    *OTHER_CONFIGURATIONS,
+    *(name for name in DECODE_LAYERS if name != "layer.plain"),
+]
+"""Layers that are left out: decode-only ones, aiter's own choices, which `layer.ck` represents, and other
+configurations of the kernel of `layer.triton.flash_trans_v`."""
 
 COMPILED_LAYERS = ["layer.native.compiled", "layer.native.flex"]
 """Layers that Inductor compiles again for each length, which takes seconds."""

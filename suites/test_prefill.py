@@ -4,8 +4,9 @@ import pytest
 
 from suites.prefill_workloads import PREFILL, PREFILL_CPU, PREFILL_NIGHTLY
 
-WITHOUT = ["hip", "triton.flash_trans_v", "native.staged", "triton.staged"]
-"""Backends with suites of their own: the HIP ladder, the one that reads V transposed, and unfused attention."""
+TRANS_V = ["triton.flash_trans_v", "triton.flash_trans_v_perf_kernels", "triton.flash_trans_v_autotuned"]
+WITHOUT = ["hip", *TRANS_V, "native.staged", "triton.staged"]
+"""Backends with suites of their own: the HIP ladder, those that read V transposed, and unfused attention."""
 
 
 @pytest.mark.attnperf(family="prefill", workloads=PREFILL, nightly=PREFILL_NIGHTLY, cpu=PREFILL_CPU, without=WITHOUT)

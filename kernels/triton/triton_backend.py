@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Tensors
     from pytest_attnperf.records import DeviceInfo
 
+INTERPRETER = "interpreter"
+"""The name that configuration files have for Triton's interpreter on a CPU."""
+
 INTERPRETER_FLOPS_MAX = 6e7
 """Floating-point operations that Triton's interpreter does in about a second, in tiles of 32 x 32."""
 
@@ -55,12 +58,25 @@ def compile_ahead(call: Callable[..., Any], tensors: Tensors, space: Space, choi
         ) from error
 
 
+def config_arch(device: DeviceInfo) -> str:
+    """Returns what `arch_of` does, for the device of a run: its architecture, or 'interpreter' for a CPU."""
+    return INTERPRETER if device.kind == "cpu" else device.arch
+
+
+def count_multiprocessors(device: torch.device) -> int:
+    """Returns the device's multiprocessors (AMD's compute units); 3 for a CPU, so that a persistent grid of small
+    problems has several items per program."""
+    import torch
+
+    return 3 if device.type == "cpu" else int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
 def arch_of(device: torch.device) -> str:
     """Returns the device's name in configuration files: e.g. 'sm_90' or 'gfx942', or 'interpreter' for a CPU."""
     import torch
 
     if device.type == "cpu":
-        return "interpreter"
+        return INTERPRETER
     properties = torch.cuda.get_device_properties(device)
     if torch.version.hip is not None:
         return str(properties.gcnArchName).split(":", maxsplit=1)[0]

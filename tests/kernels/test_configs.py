@@ -198,3 +198,73 @@ def test_a_stored_value_that_is_none(name: str, value: str, wanted: str) -> None
 def test_padded(size: int, expected: int) -> None:
     """The next power of two that a matrix instruction takes."""
     assert pad_size(size) == expected
+
+
+def with_alternatives(tmp_path: Path, alternatives: Any) -> Space:
+    """A space whose file has one rule and these alternatives; WIDE may be left out."""
+    space = written(tmp_path, [RULE])
+    document = {"schema": 2, "rules": [RULE], "alternatives": alternatives}
+    space.config_path("default").write_text(json.dumps(document), encoding="utf-8")
+    return Space(space.kernel, space.constants, space.properties, tmp_path, defaults={"WIDE": False})
+
+
+def test_an_alternative_is_chosen_by_name_only(tmp_path: Path) -> None:
+    """The rules choose as before; by its name the alternative's first fitting rule is chosen, with its own source."""
+    small = RULE | {"when": {"size_max": 32}, "source": "small"}
+    large = RULE | {"config": {"BLOCK_M": 128, "num_warps": 4, "num_stages": 1}, "source": "published"}
+    space = with_alternatives(tmp_path, {"published": [small, large]})
+    assert space.choose("x", problem()).rule.source == "a test"
+    chosen = space.choose_alternative("published", "x", problem())
+    assert (chosen.arch, chosen.rule.source, chosen.config["BLOCK_M"]) == ("default", "published", 128)
+    assert space.choose_alternative("published", "x", problem(size=8)).rule.source == "small"
+    assert space.find_alternatives("x", problem(size=65)) == {}
+
+
+def test_a_missing_alternative_is_an_error_that_says_what_there_is(tmp_path: Path) -> None:
+    """Another name, and a problem that it has no rule for, name the file, the problem and the alternatives."""
+    space = with_alternatives(tmp_path, {"published": [RULE]})
+    text = r"default\.json has no alternative 'tuned' for size 64, bits 16, causal True; it has published for that"
+    with pytest.raises(KernelConfigError, match=text):
+        space.choose_alternative("tuned", "x", problem())
+    with pytest.raises(KernelConfigError, match=r"no alternative 'published' for size 65, .* it has none for that"):
+        space.choose_alternative("published", "x", problem(size=65))
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "text"),
+    [
+        ([RULE], "'alternatives' must be an object of names, each with a list of rules"),
+        ({"a": []}, "'alternatives' must be an object of names, each with a list of rules"),
+        ({"a": [RULE | {"source": ""}]}, r"alternatives\.a\[0\] has no source; say which measurement"),
+        (
+            {"a": [RULE | {"config": {"num_warps": 4}}]},
+            r"alternatives\.a\[0\]\.config lacks \['BLOCK_M', 'num_stages'\]",
+        ),
+    ],
+)
+def test_malformed_alternatives_name_file_and_rule(tmp_path: Path, alternatives: Any, text: str) -> None:
+    """An alternative is checked as a rule is, and has a source; constants with a default may be left out."""
+    with pytest.raises(KernelConfigError, match=rf"default\.json: {text}"):
+        with_alternatives(tmp_path, alternatives).load_alternatives("x")
+
+
+def test_every_shipped_alternative_has_a_source_and_was_not_run_on_amd() -> None:
+    """Alternatives are published figures: each names its file or report, and on AMD says that it was never run here."""
+    found = [
+        (path.stem, rule["source"])
+        for path in FOLDER.glob("*/*.json")
+        for rules in json.loads(path.read_text(encoding="utf-8")).get("alternatives", {}).values()
+        for rule in rules
+    ]
+    assert len(found) >= 7
+    assert [each for each in found if "ROCm/triton python/perf-kernels/" not in each[1]] == []
+    assert [arch for arch, source in found if arch.startswith("gfx") and "never run here" not in source] == []
+
+
+def test_what_a_rule_leaves_out_is_its_default(tmp_path: Path) -> None:
+    """A constant with a default is required neither of a rule nor of a stored configuration."""
+    space = with_alternatives(tmp_path, {})
+    stored = {"BLOCK_M": "64", "num_warps": "4", "num_stages": "1"}
+    assert space.read_choice(stored).config == {"BLOCK_M": 64, "num_warps": 4, "num_stages": 1}
+    assert space.read_choice(stored | {"WIDE": "True"}).config["WIDE"] is True
+    assert space.required == {"BLOCK_M", "num_warps", "num_stages"}

@@ -24,6 +24,7 @@ from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.gemm import Gemm
 from pytest_attnperf.workloads.layernorm import LayerNorm
+from pytest_attnperf.workloads.mla import Mla
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.rmsnorm import RmsNorm
 from pytest_attnperf.workloads.softmax import Softmax
@@ -50,6 +51,8 @@ CASES: tuple[tuple[str, Workload], ...] = (
     ("triton.rmsnorm", RmsNorm.parse("rmsnorm-r8192-c4096-bf16-residual")),
     ("triton.layernorm", LayerNorm.parse("layernorm-r8192-c4096-bf16")),
     ("triton.softmax", Softmax.parse("softmax-r8192-c4096-bf16")),
+    ("triton.flash_trans_v", D128),
+    ("triton.mla", Mla.parse("mla-b1-s2048-h16-d128-r64-c512-bf16-causal")),
 )
 
 
@@ -261,3 +264,17 @@ def test_a_file_that_cannot_be_read_is_named(in_copy: Callable[[Space, str, str]
 def test_every_configured_backend_answers_as_tunable() -> None:
     """`Tunable` holds of every `Configured` backend, so that a refusal can say what is tunable."""
     assert all(isinstance(each, Tunable) for each in BACKENDS.values() if isinstance(each, Configured))
+
+
+def test_alternatives_outside_the_grid_are_candidates_by_name() -> None:
+    """gfx90a's published tile, whose file alone has kpack, is in the grid; MLA's own grid holds the document's. A
+    tile that is not in the grid is tried under its name, if it serves every workload."""
+    backend = BACKENDS["triton.flash_trans_v"]
+    declared = tuning.declared_by_kernel()["trans_v"]
+    assert backend.tuning_space([D128], "gfx90a").extra == ()
+    narrow = replace(declared, values=lambda workloads, target: {"BLOCK_M": (64,)})
+    (found,) = tuning.tuning_space(narrow, [D128], "gfx90a", None).extra
+    assert (found.label, found.values["BLOCK_M"], found.values["BLOCK_N"]) == ("perf_kernels", 256, 128)
+    assert tuning.tuning_space(narrow, [D128], "gfx942", None).extra == ()
+    rows = [D128, Prefill.parse("prefill-b4-s512-h8-d64-f16-causal")]
+    assert tuning.list_alternatives(declared, rows, "gfx90a", {}) == ()

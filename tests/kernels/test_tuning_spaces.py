@@ -23,6 +23,7 @@ from pytest_attnperf.tuning_records import Candidate
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.gemm import Gemm
+from pytest_attnperf.workloads.mla import Mla
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.rmsnorm import RmsNorm
 from pytest_attnperf.workloads.softmax import Softmax
@@ -62,6 +63,7 @@ def test_every_declaration_covers_its_space(arch: str) -> None:
         "gemm": Gemm.parse("gemm-m4096-n4096-k4096-i8-nt"),
         "softmax": Softmax.parse("softmax-r8192-c4096-bf16"),
         "rmsnorm": RmsNorm.parse("rmsnorm-r8192-c4096-bf16"),
+        "mla": Mla.parse("mla-b1-s2048-h16-d128-r64-c512-bf16-causal"),
     }
     for declared in declared_by_kernel().values():
         (family,) = declared.families

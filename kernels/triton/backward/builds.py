@@ -5,8 +5,8 @@ Names and values only, so that listing them needs no Triton.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from kernels.configs import ConfigRule, pad_size
 from kernels.triton.backward.space import DELTA, DKV, DQ
@@ -42,6 +42,9 @@ VARIANTS = {
 }
 """Largest head dimension of a 16-bit rule -> its variants."""
 
+TRANS_V_VARIANTS = {64: (BackwardVariant("f16", False, "even"),), 128: (BackwardVariant("bf16", True, "even"),)}
+"""The same over transposed values, at the head dimensions of `triton.flash_trans_v`."""
+
 WIDE_VARIANTS = (BackwardVariant("f32", True, "ragged"),)
 """Variants of 32-bit rules."""
 
@@ -52,17 +55,22 @@ ELEMENTS = {"f16": "*fp16", "bf16": "*bf16", "f32": "*fp32"}
 class BackwardKernel(TritonKernel):
     """`backward_dkv_kernel` or `backward_dq_kernel`, at the largest head dimension of each rule.
 
-    outputs   names of the pointers it writes to
-    even      the constant that says whether the lengths of its loop are whole tiles
+    outputs         names of the pointers it writes to
+    even            the constant that says whether the lengths of its loop are whole tiles
+    variants        largest head dimension of a 16-bit rule -> its variants
+    v_transposed    whether v, and dv, is (B, Hk, D, Skv); then no 32-bit rule is built
     """
 
     outputs: tuple[str, ...]
     even: str
+    variants: Mapping[int, tuple[BackwardVariant, ...]] = field(default_factory=lambda: VARIANTS)
+    v_transposed: bool = False
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """Yields one build for `arch` per variant in VARIANTS that the rule takes."""
+        """Yields one build for `arch` per variant that the rule takes."""
         head_dim, bits = int(rule.when["head_dim_max"]), int(rule.when["element_bits"])
-        for variant in VARIANTS.get(head_dim, ()) if bits == 16 else WIDE_VARIANTS:
+        wide = () if self.v_transposed else WIDE_VARIANTS
+        for variant in self.variants.get(head_dim, ()) if bits == 16 else wide:
             if rule.when.get("causal", variant.causal) != variant.causal:
                 continue
             varlen, even = variant.lengths == "varlen", variant.lengths == "even"
@@ -84,6 +92,7 @@ class BackwardKernel(TritonKernel):
                     self.even: even,
                     "HEAD_DIM": head_dim,
                     "BLOCK_D": pad_size(head_dim),
+                    "V_TRANSPOSED": self.v_transposed,
                     "PRECISION": "ieee",
                     "IN_FP32": False,
                 },
@@ -129,9 +138,12 @@ class BackwardDeltaKernel(TritonKernel):
         )
 
 
-LAUNCHED_BY = ("triton.flash_backward",)
+LAUNCHED_BY, BY_TRANS_V = ("triton.flash_backward",), ("triton.flash_backward_trans_v",)
+OUT_KV, OUT_Q = ("dk_ptr", "dv_ptr"), ("dq_ptr",)
 KERNELS = (
-    BackwardDeltaKernel("triton.backward_delta", LAUNCHED_BY, DELTA),
-    BackwardKernel("triton.backward_dkv", LAUNCHED_BY, DKV, ("dk_ptr", "dv_ptr"), "EVEN_M"),
-    BackwardKernel("triton.backward_dq", LAUNCHED_BY, DQ, ("dq_ptr",), "EVEN_N"),
+    BackwardDeltaKernel("triton.backward_delta", (*LAUNCHED_BY, *BY_TRANS_V), DELTA),
+    BackwardKernel("triton.backward_dkv", LAUNCHED_BY, DKV, OUT_KV, "EVEN_M"),
+    BackwardKernel("triton.backward_dq", LAUNCHED_BY, DQ, OUT_Q, "EVEN_N"),
+    BackwardKernel("triton.backward_dkv_trans_v", BY_TRANS_V, DKV, OUT_KV, "EVEN_M", TRANS_V_VARIANTS, True),
+    BackwardKernel("triton.backward_dq_trans_v", BY_TRANS_V, DQ, OUT_Q, "EVEN_N", TRANS_V_VARIANTS, True),
 )

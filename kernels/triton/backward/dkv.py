@@ -9,7 +9,8 @@ the owned keys are the rows (FlashAttention-2, arXiv:2307.08691, algorithm 2):
     dK  += dS^T Q                                   (BLOCK_N, BLOCK_D), fp32; times scale at the end
 
 The query heads that share the K/V head are walked one after the other, so that their sum is made in registers, always
-in the same order. Rows past the end of a sequence get lse = +inf, so that their weights are 0.
+in the same order. Rows past the end of a sequence get lse = +inf, so that their weights are 0. With V_TRANSPOSED v and
+dv are (B, Hk, D, Skv), as `kernels.triton.trans_v.kernel` reads v: their tiles are contiguous along the keys.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -69,12 +70,13 @@ def backward_dkv_kernel(
     heads, kv_heads, seq_q, seq_kv, stats_stride, scale,
     CAUSAL: tl.constexpr, VARLEN: tl.constexpr, EVEN_M: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    SPLIT: tl.constexpr, PRECISION: tl.constexpr, IN_FP32: tl.constexpr,
+    SPLIT: tl.constexpr, V_TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr, IN_FP32: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of BLOCK_N keys of one K/V head. Grid: (B * Hk, ceil(longest Skv / BLOCK_N)); contiguous tensors.
 
     Under a causal mask the first keys are seen by the most rows; they come first in the grid, so its tail is short.
     SPLIT: rows that see all keys get a loop of their own, without a mask, at the cost of registers.
+    V_TRANSPOSED: v and dv are (B, Hk, D, Skv); dense problems only.
     """
     batch = tl.program_id(0) // kv_heads
     kv_head = tl.program_id(0) % kv_heads
@@ -93,7 +95,14 @@ def backward_dkv_kernel(
     key_tile = tl.arange(0, BLOCK_N)[:, None] * (kv_heads * HEAD_DIM) + offs_d[None, :]  # (BLOCK_N, BLOCK_D)
     key_mask = (offs_n < keys)[:, None] & (offs_d < HEAD_DIM)[None, :]
     k = tl.load(k_ptr + to_keys + key_tile, mask=key_mask, other=0.0)
-    v = tl.load(v_ptr + to_keys + key_tile, mask=key_mask, other=0.0)
+    if V_TRANSPOSED:
+        # A head dimension is a whole sequence away from the next, which may pass 2^31 elements.
+        to_values = (first_key * kv_heads + kv_head * keys) * HEAD_DIM
+        value_tile = offs_d.to(tl.int64)[:, None] * keys + offs_n[None, :]  # (BLOCK_D, BLOCK_N)
+        value_mask = (offs_d < HEAD_DIM)[:, None] & (offs_n < keys)[None, :]
+        v = tl.load(v_ptr + to_values + value_tile, mask=value_mask, other=0.0).T
+    else:
+        v = tl.load(v_ptr + to_keys + key_tile, mask=key_mask, other=0.0)
     dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
 
@@ -120,4 +129,7 @@ def backward_dkv_kernel(
         )  # fmt: skip
 
     tl.store(dk_ptr + to_keys + key_tile, (dk * scale).to(dk_ptr.dtype.element_ty), mask=key_mask)
-    tl.store(dv_ptr + to_keys + key_tile, dv.to(dv_ptr.dtype.element_ty), mask=key_mask)
+    if V_TRANSPOSED:
+        tl.store(dv_ptr + to_values + value_tile, dv.to(dv_ptr.dtype.element_ty).T, mask=value_mask)
+    else:
+        tl.store(dv_ptr + to_keys + key_tile, dv.to(dv_ptr.dtype.element_ty), mask=key_mask)

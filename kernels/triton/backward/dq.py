@@ -8,7 +8,8 @@ arXiv:2307.08691, algorithm 2, but with a kernel of its own for dQ, so that no s
     dQ += dS K                                      (BLOCK_M, BLOCK_D), fp32; times scale at the end
 
 Key tiles that every row sees whole go through a loop without any mask. Rows past the end of a sequence get
-lse = +inf, so that their weights are 0.
+lse = +inf, so that their weights are 0. With V_TRANSPOSED v is (B, Hk, D, Skv), as `kernels.triton.trans_v.kernel`
+reads it: tiles of V^T are contiguous along the keys, and are an operand of dO V^T as they are.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -32,7 +33,7 @@ def _walk_keys(
     offs_m, offs_n, offs_d,  # query rows, keys of a tile, head dimensions
     seq_kv, causal_offset, row_stride, scale_log2,
     MASKED: tl.constexpr, CAUSAL: tl.constexpr, EVEN_N: tl.constexpr, HEAD_DIM: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, V_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr, IN_FP32: tl.constexpr,
 ):  # fmt: skip
     """Add what the keys start..stop contribute; MASKED where some row does not see all of them."""
@@ -47,7 +48,12 @@ def _walk_keys(
         # The position of a tile may pass 2^31 elements in a long sequence; positions inside a tile cannot.
         to_tile = start_n.to(tl.int64) * row_stride
         k = load_tile(k_base + to_tile + tile, loads, WHOLE)  # (BLOCK_N, BLOCK_D)
-        v = load_tile(v_base + to_tile + tile, loads, WHOLE)
+        if V_TRANSPOSED:
+            v_loads = (offs_d < HEAD_DIM)[:, None] & (keys < seq_kv)[None, :]
+            v_tile = offs_d.to(tl.int64)[:, None] * seq_kv + keys[None, :]
+            v = load_tile(v_base + v_tile, v_loads, WHOLE)  # (BLOCK_D, BLOCK_N)
+        else:
+            v = load_tile(v_base + to_tile + tile, loads, WHOLE)
         s = dot(q, k.T, tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32), PRECISION, IN_FP32)  # (BLOCK_M, BLOCK_N) fp32
         p = tl.exp2(s * scale_log2 - lse_log2[:, None])
         if MASKED and (CAUSAL or not EVEN_N):
@@ -55,7 +61,8 @@ def _walk_keys(
             visible = keys[None, :] <= offs_m[:, None] + causal_offset if CAUSAL else (keys < seq_kv)[None, :]
             # A row without keys has lse = -inf and so p = inf, which is replaced here like all that is not seen.
             p = tl.where(visible, p, 0.0)
-        dp = dot(dout, v.T, tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32), PRECISION, IN_FP32)
+        v_t = v if V_TRANSPOSED else v.T
+        dp = dot(dout, v_t, tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32), PRECISION, IN_FP32)
         ds = p * (dp - delta[:, None])  # (BLOCK_M, BLOCK_N)
         dq = dot(ds.to(k.dtype), k, dq, PRECISION, IN_FP32)
     return dq
@@ -70,9 +77,11 @@ def backward_dq_kernel(
     heads, kv_heads, seq_q, seq_kv, stats_stride, scale,
     CAUSAL: tl.constexpr, VARLEN: tl.constexpr, EVEN_N: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    SPLIT: tl.constexpr, PRECISION: tl.constexpr, IN_FP32: tl.constexpr,
+    SPLIT: tl.constexpr, V_TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr, IN_FP32: tl.constexpr,
 ):  # fmt: skip
     """dQ of BLOCK_M rows of one head. Grid: (B * H, ceil(longest Sq / BLOCK_M)); all tensors contiguous.
+
+    V_TRANSPOSED: v is (B, Hk, D, Skv); dense problems only.
 
     SPLIT: tiles of keys that all rows see get a loop of their own, without a mask, at the cost of registers.
     """
@@ -97,6 +106,7 @@ def backward_dq_kernel(
     row_tile = tl.arange(0, BLOCK_M)[:, None] * (heads * HEAD_DIM) + offs_d[None, :]  # (BLOCK_M, BLOCK_D)
     row_mask = inside[:, None] & (offs_d < HEAD_DIM)[None, :]
     to_keys = (first_key * kv_heads + kv_head) * HEAD_DIM
+    to_values = (first_key * kv_heads + kv_head * keys) * HEAD_DIM if V_TRANSPOSED else to_keys
     to_stats = first_row * (1 if VARLEN else heads) + head.to(tl.int64) * stats_stride
 
     q = tl.load(q_ptr + to_rows + row_tile, mask=row_mask, other=0.0)
@@ -115,15 +125,15 @@ def backward_dq_kernel(
     if SPLIT:
         masked_from = seen_by_all // BLOCK_N * BLOCK_N
         dq = _walk_keys(
-            dq, q, dout, lse_log2, delta, k_ptr + to_keys, v_ptr + to_keys, 0, masked_from,
+            dq, q, dout, lse_log2, delta, k_ptr + to_keys, v_ptr + to_values, 0, masked_from,
             offs_m, offs_n, offs_d, keys, causal_offset, key_stride, scale * LOG2_E,
-            False, CAUSAL, EVEN_N, HEAD_DIM, BLOCK_M, BLOCK_N, BLOCK_D, PRECISION, IN_FP32,
+            False, CAUSAL, EVEN_N, HEAD_DIM, BLOCK_M, BLOCK_N, BLOCK_D, V_TRANSPOSED, PRECISION, IN_FP32,
         )  # fmt: skip
     if CAUSAL or not EVEN_N or not SPLIT:
         dq = _walk_keys(
-            dq, q, dout, lse_log2, delta, k_ptr + to_keys, v_ptr + to_keys, masked_from, seen_by_any,
+            dq, q, dout, lse_log2, delta, k_ptr + to_keys, v_ptr + to_values, masked_from, seen_by_any,
             offs_m, offs_n, offs_d, keys, causal_offset, key_stride, scale * LOG2_E,
-            True, CAUSAL, EVEN_N, HEAD_DIM, BLOCK_M, BLOCK_N, BLOCK_D, PRECISION, IN_FP32,
+            True, CAUSAL, EVEN_N, HEAD_DIM, BLOCK_M, BLOCK_N, BLOCK_D, V_TRANSPOSED, PRECISION, IN_FP32,
         )  # fmt: skip
 
     tl.store(dq_ptr + to_rows + row_tile, (dq * scale).to(dq_ptr.dtype.element_ty), mask=row_mask)

@@ -54,6 +54,7 @@ class _Geometry:
     head_dim: int
     stats_stride: int
     packed: Packed | None
+    v_transposed: bool = False
 
     @property
     def common_arguments(self) -> tuple[Any, ...]:
@@ -74,6 +75,7 @@ def flash_backward(
     causal: bool,
     configs: Mapping[str, Config],
     packed: Packed | None = None,
+    v_transposed: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Computes (dq, dk, dv), with the shapes and dtypes of q, k and v.
 
@@ -83,10 +85,11 @@ def flash_backward(
     causal          bottom-right aligned: query row i sees key j iff j <= i + Skv - Sq
     configs         'backward_delta', 'backward_dkv', 'backward_dq' -> the kernel's constants and compiler's options
     packed          for packed sequences, whose tensors have no B: q (Tq, H, D), k (Tk, Hk, D), lse (H, Tq)
+    v_transposed    v, and so dv, is (B, Hk, D, Skv), contiguous; not with `packed`
 
     Raises UsageError naming the argument for other shapes, dtypes or memory layouts.
     """
-    geometry = make_geometry(q, k, v, dout, out, lse, packed)
+    geometry = make_geometry(q, k, v, dout, out, lse, packed, v_transposed=v_transposed)
     delta = launch_delta(dout, out, configs["backward_delta"])
     dk, dv = launch_dkv(q, k, v, dout, lse, delta, geometry, causal=causal, config=configs["backward_dkv"])
     dq = launch_dq(q, k, v, dout, lse, delta, geometry, causal=causal, config=configs["backward_dq"])
@@ -164,6 +167,7 @@ def _kernel_constants(q: torch.Tensor, geometry: _Geometry, *, causal: bool) -> 
         "VARLEN": geometry.packed is not None,
         "HEAD_DIM": geometry.head_dim,
         "BLOCK_D": pad_size(geometry.head_dim),
+        "V_TRANSPOSED": geometry.v_transposed,
         "PRECISION": "ieee",
         "IN_FP32": q.dtype == torch.bfloat16 and not q.is_cuda,
     }
@@ -177,6 +181,8 @@ def make_geometry(
     out: torch.Tensor,
     lse: torch.Tensor,
     packed: Packed | None = None,
+    *,
+    v_transposed: bool = False,
 ) -> _Geometry:
     """Checks the tensors of `flash_backward` and returns their sizes. Raises UsageError naming an argument and what it
     must be."""
@@ -191,7 +197,9 @@ def make_geometry(
     _require_argument(head_dim <= HEAD_DIM_MAX, "q", f"head_dim {head_dim}", f"a head_dim of at most {HEAD_DIM_MAX}")
     _require_argument(heads % kv_heads == 0, "k", f"{kv_heads} heads", f"a number of heads that divides q's {heads}")
     like_k = (*batches, keys, kv_heads, head_dim)
-    expected = {"k": (k, like_k), "v": (v, like_k), "dout": (dout, tuple(q.shape)), "out": (out, tuple(q.shape))}
+    _require_argument(not (packed and v_transposed), "v_transposed", "True of packed sequences", "False")
+    like_v = (*batches, kv_heads, head_dim, keys) if v_transposed else like_k
+    expected = {"k": (k, like_k), "v": (v, like_v), "dout": (dout, tuple(q.shape)), "out": (out, tuple(q.shape))}
     for name, (tensor, shape) in expected.items():
         _require_argument(tuple(tensor.shape) == shape, name, f"shape {tuple(tensor.shape)}", f"{shape}")
         _require_argument(tensor.dtype == q.dtype, name, str(tensor.dtype), f"q's {q.dtype}")
@@ -202,7 +210,7 @@ def make_geometry(
         _require_argument(tensor.is_contiguous(), name, "not contiguous", "contiguous")
         _require_argument(tensor.device == q.device, name, f"on {tensor.device}", f"on q's {q.device}")
     if packed is None:
-        return _Geometry(batches[0], rows, keys, heads, kv_heads, head_dim, rows, None)
+        return _Geometry(batches[0], rows, keys, heads, kv_heads, head_dim, rows, None, v_transposed)
     batch = _count_sequences(packed)
     return _Geometry(batch, packed.max_q, packed.max_kv, heads, kv_heads, head_dim, rows, packed)
 

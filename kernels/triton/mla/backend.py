@@ -1,15 +1,25 @@
-"""Backend `triton.mla`: this repository's own latent attention. Triton is imported in `prepare` only."""
+"""Backends `triton.mla` and `triton.mla_perf_kernels`: this repository's own latent attention, configured by its tables
+or as AMD's perf-kernels ran theirs. Triton is imported in `prepare` only."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from kernels.configs import ConfigChoice, Space
+from kernels.configs import ConfigChoice, Problem, Space
 from kernels.configured import Configured
 from kernels.layouts import own_copies
-from kernels.triton.mla.space import DECODE, PREFILL, too_few_registers
-from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
+from kernels.triton.mla.space import DECODE, PREFILL, decode_problem, prefill_problem, too_few_registers
+from kernels.triton.triton_backend import (
+    INTERPRETER_FLOPS_MAX,
+    arch_of,
+    compile_ahead,
+    config_arch,
+    count_multiprocessors,
+    missing_triton,
+)
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.mla import Mla
 
@@ -30,7 +40,8 @@ DECODE_KERNELS = ("mla_absorb_kernel", "mla_split_kernel", "mla_combine_kernel")
 
 @dataclass(frozen=True)
 class TritonMla(Configured, Backend[Mla]):
-    """Latent attention in absorbed form: causal (bottom-right), any lengths and heads, latents to 512, log-sum-exp."""
+    """Latent attention in absorbed form: causal (bottom-right), any lengths and heads, latents to 512, log-sum-exp. A
+    configuration with GRID_CU_MULTIP runs on a persistent grid, see `kernels.triton.mla.persistent`."""
 
     families = ("mla",)
     spaces = (PREFILL, DECODE)
@@ -44,20 +55,20 @@ class TritonMla(Configured, Backend[Mla]):
         for name in ("nope_dim", "value_dim", "rope_dim"):
             if (size := getattr(workload, name)) > HEAD_DIM_MAX:
                 found.append(f"{name} {size} is above {HEAD_DIM_MAX}, the largest this kernel takes")
-        return found
+        return found + self.alternative_reasons(config_arch(device), *_space_and_problem(workload))
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
         """Copies the inputs, takes the configuration (pinned, else from this architecture's file), and compiles."""
-        from kernels.triton.mla.decode import mla_decode
-        from kernels.triton.mla.kernel import mla_prefill
-
         tensors = own_copies(inputs)
-        space = DECODE if workload.is_decode else PREFILL
-        choice = self._choose_config(space, workload, tensors)
-        launch = mla_decode if workload.is_decode else mla_prefill
+        space, problem = _space_and_problem(workload)
+        choice = self.choose(space, arch_of(tensors[0].device), problem)
+        launch, kernels = _choose_launcher(workload, choice, tensors[0].device)
 
         def launch_kernels(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-            return launch(*given, causal=workload.causal, with_lse=workload.lse, config=choice.config)
+            result: tuple[torch.Tensor, torch.Tensor | None] = launch(
+                *given, causal=workload.causal, with_lse=workload.lse, config=choice.config
+            )
+            return result
 
         compile_ahead(launch_kernels, tensors, space, choice)
         return Prepared(
@@ -66,18 +77,26 @@ class TritonMla(Configured, Backend[Mla]):
             convert=lambda new: new,
             outputs=_canonical_outputs,
             config=self.config_entries({space.kernel: choice}),
-            declares=Declares(
-                kernels=DECODE_KERNELS if workload.is_decode else ("mla_kernel",),
-                never=("scaled_dot_product",),
-                matrix=workload.dtype in ("f16", "bf16"),
-            ),
+            declares=Declares(kernels=kernels, never=("scaled_dot_product",), matrix=workload.dtype in ("f16", "bf16")),
         )
 
-    def _choose_config(self, space: Space, workload: Mla, tensors: Tensors) -> ConfigChoice:
-        problem = {"latent_dim": workload.latent_dim, "element_bits": tensors[0].element_size() * 8}
-        if workload.is_decode:
-            problem["rows"] = workload.seq_q * workload.heads
-        return self.choose(space, arch_of(tensors[0].device), problem)
+
+def _space_and_problem(workload: Mla) -> tuple[Space, Problem]:
+    """Returns the configuration space of the kernels that compute the workload, and what a rule is chosen by."""
+    return (DECODE, decode_problem(workload)) if workload.is_decode else (PREFILL, prefill_problem(workload))
+
+
+def _choose_launcher(
+    workload: Mla, choice: ConfigChoice, device: torch.device
+) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """Returns what launches the workload in this configuration, and the kernels that it runs."""
+    from kernels.triton.mla.decode import mla_decode
+    from kernels.triton.mla.launch import mla_prefill
+
+    if workload.is_decode:
+        return mla_decode, DECODE_KERNELS
+    kernel = "mla_persistent_kernel" if choice.config.get("GRID_CU_MULTIP") else "mla_kernel"
+    return partial(mla_prefill, multiprocessors=count_multiprocessors(device)), (kernel,)
 
 
 def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
@@ -85,4 +104,7 @@ def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outp
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 
 
-BACKENDS = (TritonMla("triton.mla", INTERPRETER_FLOPS_MAX, times_on_cpu=False),)
+BACKENDS = (
+    TritonMla("triton.mla", INTERPRETER_FLOPS_MAX, times_on_cpu=False),
+    TritonMla("triton.mla_perf_kernels", INTERPRETER_FLOPS_MAX, times_on_cpu=False, alternative="perf_kernels"),
+)

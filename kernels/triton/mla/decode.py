@@ -25,7 +25,8 @@ import triton
 import triton.language as tl
 
 from kernels.configs import pad_size
-from kernels.triton.mla.kernel import attend, check_tensors
+from kernels.triton.mla.kernel import attend
+from kernels.triton.mla.launch import check_tensors
 from kernels.triton.primitives import LN_2, dot
 
 if TYPE_CHECKING:

@@ -23,18 +23,10 @@ At the end acc / l_i is rounded to the inputs' dtype and projected up; the log-s
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
-
 import triton
 import triton.language as tl
 
-from kernels.configs import pad_size
 from kernels.triton.primitives import LN_2, dot
-from pytest_attnperf.errors import UsageError
-
-if TYPE_CHECKING:
-    import torch
 
 
 @triton.jit
@@ -104,11 +96,9 @@ def reloaded(tile, pointers, mask):
 
 
 @triton.jit
-def mla_kernel(
-    q_nope_ptr, q_pe_ptr,  # (B, S, H, D), (B, S, H, R)
-    kv_ptr, k_pe_ptr,  # (B, T, C), (B, T, R)
-    wkv_b_ptr,  # (H, D + DV, C): rows of W_UK, then of W_UV
-    out_ptr, lse_ptr, scratch_ptr,  # (B, S, H, DV), (B, H, S) fp32, (B, S, H, C) or None
+def attend_block(
+    q_nope_ptr, q_pe_ptr, kv_ptr, k_pe_ptr, wkv_b_ptr, out_ptr, lse_ptr, scratch_ptr,  # as `mla_kernel`
+    item, batch_heads,  # None for the block of rows of this program in `mla_kernel`'s grid; else which block, and B * H
     heads, seq_q, seq_kv, scale_log2,
     CAUSAL: tl.constexpr, WITH_LSE: tl.constexpr, EVEN_N: tl.constexpr,
     D: tl.constexpr, DV: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
@@ -116,14 +106,19 @@ def mla_kernel(
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, RELOAD: tl.constexpr,
     PRECISION: tl.constexpr, IN_FP32: tl.constexpr,
 ):  # fmt: skip
-    """Latent attention of BLOCK_M query rows of one head. Grid: (B * H, ceil(S / BLOCK_M)); all tensors contiguous.
+    """Compute and store BLOCK_M query rows of one head. Items are blocks of rows of all heads, first those of one rank.
 
     W_UK and W_UV are read in tiles of BLOCK_D rows. RELOAD: see `reloaded`. Every row sees key 0, of the first tile.
     """
-    batch = (tl.program_id(0) // heads).to(tl.int64)
-    head = tl.program_id(0) % heads
     # Under a causal mask the last rows see the most keys: starting them first keeps the tail of the grid short.
-    block_m = tl.num_programs(1) - 1 - tl.program_id(1) if CAUSAL else tl.program_id(1)
+    if item is None:
+        batch = (tl.program_id(0) // heads).to(tl.int64)
+        head = tl.program_id(0) % heads
+        block_m = tl.num_programs(1) - 1 - tl.program_id(1) if CAUSAL else tl.program_id(1)
+    else:
+        batch = (item % batch_heads // heads).to(tl.int64)
+        head = item % heads
+        block_m = tl.cdiv(seq_q, BLOCK_M) - 1 - item // batch_heads if CAUSAL else item // batch_heads
     offs_m = block_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_d = tl.arange(0, BLOCK_D)
     offs_r = tl.arange(0, BLOCK_R)
@@ -184,92 +179,27 @@ def mla_kernel(
         out_tile = out_ptr + rows[:, None] * DV + start_d + offs_d[None, :]
         tl.store(out_tile, out.to(out_ptr.dtype.element_ty), mask=in_rows & in_d[None, :])
     if WITH_LSE:
-        lse_rows = lse_ptr + tl.program_id(0).to(tl.int64) * seq_q + offs_m
+        batch_head = tl.program_id(0) if item is None else item % batch_heads
+        lse_rows = lse_ptr + batch_head.to(tl.int64) * seq_q + offs_m
         tl.store(lse_rows, (m_i + tl.log2(l_i)) * LN_2, mask=offs_m < seq_q)
 
 
-def check_tensors(
-    q_nope: torch.Tensor,
-    q_pe: torch.Tensor,
-    kv_latent: torch.Tensor,
-    k_pe: torch.Tensor,
-    wkv_b: torch.Tensor,
-    *,
-    causal: bool,
-) -> None:
-    """Raises UsageError naming the argument, its value and what is allowed, unless the five tensors fit each other.
-
-    Shapes are those of `mla_prefill`; all contiguous, on one device, of one dtype of fp16, bf16, fp32; at most 2^31 - 1
-    rows and, with causal, as many keys as queries at least.
-    """
-    import torch
-
-    if q_nope.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise UsageError(f"q_nope has dtype {q_nope.dtype}; allowed are float16, bfloat16 and float32")
-    if q_nope.dim() != 4 or k_pe.dim() != 3 or wkv_b.dim() != 3:
-        raise UsageError(
-            f"q_nope, k_pe and wkv_b have {q_nope.dim()}, {k_pe.dim()} and {wkv_b.dim()} dimensions; needed are "
-            "(B, S, H, D), (B, T, R) and (H, D + Dv, C)"
-        )
-    (batch, seq_q, heads, nope), (_, seq_kv, rope) = q_nope.shape, k_pe.shape
-    shapes = {
-        "q_pe": (q_pe, (batch, seq_q, heads, rope)),
-        "kv_latent": (kv_latent, (batch, seq_kv, wkv_b.shape[2])),
-        "k_pe": (k_pe, (batch, seq_kv, rope)),
-        "wkv_b": (wkv_b, (heads, max(wkv_b.shape[1], nope + 1), wkv_b.shape[2])),
-    }
-    for name, (tensor, shape) in shapes.items():
-        if tuple(tensor.shape) != shape:
-            raise UsageError(f"{name} has shape {tuple(tensor.shape)}; by the other arguments it must be {shape}")
-        if tensor.dtype != q_nope.dtype or tensor.device != q_nope.device:
-            raise UsageError(
-                f"{name} is {tensor.dtype} on {tensor.device}; q_nope is {q_nope.dtype} on {q_nope.device}, and all "
-                "must agree"
-            )
-    for name, tensor in {"q_nope": q_nope, **{name: tensor for name, (tensor, _) in shapes.items()}}.items():
-        if not tensor.is_contiguous() or not tensor.numel():
-            raise UsageError(
-                f"{name} has shape {tuple(tensor.shape)} and strides {tensor.stride()}; it must be "
-                "contiguous and hold an element"
-            )
-    if causal and seq_kv < seq_q:
-        raise UsageError(f"causal needs at least as many keys as queries, got {seq_kv} and {seq_q}: rows see no key")
-
-
-def mla_prefill(
-    q_nope: torch.Tensor,
-    q_pe: torch.Tensor,
-    kv_latent: torch.Tensor,
-    k_pe: torch.Tensor,
-    wkv_b: torch.Tensor,
-    *,
-    causal: bool,
-    with_lse: bool,
-    config: dict[str, Any],
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Attends over an MLA cache by one kernel: q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T,
-    R), wkv_b (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
-
-    `config` holds BLOCK_M, BLOCK_N, BLOCK_D, RELOAD (see `reloaded`) and the compiler's options (num_warps, num_stages,
-    on AMD waves_per_eu).
-    Returns out (B, S, H, Dv) in the inputs' dtype and, when asked, the natural log-sum-exp (B, H, S) in fp32. Raises
-    UsageError as `check_tensors`.
-    """
-    import torch
-
-    check_tensors(q_nope, q_pe, kv_latent, k_pe, wkv_b, causal=causal)
-    batch, seq_q, heads, nope = q_nope.shape
-    seq_kv, rope = k_pe.shape[1:]
-    value, latent = wkv_b.shape[1] - nope, wkv_b.shape[2]
-    out = q_nope.new_empty((batch, seq_q, heads, value))
-    lse = torch.empty((batch, heads, seq_q), dtype=torch.float32, device=out.device) if with_lse else None
-    scratch = q_nope.new_empty((batch, seq_q, heads, latent)) if config["RELOAD"] else None
-    grid = (batch * heads, triton.cdiv(seq_q, config["BLOCK_M"]))
-    mla_kernel[grid](
-        q_nope, q_pe, kv_latent, k_pe, wkv_b, out, lse, scratch, heads, seq_q, seq_kv,
-        math.log2(math.e) / math.sqrt(nope + rope),
-        CAUSAL=causal, WITH_LSE=with_lse, EVEN_N=seq_kv % config["BLOCK_N"] == 0,
-        D=nope, DV=value, R=rope, C=latent, BLOCK_R=pad_size(rope), BLOCK_C=pad_size(latent), PRECISION="ieee",
-        IN_FP32=q_nope.dtype == torch.bfloat16 and not q_nope.is_cuda, **config,
+@triton.jit
+def mla_kernel(
+    q_nope_ptr, q_pe_ptr,  # (B, S, H, D), (B, S, H, R)
+    kv_ptr, k_pe_ptr,  # (B, T, C), (B, T, R)
+    wkv_b_ptr,  # (H, D + DV, C): rows of W_UK, then of W_UV
+    out_ptr, lse_ptr, scratch_ptr,  # (B, S, H, DV), (B, H, S) fp32, (B, S, H, C) or None
+    heads, seq_q, seq_kv, scale_log2,
+    CAUSAL: tl.constexpr, WITH_LSE: tl.constexpr, EVEN_N: tl.constexpr,
+    D: tl.constexpr, DV: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, RELOAD: tl.constexpr,
+    PRECISION: tl.constexpr, IN_FP32: tl.constexpr,
+):  # fmt: skip
+    """Latent attention of BLOCK_M query rows of one head. Grid: (B * H, ceil(S / BLOCK_M)); all tensors contiguous."""
+    attend_block(
+        q_nope_ptr, q_pe_ptr, kv_ptr, k_pe_ptr, wkv_b_ptr, out_ptr, lse_ptr, scratch_ptr,
+        None, None, heads, seq_q, seq_kv, scale_log2, CAUSAL, WITH_LSE, EVEN_N, D, DV, R, C,
+        BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_R, BLOCK_C, RELOAD, PRECISION, IN_FP32,
     )  # fmt: skip
-    return out, lse

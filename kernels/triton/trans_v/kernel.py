@@ -151,7 +151,7 @@ def trans_v(
     """
     import torch
 
-    _check_inputs(q, k, v, causal=causal)
+    check_inputs(q, k, v, causal=causal)
     batch, seq_q, heads, head_dim = q.shape
     seq_kv, kv_heads = k.shape[1], k.shape[2]
     out = torch.empty_like(q)
@@ -165,7 +165,7 @@ def trans_v(
     return out, lse
 
 
-def _check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> None:
+def check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> None:
     """Raises UsageError naming the argument, what it is and what it must be, unless `trans_v` takes q, k and v."""
     for name, tensor in (("q", q), ("k", k)):
         _require_argument(tensor.dim() == 4, name, f"{tensor.dim()} dimensions", "4")

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from kernels.configs import Space
+from typing import TYPE_CHECKING
+
+from kernels.configs import Problem, Space
+
+if TYPE_CHECKING:
+    from pytest_attnperf.workloads.prefill import Prefill
 
 SPACE = Space("trans_v", {"BLOCK_M": int, "BLOCK_N": int, "PRELOAD_V": bool}, ("head_dim", "causal"))
+
+
+def problem_of(workload: Prefill) -> Problem:
+    """Returns the properties by which a rule is chosen."""
+    return {"head_dim": workload.head_dim, "causal": workload.causal}

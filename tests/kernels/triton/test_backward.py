@@ -13,7 +13,7 @@ from pytest_attnperf.kernel_builds import ALL_ARCHS, TritonSource
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
 
-(BACKEND,) = BACKENDS
+BACKEND = BACKENDS[0]
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
 INTERPRETING = dataclasses.replace(CPU, interpreted=True)
 
