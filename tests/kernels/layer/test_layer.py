@@ -16,11 +16,13 @@ from kernels.native.prefill import BACKENDS as PREFILL
 from kernels.native.prefill_compiled import views_compiled_for
 from kernels.native.staged import BACKENDS as STAGED
 from pytest_attnperf.backends import Backend, Declares, Pipeline, Prepared, Stage, Tensors, Values
+from pytest_attnperf.correctness import what_ran
 from pytest_attnperf.measure import trace
 from pytest_attnperf.measure.call_costs import measure_peak_memory
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.block import Block
 from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.rope import Rope
 
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
 LAYERS = {layer.name: layer for layer in layers_over((*PREFILL, *STAGED, *DECODE))}
@@ -135,6 +137,56 @@ def test_configuration_and_declarations_are_those_of_the_parts() -> None:
     assert (config["rope"], config["copied_for_rope"]) == ("native.eager_rope", "none")
     assert declares.operators == ("aten::_scaled_dot_product_attention_math", "aten::mul")
     assert any("flash_attention" in name for name in declares.never)
+
+
+@dataclass(frozen=True)
+class PythonRope(Backend[Rope]):
+    """A rope that falls back to Python, silently, and declares torch's operators."""
+
+    families = ("rope",)
+
+    def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
+        """Complex numbers, one by one, copied back."""
+        import torch
+
+        def turn(x: torch.Tensor, turns: list[list[complex]]) -> torch.Tensor:
+            half = x.shape[-1] // 2
+            return torch.tensor(
+                [
+                    [[[part(turns[i][j % half], head, j, half) for j in range(2 * half)] for head in row]
+                     for i, row in enumerate(one)]
+                    for one in x.tolist()
+                ],
+                dtype=x.dtype,
+            )  # fmt: skip
+
+        def part(turned: complex, head: list[float], j: int, half: int) -> float:
+            product = complex(head[j % half], head[j % half + half]) * turned
+            return product.real if j < half else product.imag
+
+        def call(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Tensors:
+            columns = zip(cos.tolist(), sin.tolist(), strict=True)
+            turns = [[complex(*pair) for pair in zip(*row, strict=True)] for row in columns]
+            return turn(q, turns), turn(k, turns)
+
+        return Prepared(
+            call, own_copies(inputs), own_copies, lambda raw: dict(zip("qk", raw, strict=True)),
+            declares=Declares(operators=("aten::mul$",)),
+        )  # fmt: skip
+
+
+def test_a_stage_that_leaves_torch_is_refused(judged: Callable[..., tuple[str, ...]]) -> None:
+    """On a CPU, too, a right result does not help a layer whose rope falls back: what it declares did not run."""
+    pytest.importorskip("torch")
+    block = Block.parse("block-b1-s5-h2-d16-f32")
+    honest = LAYERS["layer.native.sdpa_flash"]  # its attention multiplies by no operator of its own
+    falling = replace(honest, name="layer.falling", rope=PythonRope("python.rope"))
+    assert judged(falling, block) == ()
+    for layer, refused in ((honest, False), (falling, True)):
+        prepared = layer.prepare(block, block.make_inputs(1, "cpu", planted=False))
+        problems = what_ran.list_problems(trace.record_operators(prepared.run), prepared.declares, layer.name)
+        assert bool(problems) == refused
+        assert all("layer.falling declares" in problem and "aten::mul" in problem for problem in problems)
 
 
 def test_a_compiled_attention_is_compiled_once_for_strides_of_a_layer() -> None:
