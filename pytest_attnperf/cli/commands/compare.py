@@ -134,10 +134,10 @@ def _list_lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
 
 def _list_two_timers(found: SideBySide, options: argparse.Namespace) -> list[str]:
     """Returns a table for each pair of timers by which the sides timed a case differently; [] for none."""
-    from pytest_attnperf.reports.run.compared import TimerRow, timer_table
+    from pytest_attnperf.reports.run.compared import TwoTimersRow, timer_table
 
     width, ink = count_columns(WIDTH, WIDTH_LEAST), choose_ink(options.color)
-    rows = [TimerRow(str(case.key), case.timers, *case.times_us) for case in found.two_timers]
+    rows = [TwoTimersRow(str(case.key), case.timers, *case.times_us) for case in found.two_timers]
     lines: list[str] = []
     for timers in dict.fromkeys(row.timers for row in rows):
         shown = [row for row in rows if row.timers == timers]

@@ -36,7 +36,7 @@ class ComparedRow:
 
 
 @dataclass(frozen=True)
-class TimerRow:
+class TwoTimersRow:
     """One case that the sides timed with different timers, microseconds per call."""
 
     name: str
@@ -74,7 +74,7 @@ def case_table(rows: Sequence[ComparedRow], *, width: int, ink: Ink = PLAIN) -> 
     return "\n".join([table, *legend])
 
 
-def timer_table(rows: Sequence[TimerRow], *, width: int, ink: Ink = PLAIN) -> str:
+def timer_table(rows: Sequence[TwoTimersRow], *, width: int, ink: Ink = PLAIN) -> str:
     """Returns a table of cases that two timers timed, in the given order; '' without rows."""
     shown = tuple(GridRow(row.name, (TimeCell(row.first_us), TimeCell(row.second_us))) for row in rows)
     if not shown:

@@ -123,7 +123,7 @@ POSING = (
     ),
     make_liar(
         "python_fallback",
-        "Everything is computed by Python, and the result is copied back, under the name of torch's flash attention.",
+        "Python computes under the name of torch's flash attention.",
         SMALL,
         _python_fallback,
         UNDECLARED,

@@ -211,7 +211,7 @@ UNTIMED = (
     ),
     make_liar(
         "only_the_next_waits",
-        "A thread computes, and the next call waits for it, as on a stream; nothing waits for the last.",
+        "A thread computes, for which only the next call waits.",
         LARGE,
         _behind_the_next,
         r"still being written|is off by|holds",

@@ -24,8 +24,8 @@ ORDER = 1
 SUMMARY = "run one backend on one workload, for profilers and debuggers"
 DESCRIPTION = "Runs one registered backend on one workload in this process, for profilers and debuggers."
 
-EPILOG = """The workload is a line as --attnperf-workload takes it, or the id of a suite's case; s=512,d=64,h=8 is also
---seq-len 512 --head-dim 64 --num-heads 8. Nothing is timed. The calls run inside a profiler range named attnperf.
+EPILOG = """The workload is a line as --attnperf-workload takes it, or the id of a suite's case. Nothing is timed. The
+calls run inside a profiler range named attnperf.
 
 exit status: 0 it ran, 1 it is unsupported here or its result is wrong, 2 the command is invalid
 
@@ -38,9 +38,9 @@ examples:
 
 
 SIZES = (
-    (("--seq-len",), "s", "length of the sequences"),
-    (("--head-dim",), "d", "head dimension"),
-    (("--num-heads", "--heads"), "h", "number of heads"),
+    (("--seq-len",), "s", "its s"),
+    (("--head-dim",), "d", "its d"),
+    (("--num-heads", "--heads"), "h", "its h"),
 )
 """(options, key of a workload's line, what it is): the line of a workload as three options."""
 
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("backend", help="name of a registered backend, e.g. hip.flash")
     parser.add_argument("--workload", metavar="LINE|ID", help="workload to run, e.g. s=512,d=64,h=8")
     for flags, key, what in SIZES:
-        parser.add_argument(*flags, dest=key, type=int, metavar="N", help=f"in place of --workload: {what}")
+        parser.add_argument(*flags, dest=key, type=int, metavar="N", help=what)
     parser.add_argument("--calls", type=int, default=20, metavar="N", help="calls in the range (default: 20)")
     parser.add_argument("--warmup", type=int, default=3, metavar="N", help="calls before it (default: 3)")
     parser.add_argument("--no-check", action="store_true", help="do not compare one call with the reference first")
