@@ -32,6 +32,9 @@ Tensors = tuple["torch.Tensor", ...]
 Outputs = dict[str, "torch.Tensor"]
 Values = dict[str, "torch.Tensor"]
 
+TRAFFIC_BYTES = "traffic_bytes"
+"""Key of `Prepared.config`: bytes that a call's own loads and stores name, as its backend counts them by a formula."""
+
 
 @dataclass(frozen=True)
 class Declares:

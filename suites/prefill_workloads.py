@@ -55,7 +55,13 @@ PREFILL_CROSS = [
 PREFILL_LSE = [Prefill.parse_line("b=1,s=257,h=4,hk=2,d=64,f16,causal,lse")]
 """The log-sum-exp that a backward pass or a split over keys needs, on grouped heads and one key past a tile."""
 
+PREFILL_D256_LSE = [
+    Prefill.parse_line(f"b=4,s={length},h=8,d=256,f16,causal,lse") for length in (512, 1024, 2048, 4096)
+]
+"""The report's four configurations as its CK and Triton ran them: both returned the log-sum-exp (`return_lse=True`)."""
+
 PREFILL = [*PREFILL_D256, *PREFILL_NAIVE_HIP, *PREFILL_LLAMA, *PREFILL_RAGGED, *PREFILL_CROSS, *PREFILL_LSE]
+PREFILL += PREFILL_D256_LSE
 
 PREFILL_NIGHTLY: list[Prefill | str] = [
     *PREFILL_D256[1:3],
@@ -64,7 +70,7 @@ PREFILL_NIGHTLY: list[Prefill | str] = [
     PREFILL_LLAMA[0],
     PREFILL_LLAMA[2],
 ]
-PREFILL_NIGHTLY += [*PREFILL_RAGGED[1:], *PREFILL_CROSS, *PREFILL_LSE]
+PREFILL_NIGHTLY += [*PREFILL_RAGGED[1:], *PREFILL_CROSS, *PREFILL_LSE, *PREFILL_D256_LSE]
 PREFILL_NIGHTLY += [
     f"{backend}-{workload.id}"
     for backend in ("native.eager_fp32", "native.sdpa_math")

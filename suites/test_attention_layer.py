@@ -38,6 +38,8 @@ MODEL_LAYERS = [
 ]
 """Layers timed at a model's sizes: one unfused and one fused attention of each library."""
 
+STACK_LAYERS = ["layer.plain", "layer.native.sdpa_flash", "layer.triton.flash", "layer.hip.best"]
+
 STAGED_LAYERS = [f"{name}-{blocks.PREFILL_MODELS[0].id}" for name in ("layer.triton.staged", "layer.hip.staged")]
 """Layers whose staged attention takes most of their tests' time."""
 
@@ -93,6 +95,11 @@ class TestPrefill:
     @timed(blocks.BASELINE, cpu=blocks.BASELINE, without=NOT_PREFILL)
     def test_performance_baseline(self, attnperf, backend, workload):
         """The result is right and, when timed, no slower than its baseline."""
+        attnperf.run(backend, workload)
+
+    @timed(blocks.STACKS, blocks.STACKS, backends=STACK_LAYERS, costs={"peak_bytes": 0})
+    def test_stack(self, attnperf, backend, workload):
+        """Layers reuse the buffers of those before them: the peak of memory is gated, beside the time."""
         attnperf.run(backend, workload)
 
     @timed(blocks.PREFILL_MODELS, [*blocks.PREFILL_MODELS[1:], *STAGED_LAYERS], backends=MODEL_LAYERS)

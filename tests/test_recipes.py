@@ -374,12 +374,12 @@ def test_a_timer(tree: Tree) -> None:
     proof = [*recipe.typed("Proof", NAME="mine"), "-k", "native"]
     tree.put(f"{folder}/mine.py", TIMER)
     status, printed = tree.run(*proof)
-    assert (status, f"host_sync (listed in {folder}/__init__.py)" in printed) == (4, True), printed
+    assert (status, f"report_002 (listed in {folder}/__init__.py)" in printed) == (4, True), printed
     table = tree.path / folder / "__init__.py"
     text = table.read_text(encoding="utf-8")
     imported = "from pytest_attnperf.measure.timers.profiler import"
     text = text.replace(imported, f"from pytest_attnperf.measure.timers.mine import MineTimer\n{imported}")
-    table.write_text(text.replace("HostSyncTimer),\n)", "HostSyncTimer),\n    MineTimer,\n)"), encoding="utf-8")
+    table.write_text(text.replace("Report002Timer),\n)", "Report002Timer),\n    MineTimer,\n)"), encoding="utf-8")
     status, printed = tree.run(*proof)
     place = (
         rf"{tree.path}/{folder}/mine\.py:8: timer MineTimer has the name 'host_cold' of HostColdTimer; give the class"

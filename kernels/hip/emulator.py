@@ -82,6 +82,7 @@ class _EmulatedLaunch(ctypes.Structure):
         ("arguments", ctypes.POINTER(_Argument)),
         ("same_place", _SAME_PLACE),
         ("places", ctypes.c_uint64 * 3),
+        ("traffic_bytes", ctypes.c_uint64),
         ("message", ctypes.c_char * 1024),
     )
 
@@ -110,12 +111,16 @@ def missing_emulator() -> list[str]:
 
 
 class EmulatedKernel:
-    """A kernel that runs on the CPU; made by `load`."""
+    """A kernel that runs on the CPU; made by `load`.
+
+    traffic_bytes   of tensors that the threads of the last checked launch read and wrote, each thread's own counted
+    """
 
     def __init__(
         self, kernel: HipKernel, face: EmulatedGpu, turns: tuple[int, int], checked: bool, library: _Library
     ) -> None:
         self._kernel, self._face, self._turns, self._checked, self._library = kernel, face, turns, checked, library
+        self.traffic_bytes = 0
         if kernel.threads != library.threads or not 0 < kernel.threads <= MAX_THREADS:
             raise EmulationError(
                 f"{kernel.function} of {kernel.file} is KERNEL({library.threads}), and is launched with "
@@ -137,6 +142,7 @@ class EmulatedKernel:
             (_Argument * len(prepared))(*prepared), self._library.same_place,
         )  # fmt: skip
         self._library.run(launch)
+        self.traffic_bytes = int(launch.traffic_bytes)
 
     def _check_arguments(self, arguments: Sequence[torch.Tensor | int]) -> None:
         codes, names = self._library.codes, self._library.parameters

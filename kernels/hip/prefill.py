@@ -11,9 +11,10 @@ from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
 from kernels.hip.faces import arch_of, face_of
 from kernels.hip.steps import HEAD_DIM_MIN, STEPS, LadderStep, problem_of
+from kernels.hip.traffic import count_traffic_bytes
 from kernels.layouts import own_copies
 from kernels.limits import HALVES, AttentionLimits, refusal_reasons
-from pytest_attnperf.backends import Backend, Declares, Prepared
+from pytest_attnperf.backends import TRAFFIC_BYTES, Backend, Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +76,7 @@ class HipStep(Configured, Backend["Prefill"]):
         count = _scores_bytes(workload) // 4 if self.step.scratch else 1
         scores = torch.empty(count, dtype=torch.float32, device=device)
         call = make_launcher(load(kernel, device), workload, launch, scores)
+        traffic = count_traffic_bytes(self.step, workload, choice.config, launch.rows, face_of(arch).wave)
         if device.type == "cuda":
             call(*tensors)
         return Prepared(
@@ -82,7 +84,11 @@ class HipStep(Configured, Backend["Prefill"]):
             tensors=tensors,
             convert=own_copies,
             outputs=_canonical_outputs,
-            config={**self.config_entries({space.kernel: choice}), "file": self.step.file},
+            config={
+                **self.config_entries({space.kernel: choice}),
+                "file": self.step.file,
+                TRAFFIC_BYTES: str(traffic),
+            },
             declares=Declares(
                 kernels=(self.step.function,),
                 never=("scaled_dot_product",),

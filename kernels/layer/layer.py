@@ -2,7 +2,8 @@
 
     x -> qkv_projection -> split -> rope -> cache_append -> attention -> flatten -> output_projection -> out
 
-Each stage reads values of earlier stages, and allocates its results; a stage that only makes views launches nothing.
+Each stage reads values of earlier stages, and allocates its results; a stage that only makes views launches nothing. A
+stack of layers is the same stages again, on x + out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kernels.layer.attention import PREFIX, BoundAttention, bind_attention, problem_over_cache
-from kernels.layer.stages import canonical_outputs, rope_of, stages_of, tables_of
+from kernels.layer.stages import canonical_outputs, rope_of, stack_stages, stages_of, tables_of
 from kernels.layouts import own_copies
 from kernels.native.prefill_eager import Eager
 from kernels.native.rope import BACKENDS as NATIVE_ROPE
@@ -83,10 +84,11 @@ class Layer(Backend[Block]):
         attention = bind_attention(self.attention, problem, workload, q, (parts.k_cache, parts.v_cache))
         copies = not self.rope_strides and workload.batch * workload.seq > 1  # one token's heads are contiguous
         rope = self.rope.prepare(rope_of(workload), (q, k, *tables_of(workload, parts.cos, parts.sin)))
+        stages = stages_of(workload, rope.call, attention.stages, copies=copies)
         prepared = Prepared(
             call=Pipeline(
                 inputs=tuple(name for name in parts._fields if getattr(parts, name) is not None),
-                stages=stages_of(workload, rope.call, attention.stages, copies=copies),
+                stages=stack_stages(workload.layers, stages),
                 outputs=("out", "k_cache", "v_cache"),
             ),
             tensors=tensors,

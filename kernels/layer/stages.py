@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernels.layer.attention import RESULT
@@ -49,6 +50,19 @@ def stages_of(block: Block, rotate: Rotate, attention: tuple[Stage, ...], *, cop
     )
 
 
+def stack_stages(layers: int, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Returns the stages of `layers` layers, each 'layerN.NAME', N from 1, between which x becomes x + out; those of a
+    single layer as they are. Later layers get what torch's allocator has back from earlier ones."""
+    if layers == 1:
+        return stages
+    sums = (*((Stage("residual", _add_residual, frees=("out",)),) for _ in range(layers - 1)), ())
+    return tuple(
+        replace(stage, name=f"layer{number}.{stage.name}")
+        for number, last in enumerate(sums, 1)
+        for stage in (*stages, *last)
+    )
+
+
 def canonical_outputs(block: Block, result: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Outputs:
     """Returns the layer's result (out, k_cache, v_cache) as 'out' (B, S, E), and views 'k' and 'v' of the caches' new
     rows."""
@@ -84,7 +98,13 @@ def _split_qkv(block: Block, qkv: torch.Tensor, *, copies: bool) -> Values:
 
 
 def _output_projection(block: Block, values: Values) -> Values:
-    """Returns 'out' (B, S, E), the product of 'flat' (B * S, H D) and w_out."""
+    """Returns 'out' (B, S, E), the product of 'flat' (B * S, H D) and w_out, plus b_out if given."""
     from torch.nn.functional import linear
 
-    return {"out": linear(values["flat"], values["w_out"]).view(block.batch, block.seq, block.hidden)}
+    out = linear(values["flat"], values["w_out"], values.get("b_out"))
+    return {"out": out.view(block.batch, block.seq, block.hidden)}
+
+
+def _add_residual(values: Values) -> Values:
+    """Returns 'x' of the next layer, x + out (B, S, E)."""
+    return {"x": values["x"] + values["out"]}

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pytest_attnperf.backends import TRAFFIC_BYTES
 from pytest_attnperf.baselines.anchor import anchor_of
 from pytest_attnperf.baselines.schema import Check, Entry, to_plain
 from pytest_attnperf.correctness.budget import UNPLANTED
@@ -32,9 +33,9 @@ BASELINE_PROCESSES_MIN = 7
 PATH = "path"
 """Configuration key, or its last part, that names the implementation which a library's dispatcher took."""
 
-PROVENANCE = frozenset({"config_arch", "config_source"})
-"""Keys that say where values come from; other keys hold the values. Compared with the part after the last dot, because
-a part's configuration has its name before it, as in `attention.config_source`."""
+PROVENANCE = frozenset({"config_arch", "config_source", TRAFFIC_BYTES})
+"""Keys that say where values come from, or what follows from them; other keys hold the values. Compared with the part
+after the last dot, because a part's configuration has its name before it, as in `attention.config_source`."""
 
 SAID_ELSEWHERE = frozenset({"autotuned", "built", "launches", "peak_memory", "pinned"})
 """Keys about unknowns, replayed choices, and what a library built before it ran. They do not describe what ran."""

@@ -19,6 +19,7 @@ from pytest_attnperf.plugin.refusals import (
     plan_cases,
     refuse_contradictions,
     refuse_flaky,
+    refuse_gating,
     refuse_hidden_collecting,
     refuse_repeats,
     refuse_two_modes,
@@ -82,6 +83,7 @@ def _check_options(config: pytest.Config, asked: RunConfig) -> None:
             several_gpus.refuse_workers(config)
         refuse_update(asked)
         refuse_uncommitted(asked)
+        refuse_gating(asked)
     refuse_unheeded(asked)
     if not is_xdist_worker(config):  # its controller did
         refuse_bad_values(config, asked)

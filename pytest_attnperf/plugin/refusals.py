@@ -9,6 +9,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.measure.timers import is_gating
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.case_policies import make_policy
 from pytest_attnperf.plugin.cases import MARKER, marker_settings, read_switches, tier_of
@@ -80,6 +81,19 @@ def refuse_two_modes(asked: RunConfig) -> None:
         )
     if asked.against and asked.in_process:
         raise pytest.UsageError("--attnperf-against needs separate processes; drop --attnperf-isolate=none")
+
+
+def refuse_gating(asked: RunConfig) -> None:
+    """Raises UsageError if a run is to store, compare or skip by times of a timer that never gates."""
+    if not asked.is_timed or is_gating(asked.text("timer")):
+        return
+    stored = [flag for field, flag in RECORDING if getattr(asked, field)]
+    compared = [f"--attnperf-{name}" for name in ("against", "changed") if getattr(asked, name)]
+    for flag in (*stored, *compared):
+        name = f"{asked.name_of('timer')}={asked.text('timer')}"
+        raise pytest.UsageError(
+            f"{flag} with {name}: this timer shows what another protocol would have said, and never gates; drop one"
+        )
 
 
 def refuse_update(asked: RunConfig) -> None:

@@ -21,7 +21,7 @@ from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment.provenance import base_revision, read_provenance, without_credentials
 from pytest_attnperf.errors import UsageError, WorkerError
-from pytest_attnperf.measure.timers import timer_names
+from pytest_attnperf.measure.timers import is_gating, timer_names
 from pytest_attnperf.measure.timers.timer_table import LISTED_IN as TIMERS_LISTED_IN
 from pytest_attnperf.plugin.config import (
     RunConfig,
@@ -343,7 +343,7 @@ def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSetti
         seed=asked.count("seed") if asked.seed else random.SystemRandom().randrange(1 << 31),
         determinism_repeats=read_repeats(asked),
         record_local=asked.record_local,
-        gates=not asked.in_process,
+        gates=not asked.in_process and is_gating(asked.text("timer")),
         isolate=asked.choice("isolate"),
         given_options=asked.typed_options,
         pin_config=asked.pin_config,

@@ -262,7 +262,9 @@ def _assess_look(bench: RunBench, case: Case, look: Look) -> CaseResult:
     if base.verdict is Verdict.SUSPICIOUS:
         return base
     if not bench.settings.gates:
-        return replace(base, verdict=Verdict.RIGHT, summary="measured in the pytest process, which never gates")
+        how = f"timed by {look.summary.timer}" if look.summary is not None else "measured"
+        how = "measured in the pytest process" if bench.settings.isolate == "none" else how
+        return replace(base, verdict=Verdict.RIGHT, summary=f"{how}, which never gates")
     return reject_other_tree(base, [look]) or base
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_attnperf.baselines.schema import to_plain
@@ -27,6 +27,12 @@ LOOKS: tuple[Looks, ...] = ("slower", "undecided", "same", "faster")
 
 POSSIBLE_US = (1e-6, 1e12)
 """Possible times, from a millionth of a microsecond to eleven days: a file may contain anything."""
+
+OTHER_TIMER = "timer:"
+"""Begins the reason of a case that the sides timed with different timers."""
+
+OF_THE_TIMER = frozenset({"timer", "method", "rocm"})
+"""Fields of a fingerprint that a case's timer adds to what must match (`workers.look.case_fingerprint`)."""
 
 WRONG = frozenset({Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
 """Verdicts of cases whose time, if they have one, is not of the stated work."""
@@ -62,11 +68,24 @@ class ComparedCase:
 
 
 @dataclass(frozen=True)
+class TwoTimers:
+    """A case that the sides timed with different timers: names and times, in microseconds per call, of both sides."""
+
+    key: CaseKey
+    timers: tuple[str, str]
+    times_us: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class SideBySide:
-    """Compared cases, slowest first; incomparable ones with the reason; those of one side; wrong ones of the second."""
+    """Compared cases, slowest first; incomparable ones with the reason; those of one side; wrong ones of the second.
+
+    two_timers   those of the incomparable ones that differ in their timer
+    """
 
     cases: tuple[ComparedCase, ...]
     incomparable: tuple[tuple[CaseKey, str], ...] = ()
+    two_timers: tuple[TwoTimers, ...] = ()
     only_base: tuple[CaseKey, ...] = ()
     only_new: tuple[CaseKey, ...] = ()
     wrong: tuple[CaseKey, ...] = ()
@@ -91,6 +110,7 @@ def compare_sides(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
     first, second = (_index_cases(side, with_device=not one_each) for side in (base, new))
     both = [name for name in first if name in second]
     found: list[tuple[CaseKey, str]] = []
+    two_timers: list[TwoTimers] = []
     pairs: list[tuple[Sided, Sided]] = []
     for name in both:
         if _is_untimed(first[name].case) and _is_untimed(second[name].case):
@@ -98,6 +118,7 @@ def compare_sides(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
         why = reason_incomparable(first[name], second[name])
         if why:
             found.append((first[name].case.key, why))
+            two_timers += _show_two_timers(first[name], second[name], why)
         else:
             pairs.append((first[name], second[name]))
     model = _pool_noise([*first.values(), *second.values()])
@@ -105,6 +126,7 @@ def compare_sides(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
     return SideBySide(
         cases=tuple(sorted(compared, key=lambda case: -case.ratio)),
         incomparable=tuple(found),
+        two_timers=tuple(two_timers),
         only_base=tuple(shown.case.key for name, shown in first.items() if name not in second),
         only_new=tuple(shown.case.key for name, shown in second.items() if name not in first),
         wrong=tuple(shown.case.key for shown in second.values() if shown.case.verdict in WRONG),
@@ -122,7 +144,7 @@ def reason_incomparable(base: Sided, new: Sided) -> str:
             return f"{flaw} on the {side} side"
     timers = [deciding_processes(shown.case)[0].timer for shown in (base, new)]
     if timers[0] != timers[1]:
-        return f"timer: {timers[0]} and {timers[1]}"
+        return f"{OTHER_TIMER} {timers[0]} and {timers[1]}"
     settings = [deciding_processes(shown.case)[0].settings for shown in (base, new)]
     if all(settings) and settings[0] != settings[1]:
         return f"settings of torch: {settings[0]} and {settings[1]}"
@@ -131,6 +153,30 @@ def reason_incomparable(base: Sided, new: Sided) -> str:
         *_definition_differences(base.case, new.case),
     ]
     return "; ".join(different)
+
+
+def _show_two_timers(base: Sided, new: Sided, why: str) -> list[TwoTimers]:
+    """Returns the case with both times, in a list, if the sides differ in nothing but their timer; else []."""
+    machines = (_drop_timer(side.fingerprint) for side in (base, new))
+    if not why.startswith(OTHER_TIMER) or [
+        *_machine_differences(*machines),
+        *_definition_differences(base.case, new.case),
+    ]:
+        return []
+    first, second = deciding_processes(base.case), deciding_processes(new.case)
+    times_us = (_median_us(first), _median_us(second))
+    return [TwoTimers(base.case.key, (first[0].timer, second[0].timer), times_us)]
+
+
+def _drop_timer(machine: Fingerprint | None) -> Fingerprint | None:
+    """Returns the fingerprint without what a case's timer added to it."""
+    if machine is None:
+        return None
+    return replace(machine, must_match={k: v for k, v in machine.must_match.items() if k not in OF_THE_TIMER})
+
+
+def _median_us(processes: Sequence[ProcessSummary]) -> float:
+    return statistics.median(process.median_us for process in processes)
 
 
 def _find_flaw(processes: Sequence[ProcessSummary]) -> str:
@@ -199,7 +245,7 @@ def _pool_noise(shown: Sequence[Sided]) -> NoiseModel:
 
 def _compare_case(base: Sided, new: Sided, model: NoiseModel, cases: int) -> ComparedCase:
     first, second = deciding_processes(base.case), deciding_processes(new.case)
-    base_us, new_us = (statistics.median(process.median_us for process in side) for side in (first, second))
+    base_us, new_us = _median_us(first), _median_us(second)
     policy = Policy.from_record(base.case.policy)
     tolerated, ratio = tolerated_ratio(policy, base_us), ratio_of(first, second)
     noise = model.estimate_noise("", base_us, first[0].timer, base.case.floor_bound)

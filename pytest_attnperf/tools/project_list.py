@@ -67,7 +67,7 @@ class SuiteRow(NamedTuple):
 
 
 class TimerRow(NamedTuple):
-    """A timer. works_on: 'CPU' or 'GPU'; own_inputs: whether each timed call gets inputs of its own."""
+    """A timer. works_on: 'CPU', 'GPU' or 'CPU, GPU'; own_inputs: whether each timed call gets inputs of its own."""
 
     name: str
     works_on: str
@@ -150,7 +150,13 @@ def list_timers() -> list[TimerRow]:
     from pytest_attnperf.measure.timers import TIMERS
 
     return [
-        TimerRow(timer.name, "CPU" if timer.on_cpu else "GPU", timer.cache_state, timer.in_parts) for timer in TIMERS
+        TimerRow(
+            timer.name,
+            "CPU, GPU" if timer.on_any else "CPU" if timer.on_cpu else "GPU",
+            timer.cache_state,
+            timer.in_parts,
+        )
+        for timer in TIMERS
     ]
 
 

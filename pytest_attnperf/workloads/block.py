@@ -40,23 +40,28 @@ class Block(FamilyWorkload):
     hidden     E, elements of a token, at least 2; 0 means H D
     dtype      'f32', 'f16' or 'bf16': everything but cos and sin
     bias       the projection to q, k and v has a bias
+    out_bias   the output projection has a bias
     hostref    inputs are drawn on the CPU, planting included, and copied, and the reference is computed there in fp64:
                a GPU's result is then compared with a CPU's. On a CPU it changes nothing
     regime     '' or one of block_inputs.REGIMES: values that are difficult for a kernel
+    layers     calls of the layer one after the other, on prompts (`past` 0) and ordinary values: x + out of one is x of
+               the next. They share weights, as ALBERT's do (arXiv:1909.11942), and the rows of the caches, so what a
+               stack holds at a time beyond its inputs is what one layer needs
 
     Inputs are contiguous: x (B, S, E); w_qkv ((H + 2 Hk) D, E), whose rows are the query heads, then the key heads,
-    then the value heads; w_out (E, H D); with `bias` b_qkv ((H + 2 Hk) D); k_cache and v_cache (B, room, Hk, D); cos
-    and sin fp32 (room, D / 2), a row per position. The steps, with y W^T for a projection as in torch.nn.Linear:
+    then the value heads; w_out (E, H D); with `bias` b_qkv ((H + 2 Hk) D); with `out_bias` b_out (E); k_cache and
+    v_cache (B, room, Hk, D); cos and sin fp32 (room, D / 2), a row per position. The steps, with y W^T for a projection
+    as in torch.nn.Linear:
 
         q, k, v = x w_qkv^T + b_qkv, cut into heads
         q, k    rotated by their positions: pairs (i, i + D / 2), as `workloads.rope.rotate`
         k, v    written to rows past ... past + S - 1 of the caches, so a cache holds rotated keys
         a       softmax(q k^T / sqrt(D)) v over the cache; the token at position t sees keys 0 ... t
-        out     a (B, S, H D) w_out^T
+        out     a (B, S, H D) w_out^T + b_out
 
-    Outputs are 'out' (B, S, E), and 'k' and 'v' (B, S, Hk, D), the new rows of the caches. A call changes only these
-    rows (`in_place`), and reads none of them before writing it, so a second call gives the same. Before the first call,
-    rows `past` and later hold large finite values.
+    Outputs are 'out' (B, S, E), and 'k' and 'v' (B, S, Hk, D), the new rows of the caches, all of the last layer. A
+    call changes only these rows (`in_place`), and reads none of them before writing it, so a second call gives the
+    same. Before the first call, rows `past` and later hold large finite values.
 
     Raises WorkloadError naming the field and what is allowed.
     """
@@ -72,14 +77,15 @@ class Block(FamilyWorkload):
             "h": "heads",
             "hk": "kv_heads",
             "d": "head_dim",
+            "l": "layers",
         },
         required=("s", "h", "d"),
-        flags=("bias", "hostref"),
+        flags=("bias", "out_bias", "hostref"),
         dtypes=DTYPES,
         choices={"regime": tuple(block_inputs.REGIMES)},
         same={"kv_heads": "heads"},
         zeros=("past", "room", "kv_heads", "hidden"),
-        unsaid=("bias", "hostref", "regime"),
+        unsaid=("bias", "out_bias", "hostref", "regime"),
     )
 
     batch: int
@@ -94,9 +100,12 @@ class Block(FamilyWorkload):
     bias: bool = False
     hostref: bool = False
     regime: str = ""
+    out_bias: bool = False
+    layers: int = 1
 
     def __post_init__(self) -> None:
-        require_positive("block", ((name, getattr(self, name)) for name in ("batch", "seq", "heads", "head_dim")))
+        sizes = ("batch", "seq", "heads", "head_dim", "layers")
+        require_positive("block", ((name, getattr(self, name)) for name in sizes))
         for name in self.grammar.zeros:
             _require_count(name, getattr(self, name))
         self._fill_in()
@@ -114,6 +123,11 @@ class Block(FamilyWorkload):
         require_grouped_heads("block", self.heads, self.kv_heads)
         require_pairs("block", self.head_dim)
         block_inputs.require_regime(self.regime, self.dtype)
+        if self.layers > 1 and (self.past or self.regime):
+            raise WorkloadError(
+                f"block workload: layers={self.layers} is for prompts of ordinary values, without p and a regime, got "
+                f"p={self.past}{f' and {self.regime}' * bool(self.regime)}: each layer would need rows of its own"
+            )
 
     def _fill_in(self) -> None:
         self._set_field("room", self.room or self.past + self.seq)
@@ -137,7 +151,11 @@ class Block(FamilyWorkload):
         return "cold" if self.is_decode else "hot"
 
     def _implied_values(self) -> dict[str, object]:
-        return {**super()._implied_values(), "room": self.length, "hidden": self.heads * self.head_dim}
+        return {**super()._implied_values(), "room": self.length, "hidden": self.heads * self.head_dim, "layers": 1}
+
+    def definition(self) -> dict[str, Any]:
+        """Returns the definition; a single layer is not said, because entries that are older than the field lack it."""
+        return {name: value for name, value in super().definition().items() if (name, value) != ("layers", 1)}
 
     def _option_words(self) -> list[str]:
         """Returns the words of the id after its dtype: the flags that are set, then the regime."""
@@ -165,17 +183,20 @@ class Block(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """FLOPs: 2 per weight and token for both projections, 4 head_dim per visible pair and head for attention;
-        rotation, bias and softmax are not counted."""
+        """FLOPs of all layers: 2 per weight and token for both projections, 4 head_dim per visible pair and head for
+        attention; rotation, biases, softmax and sums of layers are not counted."""
         projections = 2 * self.batch * self.seq * self.hidden * (self.rows_qkv + self.heads * self.head_dim)
-        return float(projections + 4 * self.head_dim * self.visible_pairs * self.heads * self.batch)
+        attention = 4 * self.head_dim * self.visible_pairs * self.heads * self.batch
+        return float(self.layers * (projections + attention))
 
     @property
     def bytes_min(self) -> float:
-        """Least bytes moved: x, weights, bias, the filled rows of both caches and the table rows of the new positions
-        read once; out and the new rows of both caches written once. Intermediate results need not be moved."""
+        """Least bytes moved, by any number of layers: x, weights, biases, the filled rows of both caches and the table
+        rows of the new positions read once; out and the new rows of both caches written once. Intermediate results need
+        not be moved."""
         tokens = self.batch * self.seq
-        weights = self.hidden * (self.rows_qkv + self.heads * self.head_dim) + self.rows_qkv * self.bias
+        weights = self.hidden * (self.rows_qkv + self.heads * self.head_dim)
+        weights += self.rows_qkv * self.bias + self.hidden * self.out_bias
         caches = 2 * self.batch * self.length * self.kv_heads * self.head_dim
         elements = 2 * tokens * self.hidden + weights + caches
         return float(elements * self.element_bytes + self.seq * self.head_dim * _TABLE_BYTES)
@@ -192,14 +213,15 @@ class Block(FamilyWorkload):
     @property
     def in_place(self) -> InPlace:
         """Inputs that a call may write to: both caches, in the rows of the new tokens."""
-        first = 3 + self.bias
+        first = 3 + self.bias + self.out_bias
         return {number: partial(_new_rows, start=self.past, stop=self.length) for number in (first, first + 1)}
 
     def split_inputs(self, inputs: Tensors) -> BlockInputs:
-        """Returns `inputs`, in the order of `Block`'s docstring, by name; b_qkv is None without a bias."""
+        """Returns `inputs`, in the order of `Block`'s docstring, by name; b_qkv and b_out are None without a bias."""
         x, w_qkv, w_out, *others = inputs
         b_qkv = others.pop(0) if self.bias else None
-        return BlockInputs(x, w_qkv, w_out, b_qkv, *others)
+        b_out = others.pop(0) if self.out_bias else None
+        return BlockInputs(x, w_qkv, w_out, b_qkv, b_out, *others)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Makes x, weights, caches and tables on `device`; their distributions are those of
@@ -240,21 +262,30 @@ def _compute_reference(block: Block, inputs: Tensors) -> Outputs:
         inputs = tuple(tensor.cpu() for tensor in inputs)
     # Tables are fp32 in every dtype, so they do not decide the precision of the rest.
     dtype = reference_dtype(inputs[:-2])
-    return {name: output.to(device) for name, output in _compute_layer(block, inputs, dtype).items()}
+    return {name: output.to(device) for name, output in _compute_layers(block, inputs, dtype).items()}
 
 
 def _compute_plain(block: Block, inputs: Tensors) -> Outputs:
     """Computes 'out', 'k' and 'v' in the workload's dtype: products are summed in fp32 and rounded once, rotation is
     fp32 and rounded once, attention rounds as `attention_math.compute_plain` does."""
-    return _compute_layer(block, inputs, inputs[0].dtype)
+    return _compute_layers(block, inputs, inputs[0].dtype)
 
 
-def _compute_layer(block: Block, inputs: Tensors, dtype: torch.dtype) -> Outputs:
-    """Computes 'out', 'k' and 'v': each step in fp32, or in fp64 if `dtype` is fp64, with its result rounded to
-    `dtype`."""
+def _compute_layers(block: Block, inputs: Tensors, dtype: torch.dtype) -> Outputs:
+    """Computes 'out', 'k' and 'v' of the last layer. Sums between layers are rounded to `dtype`, as every step is."""
+    parts = block.split_inputs(inputs)
+    found = _compute_layer(block, parts, dtype)
+    for _ in range(block.layers - 1):
+        parts = parts._replace(x=parts.x.to(dtype) + found["out"])
+        found = _compute_layer(block, parts, dtype)
+    return found
+
+
+def _compute_layer(block: Block, parts: BlockInputs, dtype: torch.dtype) -> Outputs:
+    """Computes 'out', 'k' and 'v' of one layer: each step in fp32, or in fp64 if `dtype` is fp64, with its result
+    rounded to `dtype`."""
     import torch
 
-    parts = block.split_inputs(inputs)
     with full_fp32_matmul(), torch.no_grad():
         qkv = _project_tokens(parts.x, parts.w_qkv, parts.b_qkv, dtype)
         heads = qkv.view(block.batch, block.seq, -1, block.head_dim)
@@ -268,7 +299,7 @@ def _compute_layer(block: Block, inputs: Tensors, dtype: torch.dtype) -> Outputs
                 for cache, new in ((parts.k_cache, k), (parts.v_cache, v))
             )
             attended[b] = attention_math.compute_plain(q[b : b + 1], keys, values, problem)["out"][0]
-        out = _project_tokens(attended.flatten(2), parts.w_out, None, dtype)
+        out = _project_tokens(attended.flatten(2), parts.w_out, parts.b_out, dtype)
         return {"out": out, "k": k.contiguous(), "v": v.contiguous()}
 
 

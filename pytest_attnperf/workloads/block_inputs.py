@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.block import Block
 
 BIAS_STD = 0.25
-"""Standard deviation of b_qkv, in units of what it is added to. A larger one would make all keys of a head alike."""
+"""Standard deviation of biases, in units of what they are added to. Larger ones would make all keys of a head alike."""
 OVERFLOW_VALUE = 50000.0
 OVERFLOW_SPREAD = 2000.0
 _OVERFLOW_CHANNEL = 64.0
 
 
 class BlockInputs(NamedTuple):
-    """The inputs of one `Block` by name; b_qkv is None without a bias. Shapes are those of `Block`."""
+    """The inputs of one `Block` by name; b_qkv and b_out are None without a bias. Shapes are those of `Block`."""
 
     x: torch.Tensor
     w_qkv: torch.Tensor
     w_out: torch.Tensor
     b_qkv: torch.Tensor | None
+    b_out: torch.Tensor | None
     k_cache: torch.Tensor
     v_cache: torch.Tensor
     cos: torch.Tensor
@@ -103,7 +104,7 @@ def require_regime(name: str, dtype: str) -> None:
 def make_inputs(block: Block, seed: int, device: str, *, planted: bool) -> Tensors:
     """Makes the inputs of `block` on `device`; with `hostref` drawn on the CPU, so that they are the same everywhere. x
     and the filled rows of the caches are from N(0, 1) (rotated keys are as normal as others), w_qkv from N(0, 1 / E)
-    and w_out from N(0, 1 / (H D)), so that q, k and v are N(0, 1); b_qkv is from N(0, BIAS_STD^2)."""
+    and w_out from N(0, 1 / (H D)), so that q, k and v are N(0, 1); biases are from N(0, BIAS_STD^2)."""
     import torch
 
     drawn_on = "cpu" if block.hostref else device
@@ -137,7 +138,8 @@ def _draw_inputs(block: Block, generator: torch.Generator, dtype: torch.dtype) -
     past = (block.batch, block.past, block.kv_heads, block.head_dim)
     k_cache = _make_cache(block, draw_normal(*past, std=regime.k))
     v_cache = _make_cache(block, draw_normal(*past, std=regime.v, mean=regime.offset))
-    return BlockInputs(x, w_qkv, w_out, b_qkv, k_cache, v_cache, *_make_tables(block, x.device))
+    b_out = draw_normal(block.hidden, std=regime.v * regime.out * BIAS_STD) if block.out_bias else None
+    return BlockInputs(x, w_qkv, w_out, b_qkv, b_out, k_cache, v_cache, *_make_tables(block, x.device))
 
 
 def _offset_values(block: Block, x: torch.Tensor, w_qkv: torch.Tensor, offset: float) -> None:

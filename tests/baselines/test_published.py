@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
+from kernels import register
+from kernels.hip.steps import STEPS
+from pytest_attnperf.backends import Registry
 from pytest_attnperf.baselines.published import PublishedReport, PublishedRow, collect_published, load_published
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.reports.run.published_times import published_table
 from pytest_attnperf.stats.comparison import compare_processes
-from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.families import FAMILIES
+from suites.block_workloads import BASELINE
+from suites.hip_workloads import HIP_SEED
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "baselines" / "published"
@@ -74,13 +79,36 @@ def test_every_row_belongs_to_a_workload_that_exists() -> None:
     """Row ids parse back to the workload they name, so they meet the measured cases."""
     for published in load_published(PUBLISHED):
         for row in published.rows:
-            assert Prefill.parse(row.workload).id == row.workload
+            assert FAMILIES.parse_workload(row.workload).id == row.workload
+
+
+def test_every_backend_of_a_row_exists() -> None:
+    """Rows name backends that this project registers, so that they stand beside measured ones."""
+    registry = Registry()
+    register(registry)
+    named = {row.backend for published in load_published(PUBLISHED) for row in published.rows}
+    assert named <= {backend.name for backend in registry}
+
+
+def test_expected_ladder_meets_its_suite() -> None:
+    """The table of naive, shared memory and flash names steps of the HIP ladder and a workload that its suite runs."""
+    rows = report("hip_ladder").rows
+    assert [row.backend for row in rows] == [step.name for step in STEPS[:3]]
+    assert {row.workload for row in rows} == {workload.id for workload in HIP_SEED}
+
+
+def test_layer_baseline_meets_its_suite() -> None:
+    """The published 418 ms are of the workload that the layer's performance baseline times, with its caveats."""
+    published = report("rocmforge")
+    assert [(row.workload, row.time_us) for row in published.rows] == [(BASELINE[0].id, 418300.0)]
+    assert not published.device
+    assert f"{BASELINE[0].flops / 1e6:.1f} million operations" in " ".join(published.caveats)
 
 
 def test_every_report_states_source_method_and_caveats() -> None:
     """Each report says where it comes from, how it measured and what is wrong with it; the table prints all of it."""
     reports = load_published(PUBLISHED)
-    assert len(reports) == 2
+    assert len(reports) == 3
     for published in reports:
         assert published.source
         assert published.method

@@ -39,6 +39,17 @@ def test_options_of_timing_need_attnperf(project: FakeProject) -> None:
         assert said[0].endswith(f"Add --attnperf, or drop --attnperf-{option}")
 
 
+@pytest.mark.parametrize(
+    "flag", ["--update-baselines", "--attnperf-calibrate=2", "--attnperf-against=.", "--attnperf-changed"]
+)
+def test_a_timer_that_never_gates_is_refused_by_what_stores_or_compares(project: FakeProject, flag: str) -> None:
+    """Times of another protocol are not stored, compared with a base side, or a reason to leave a case out."""
+    gate = () if flag.startswith(("--update", "--attnperf-calibrate")) else ("--attnperf",)
+    result = project.run(*gate, flag, "--attnperf-timer=report_002")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {flag.partition('=')[0]} with --attnperf-timer=report_002: *never gates*"])
+
+
 def test_a_value_of_its_own_word_is_found_too(project: FakeProject) -> None:
     """`--attnperf-report out` is the same as `--attnperf-report=out`."""
     result = project.run("--attnperf-report", "out")

@@ -243,6 +243,19 @@ def test_isolate_none_runs_here_and_never_gates(slower: FakeProject) -> None:
     assert slower.results()["gated"] == 0
 
 
+def test_times_of_another_protocol_never_gate(slower: FakeProject) -> None:
+    """A slowdown that report_002 shows fails nothing, and is recorded nowhere, not even locally."""
+    slower.backend("fake.a", time_us=200, timer="report_002")
+    slower.backend("fake.b", time_us=200, timer="report_002")
+    result = slower.run("--attnperf", "--attnperf-timer=report_002", "--attnperf-record-local")
+    result.assert_outcomes(passed=2)
+    cases = slower.results()["cases"]
+    assert {case["verdict"] for case in cases} == {"RIGHT"}
+    assert {case["summary"] for case in cases} == {"timed by report_002, which never gates"}
+    assert slower.results()["gated"] == 0
+    assert not (slower.path / ".attnperf" / "local").exists()
+
+
 def test_command_line_workloads_never_become_baselines(attnperf_project: FakeProject) -> None:
     """--attnperf-workload replaces the suite's workloads, from text or a file, and is refused with an update."""
     attnperf_project.backend("fake.a", time_us=100.0)

@@ -88,6 +88,23 @@ def test_what_cannot_be_compared_says_why() -> None:
     assert compare_sides([base], [wrong]).wrong == (wrong.case.key,)
 
 
+def test_two_timers_stand_beside_each_other() -> None:
+    """Where only the timer differs both times are kept, without a ratio; not where machine or workload differ, too."""
+    base, new = sided("w", 100.0), sided("w", 140.0)
+    by_report = tuple(replace(process, timer="report_002") for process in new.case.first)
+    other = replace(new, case=replace(new.case, first=by_report))
+    added = {"timer": "report_002", "method": "1"}
+    other = replace(other, fingerprint=Fingerprint({**MACHINE.must_match, **added}, {}))
+    base = replace(base, fingerprint=Fingerprint({**MACHINE.must_match, "method": "2", "rocm": "7.0"}, {}))
+    (shown,) = compare_sides([base], [other]).two_timers
+    assert (shown.timers, shown.times_us) == (("graph", "report_002"), pytest.approx((100.0, 140.0), rel=0.01))
+    elsewhere = Fingerprint({**MACHINE.must_match, "product": "h100", "timer": "report_002"}, {})
+    assert compare_sides([base], [replace(other, fingerprint=elsewhere)]).two_timers == ()
+    longer = WorkloadFigures(1.0, 1.0, "f16", "hot", {"seq": 1024})
+    assert compare_sides([base], [replace(other, case=replace(other.case, figures=longer))]).two_timers == ()
+    assert compare_sides([sided("w", 100.0)], [new]).two_timers == ()
+
+
 def test_a_strange_file_is_named() -> None:
     """Times that nothing can take, a mixture of timers, and stored times of nothing: no figure is made of them."""
     base, new = sided("w", 100.0), sided("w", 100.0)

@@ -25,6 +25,7 @@ def blocks(draw: st.DrawFn) -> Block:
     """Any workload that may exist."""
     kv_heads, seq, past = draw(st.integers(1, 64)), draw(st.integers(1, 1 << 17)), draw(st.integers(0, 1 << 17))
     dtype = draw(st.sampled_from(DTYPES))
+    regime = draw(st.sampled_from(["", *(name for name, dtypes in REGIMES.items() if dtype in dtypes)]))
     return Block(
         batch=draw(st.integers(1, 256)),
         seq=seq,
@@ -37,7 +38,9 @@ def blocks(draw: st.DrawFn) -> Block:
         dtype=dtype,
         bias=draw(st.booleans()),
         hostref=draw(st.booleans()),
-        regime=draw(st.sampled_from(["", *(name for name, dtypes in REGIMES.items() if dtype in dtypes)])),
+        regime=regime,
+        out_bias=draw(st.booleans()),
+        layers=1 if past or regime else draw(st.integers(1, 96)),
     )
 
 
@@ -64,6 +67,7 @@ def test_an_id_parses_back(workload: Block) -> None:
             "b=1,s=32,p=0,room=64,e=96,h=4,hk=2,d=32,f16,bias,hostref,large",
             "block-b1-s32-room64-e96-h4-hk2-d32-f16-bias-hostref-large",
         ),
+        ("l=4,out_bias,d=32,h=4,s=7,bias", "block-b1-s7-h4-d32-l4-f16-bias-out_bias"),
         ("overflow,d=32,h=4,s=7,b=3", "block-b3-s7-h4-d32-f16-overflow"),
         ("s=7,h=4,d=32,hk=0,room=0,e=0,f32", "block-b1-s7-h4-d32-f32"),
     ],
@@ -88,6 +92,9 @@ def test_ids_are_readable_and_never_change(line: str, expected: str) -> None:
         ("s=8,h=4,d=16,i8", "dtype 'i8' is not one of f32, f16, bf16"),
         ("s=8,h=4,d=16,bf16,overflow", "regime 'overflow' is for dtype f16, got bf16: nothing overflows there"),
         ("s=8,h=4,d=16,large,tiny", "gives regime (tiny) twice"),
+        ("s=8,h=4,d=16,l=0", "layers must be a positive integer, got 0"),
+        ("s=8,p=8,h=4,d=16,l=2", "layers=2 is for prompts of ordinary values, without p and a regime, got p=8: each"),
+        ("s=8,h=4,d=16,l=2,tiny", "without p and a regime, got p=0 and tiny: each layer would need rows of its own"),
     ],
 )
 def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None:
@@ -113,6 +120,13 @@ def test_fields_are_checked_also_without_text(field: str, value: Any, message: s
         dataclasses.replace(Block(1, 8, 4, 16), **{field: value})
 
 
+def test_a_definition_says_new_fields_only_where_they_are_set() -> None:
+    """Entries that are older than a bias of the output or a stack of layers keep their definition."""
+    plain, full = (Block.parse_line(line).definition() for line in ("s=8,h=4,d=16", "s=8,h=4,d=16,out_bias,l=2"))
+    assert full.items() - plain.items() == {("out_bias", True), ("layers", 2)}
+    assert not {"out_bias", "layers"} & plain.keys()
+
+
 def test_an_id_has_one_form() -> None:
     """An id that says what is implied is refused, and the right one is told."""
     with pytest.raises(WorkloadError, match=re.escape("write 'block-b1-s8-h4-d16-f16'")):
@@ -128,6 +142,9 @@ def test_the_work_is_that_counted_by_hand() -> None:
     written = 6 * 8 + 2 * (2 * 3 * 2 * 2)
     assert workload.bytes_min == 2 * (read + written) + 4 * 3 * 2
     assert (workload.length, workload.rows_qkv, workload.visible_pairs) == (8, 16, 21)
+    one, four = (Block.parse(f"block-b2-s3-h4-hk2-d2{layers}-f16-out_bias") for layers in ("", "-l4"))
+    assert (four.flops, four.bytes_min) == (4 * one.flops, one.bytes_min)
+    assert one.bytes_min - Block.parse("block-b2-s3-h4-hk2-d2-f16").bytes_min == 2 * 8
 
 
 @pytest.mark.parametrize(
@@ -166,7 +183,7 @@ def test_inputs_are_the_same_for_the_same_seed_only() -> None:
 def test_only_new_rows_of_the_caches_change_in_place() -> None:
     """`in_place` names both caches, and of each gives a view of the new rows, which come filled with poison."""
     pytest.importorskip("torch")
-    for line in (EVERYTHING, EVERYTHING.replace("-bias", "")):
+    for line in (EVERYTHING, EVERYTHING.replace("-bias", ""), EVERYTHING.replace("-bias", "-bias-out_bias")):
         workload = Block.parse(line)
         inputs = workload.make_inputs(1, "cpu", planted=True)
         parts, views = workload.split_inputs(inputs), in_place(workload)
@@ -181,7 +198,9 @@ def test_only_new_rows_of_the_caches_change_in_place() -> None:
             assert (cache[:, 8:] == POISON).all()
 
 
-@pytest.mark.parametrize("line", ["b=2,s=11,h=4,hk=2,d=8,e=24", "b=2,s=3,p=9,room=20,h=3,d=16,bias", "s=1,h=2,d=8"])
+@pytest.mark.parametrize(
+    "line", ["b=2,s=11,h=4,hk=2,d=8,e=24", "b=2,s=3,p=9,room=20,h=3,d=16,bias,out_bias", "s=1,h=2,d=8"]
+)
 def test_the_reference_is_the_formula(line: str) -> None:
     """out, k and v are what loops over tokens, heads and keys give, with complex numbers for the rotation."""
     torch = pytest.importorskip("torch")
@@ -190,7 +209,7 @@ def test_the_reference_is_the_formula(line: str) -> None:
     found = workload.reference(inputs)
     parts = workload.split_inputs(inputs)
     x, w_qkv, w_out = (tensor.double() for tensor in parts[:3])
-    bias = 0 if parts.b_qkv is None else parts.b_qkv.double()
+    bias, out_bias = (0 if given is None else given.double() for given in (parts.b_qkv, parts.b_out))
     half = workload.head_dim // 2
     unit = torch.complex(parts.cos.double(), parts.sin.double())
     for b in range(workload.batch):
@@ -206,9 +225,23 @@ def test_the_reference_is_the_formula(line: str) -> None:
                 kv = h * workload.kv_heads // workload.heads
                 scores = torch.stack([key[kv] @ rotated[h] for key in keys]) / math.sqrt(2 * half)
                 attended.append(scores.softmax(0) @ torch.stack([value[kv] for value in values]))
-            torch.testing.assert_close(found["out"][b, i], w_out @ torch.cat(attended))
+            torch.testing.assert_close(found["out"][b, i], w_out @ torch.cat(attended) + out_bias)
             torch.testing.assert_close(found["k"][b, i], keys[-1])
             torch.testing.assert_close(found["v"][b, i], values[-1])
+
+
+def test_a_stack_is_its_layers_one_after_another() -> None:
+    """Each layer has what went into the one before it plus its result; k and v are those of the last."""
+    torch = pytest.importorskip("torch")
+    stack = Block.parse_line("b=2,s=9,h=4,hk=2,d=8,e=24,l=3,f32,bias,out_bias")
+    inputs = stack.make_inputs(1, "cpu", planted=True)
+    one, (x, *others) = dataclasses.replace(stack, layers=1), inputs
+    x = x.double()
+    for _ in range(3):
+        found = one.reference((x, *others))
+        x = x + found["out"]
+    for name, expected in stack.reference(inputs).items():
+        torch.testing.assert_close(expected, found[name], rtol=1e-12, atol=1e-12)
 
 
 def test_a_prompt_token_by_token_is_the_prompt_at_once() -> None:

@@ -263,6 +263,7 @@ static void check(u64 address, u64 bytes, bool writes, const void* place) {
         report_beyond(of, address, bytes, writes, place);
     }
     if (offset >= of->bytes || bytes > of->bytes - offset) report_beyond(of, address, bytes, writes, place);
+    if (!of->lds) state.launch->traffic_bytes += bytes;
     if (!of->accesses) {
         if (!writes) return;
         report(place, nullptr, "write to const: thread %d writes offset %llu of %s, which the kernel takes as const",

@@ -52,6 +52,7 @@ struct Launch {
     const Argument* arguments;
     int (*same_place)(u64 one, u64 other);  // whether two places of the image are one position in the source
     u64 places[3];                          // out: offsets in the image, 0 for none
+    u64 traffic_bytes;                      // out: of tensors, read and written, summed over threads, if checked
     char message[1024];                     // out
 };
 

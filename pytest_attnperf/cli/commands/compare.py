@@ -79,7 +79,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(f"{printable_json(json.dumps(_build_values(found), indent=1))}\n")
     else:
-        _print_lines([*_list_lines(found, options), *_list_notes(found, (first, second))])
+        tables = [*_list_lines(found, options), *_list_two_timers(found, options)]
+        _print_lines([*tables, *_list_notes(found, (first, second))])
     return _choose_status(found, options.fail_above)
 
 
@@ -129,6 +130,20 @@ def _list_lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
     ]  # fmt: skip
     table = case_table(rows, width=width, ink=ink)
     return [table, *_format_left_out(len(cases) - len(rows), "cases")] if table else []
+
+
+def _list_two_timers(found: SideBySide, options: argparse.Namespace) -> list[str]:
+    """Returns a table for each pair of timers by which the sides timed a case differently; [] for none."""
+    from pytest_attnperf.reports.run.compared import TwoTimersRow, timer_table
+
+    width, ink = count_columns(WIDTH, WIDTH_LEAST), choose_ink(options.color)
+    rows = [TwoTimersRow(str(case.key), case.timers, *case.times_us) for case in found.two_timers]
+    lines: list[str] = []
+    for timers in dict.fromkeys(row.timers for row in rows):
+        shown = [row for row in rows if row.timers == timers]
+        lines += ["", timer_table(shown[: options.limit or None], width=width, ink=ink)]
+        lines += _format_left_out(len(shown) - len(shown[: options.limit or None]), "cases")
+    return lines
 
 
 def _format_left_out(count: int, what: str) -> list[str]:
@@ -215,6 +230,13 @@ def _build_values(found: SideBySide) -> dict[str, object]:
         ],
         "geometric_mean": found.geometric_mean,
         "incomparable": [{"case": str(key), "why": why} for key, why in found.incomparable],
+        "two_timers": [
+            {
+                "case": str(case.key), "first_timer": case.timers[0], "second_timer": case.timers[1],
+                "first_us": case.times_us[0], "second_us": case.times_us[1],
+            }
+            for case in found.two_timers
+        ],
         "only_first": [str(key) for key in found.only_base],
         "only_second": [str(key) for key in found.only_new],
     }  # fmt: skip

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from pytest_attnperf.backends import TRAFFIC_BYTES
 from pytest_attnperf.cli.output import count_columns, write_text
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Verdict
@@ -48,8 +49,11 @@ COMPILER = "compiler"
 LIMITERS = {"vgprs": "registers", "sgprs": "SGPRs", "lds": "LDS", "workgroups": "workgroups", "slots": "wave slots"}
 """Printed names of the limits in `Occupancy.limits`."""
 
-TIME_COLUMNS = ("time", "speedup", "% of other", "GB/s", "TFLOP/s")
+TIME_COLUMNS = ("time", "speedup", "% of other", "GB/s", "traffic GB/s", "TFLOP/s")
 CODE_COLUMNS = ("LDS B", "regs", "waves/SIMD", "limit", "loads", "stores", "matrix", "spills")
+TRAFFIC_DIGITS_MOST = 18
+"""Of a number of bytes: a file may hold anything."""
+
 COMPILED_COLUMNS = (*CODE_COLUMNS, "scratch B")
 LEFT = frozenset({"limit"})
 
@@ -182,6 +186,7 @@ def describe_reference(base: str, against: str) -> str:
 
 LEGEND = (
     "GB/s: bytes that must be read and written once, per time; TFLOP/s: useful operations per time",
+    "traffic GB/s: bytes that the step's own loads and stores name, per time; caches serve a part of them",
     "LDS B: LDS (shared memory) of a workgroup; regs: registers per lane, AGPRs as +Na",
     "waves/SIMD: waves that a SIMD holds (warps of a quarter SM); in brackets, with whole workgroups only",
     "limit: what prevents more waves; full: every wave slot is used; '-' in any column: not known",
@@ -252,8 +257,16 @@ def _time_cells(ladder: Ladder, case: CaseResult) -> tuple[Cell, ...]:
         format_speedup(base / us if base and us else None),
         format_rate(100 * other / us if other and us else None),
         format_rate(compute_gb_s(case)),
+        format_rate(_compute_traffic_gb_s(case)),
         format_rate(compute_tflops(case)),
     )
+
+
+def _compute_traffic_gb_s(case: CaseResult) -> float | None:
+    """Returns GB/s (1e9 bytes) by the traffic that the backend states; None without a time or a number of bytes."""
+    text = case.config.get(TRAFFIC_BYTES, "")
+    known = text.isdecimal() and len(text) <= TRAFFIC_DIGITS_MOST
+    return int(text) / case.median_us / 1e3 if case.median_us and known else None
 
 
 def _code_cells(code: KernelCode | None, occupancy_of: OccupancyOf) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.measure.timers.host_cold import HostColdTimer
 from pytest_attnperf.measure.timers.host_fresh import HostFreshTimer, HostSyncTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer
+from pytest_attnperf.measure.timers.report_002 import Report002Timer
 from pytest_attnperf.measure.timers.timer import Call, CallParts, CopiesMaker, Timer, TimerKind, TimerMaterial
 from pytest_attnperf.measure.timers.timer_table import LISTED_IN, check_table
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 TIMERS: tuple[type[TimerKind], ...] = (
     *(GraphTimer, GraphColdTimer, EventTimer, ProfilerTimer, HostTimer, HostColdTimer),
-    *(GraphFreshTimer, EventFreshTimer, HostFreshTimer, HostSyncTimer),
+    *(GraphFreshTimer, EventFreshTimer, HostFreshTimer, HostSyncTimer, Report002Timer),
 )
 """All timers; the rule takes the first that fits a call. A number and its baseline must have the same timer name."""
 
@@ -37,6 +38,12 @@ def timer_names() -> tuple[str, ...]:
     TIMERS that is no whole timer."""
     check_table(TIMERS, AUTO)
     return (AUTO, *(timer.name for timer in TIMERS))
+
+
+def is_gating(name: str) -> bool:
+    """Returns whether times of the timer `name`, or of AUTO, may be gated and stored. False only for timers that exist
+    to show what another protocol would have said."""
+    return all(timer.gates for timer in TIMERS if timer.name == name)
 
 
 def choose_timer(
@@ -71,7 +78,7 @@ def choose_timer(
     kind = usual if asked == AUTO else _find_timer(asked)
     if asked != AUTO and (reason := _reason_unusable(kind, usual.name, torch_device, cache_state, parts)):
         raise CaseFailedError(reason)
-    given = TimerMaterial(lambda: stamps_of(torch_device), copies, parts)
+    given = TimerMaterial(lambda: stamps_of(torch_device), copies, parts, torch_device=torch_device)
     try:
         return _prepare_timer(kind.make(given), call, block_us / split if kind is GraphTimer else block_us)
     except CaptureFailedError as error:
@@ -105,8 +112,8 @@ def _reason_unusable(
     if kind.in_parts != (parts is not None):
         own = "gets inputs of its own before each call" if parts is not None else "is timed as a whole"
         return f"the timer {asked!r} was requested, but this case {own}; use --attnperf-timer={AUTO} or {usual}"
-    if kind.on_cpu != on_cpu:
-        here = ", ".join((AUTO, *(timer.name for timer in TIMERS if timer.on_cpu == on_cpu)))
+    if kind.on_cpu != on_cpu and not kind.on_any:
+        here = ", ".join((AUTO, *(timer.name for timer in TIMERS if timer.on_any or timer.on_cpu == on_cpu)))
         why = "a GPU's work goes on after a call has returned" if kind.on_cpu else "it needs a GPU"
         hint = "" if kind.on_cpu else "; a timer whose calls run on a CPU has on_cpu = True"
         return f"the timer {asked!r} was requested on {torch_device!r}, but {why}; use one of: {here}{hint}"

@@ -99,12 +99,14 @@ class TimerMaterial:
 
     stamps   returns this process's clock stamps; the first call builds and tests them
     why      why it is not the usual timer
+    torch_device   'cuda' or 'cpu', on which the call runs
     """
 
     stamps: Callable[[], Stamps | None]
     copies: CopiesMaker | None = None
     parts: CallParts | None = None
     why: str = "asked for by name"
+    torch_device: str = "cpu"
 
     def make_copies(self) -> Copies:
         """Makes the copies over which a cold timer rotates. Raises CaseFailedError if none can be made."""
@@ -125,6 +127,8 @@ class TimerKind:
     """Properties of a timer's class for the rule that chooses; a new timer needs a `name` and what `Timer` lists.
 
     on_cpu      the CPU does the work, which has finished when the call returns; False: it needs a GPU
+    on_any      it times on a CPU and on a GPU, whatever `on_cpu` says
+    gates       False for times that show what another protocol gives: a run with it gates and stores nothing
     in_parts    each timed call gets its own inputs, which `TimerMaterial.parts` makes
     waits       with `in_parts` on a GPU: for calls that wait for the device
     substitute  name of the timer that the rule uses instead if a call cannot be captured; '' for none
@@ -135,6 +139,8 @@ class TimerKind:
     name: str
     cache_state: str = "hot"
     on_cpu: bool = False
+    on_any: bool = False
+    gates: bool = True
     in_parts: bool = False
     waits: bool = False
     substitute: str = ""

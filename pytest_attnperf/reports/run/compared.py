@@ -36,6 +36,16 @@ class ComparedRow:
 
 
 @dataclass(frozen=True)
+class TwoTimersRow:
+    """One case that the sides timed with different timers, microseconds per call."""
+
+    name: str
+    timers: tuple[str, str]
+    first_us: float
+    second_us: float
+
+
+@dataclass(frozen=True)
 class GroupRow:
     """Cases of one backend or suite: the geometric mean of their changes, and how many look slower or faster."""
 
@@ -62,6 +72,16 @@ def case_table(rows: Sequence[ComparedRow], *, width: int, ink: Ink = PLAIN) -> 
     groups, legend = [GridGroup("", tuple(map(_make_case_row, rows)))], list[str]()
     table = render_grid(groups, CASE_COLUMNS, corner="case", width=width, ink=ink, legend=legend)
     return "\n".join([table, *legend])
+
+
+def timer_table(rows: Sequence[TwoTimersRow], *, width: int, ink: Ink = PLAIN) -> str:
+    """Returns a table of cases that two timers timed, in the given order; '' without rows."""
+    shown = tuple(GridRow(row.name, (TimeCell(row.first_us), TimeCell(row.second_us))) for row in rows)
+    if not shown:
+        return ""
+    first, second = rows[0].timers
+    columns = (GridColumn(f"first, {first}"), GridColumn(f"second, {second}"))
+    return render_grid([GridGroup("", shown)], columns, corner="two timers", width=width, ink=ink, before=0)
 
 
 def group_table(rows: Sequence[GroupRow], corner: str, *, width: int, ink: Ink = PLAIN) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_attnperf.backends import Declares
 from pytest_attnperf.testing.liars.honest import pinned_flash, pinned_math, prepare_attention
 from pytest_attnperf.testing.liars.liar import make_liar
+from pytest_attnperf.testing.liars.untimed import SMALL, attend_in_python
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ def _cpu_fallback(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
 def _host_round_trip(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
     honest = prepare_attention(workload, inputs)
     return lambda *qkv: honest(*qkv).cpu().to(qkv[0].device)
+
+
+def _python_fallback(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    return lambda *qkv: attend_in_python([tensor.tolist() for tensor in qkv])
 
 
 def _side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
@@ -115,6 +120,16 @@ POSING = (
         _host_round_trip,
         CROSSING,
         needs_gpu=True,
+    ),
+    make_liar(
+        "python_fallback",
+        "Python computes under the name of torch's flash attention.",
+        SMALL,
+        _python_fallback,
+        UNDECLARED,
+        twin=pinned_flash,
+        declares=FLASH_OPERATOR,
+        needs_cpu=True,
     ),
     make_liar(
         "side_stream",

@@ -76,6 +76,25 @@ def test_order_limit_and_failing(capsys: Captured) -> None:
     assert "no case could be compared" in capsys.readouterr().out
 
 
+def test_two_timers_are_a_table_of_their_own(capsys: Captured) -> None:
+    """What another timer says of the same cases stands beside ours, in text and JSON, and is compared with nothing."""
+    ours, theirs = timed((1.0, 1.0)), timed((3.0, 4.0), seed=2)
+    cases = tuple(
+        replace(case, first=tuple(replace(one, timer="report_002") for one in case.first)) for case in theirs.cases
+    )
+    sides = [write("a.json", ours), write("b.json", replace(theirs, cases=cases))]
+    assert main(["compare", *sides]) == 0
+    out = capsys.readouterr().out
+    assert "first, graph us  second, report_002 us" in out
+    assert "no case could be compared\ncannot be compared: 2 cases, timer: graph and report_002" in out
+    assert main(["compare", *sides, "--limit", "1"]) == 0
+    assert "and 1 more cases" in capsys.readouterr().out
+    assert main(["compare", *sides, "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)["two_timers"]
+    assert [(case["first_timer"], case["second_timer"]) for case in values] == [("graph", "report_002")] * 2
+    assert [round(case["second_us"] / 100) for case in values] == [3, 4]
+
+
 def test_json_and_groups(capsys: Captured) -> None:
     """The same figures for a program, and a line per backend."""
     sides = [write("a.json", timed((1.0, 1.0))), write("b.json", timed((1.0, 1.05), seed=2))]

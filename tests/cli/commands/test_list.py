@@ -62,13 +62,13 @@ def test_an_overview(project: FakeProject) -> None:
         ["families", "18"],
         ["workloads", "2"],
         ["suites", "2"],
-        ["timers", "10"],
+        ["timers", "11"],
     ]
     assert f"{lines[0]}\n".endswith(f"fake.a, {LONG[0]}, ...\n")
     assert lines[2].endswith(f"{WORKLOAD}, {OTHER}")
     assert lines[-1] == "more: attnperf list backends (or families, workloads, suites, timers)"
     assert {kind: found["count"] for kind, found in listed(project).items()} == dict(
-        zip(KINDS, (7, 18, 2, 2, 10), strict=True)
+        zip(KINDS, (7, 18, 2, 2, 11), strict=True)
     )
 
 

@@ -118,7 +118,7 @@ def test_the_ladder_of_a_run(printed: Run) -> None:
     text = printed("run")
     assert text.startswith("NVIDIA H200 (sm_90), torch 2.11.0\n2026-01-01, commit c0, pytest-attnperf 0.1.0: pytest")
     assert rows(text, "hip.flash") == [
-        ["hip.flash", "20.00", "5.00x", "50.0", "1678", "855"],
+        ["hip.flash", "20.00", "5.00x", "50.0", "1678", "-", "855"],
         ["hip.flash", "0", "96", "5", "(4)", "of", "16", "registers", "-", "-", "-", "0"],
     ]
     assert max(map(len, text.splitlines())) <= 100
@@ -259,6 +259,7 @@ def test_a_row_of_a_backend() -> None:
             "speedup": "5.00x",
             "% of sdpa_flash": "50.0",
             "GB/s": "1678",
+            "traffic GB/s": "-",
             "TFLOP/s": "855",
             "LDS B": "5120",
             "regs": "96",
@@ -272,6 +273,14 @@ def test_a_row_of_a_backend() -> None:
     ]
 
 
+def test_traffic_stands_beside_compulsory_bytes() -> None:
+    """A backend's own count of bytes is a rate of its own; what is no number of bytes is not known."""
+    for text, rate in (("60000000", "3000"), ("-1", "-"), ("many", "-"), ("9" * 5000, "-")):
+        (table,) = shown(make_case("hip.flash", median_us=20.0, config={"traffic_bytes": text}))
+        (row,) = cells(table)
+        assert (row["GB/s"], row["traffic GB/s"]) == ("1678", rate)
+
+
 def test_what_is_not_known_is_no_zero() -> None:
     """A library's kernel, a workload without figures, and a base or other backend without a time: '-'."""
     bare = make_case("ck", median_us=20.0, figures=None, launches=(launch(),))
@@ -279,9 +288,9 @@ def test_what_is_not_known_is_no_zero() -> None:
     assert table.rows == (("ck", "20.00", *("-" for _ in table.columns[1:])),)
     unread = code(instructions={}, in_loops={}, undecoded="no disassembler", scratch_bytes=64)
     (table,) = shown(make_case("ck", code=(unread,)), occupancy=None)
-    assert table.rows[0][6:] == ("5120", "96", "-", "-", "-", "-", "-", "64 B")
+    assert table.rows[0][7:] == ("5120", "96", "-", "-", "-", "-", "-", "64 B")
     (table,) = shown(make_case("ck", code=(code(undecoded="loops: indirect branches"),)), occupancy=FULL)
-    assert table.rows[0][8:12] == ("16 of 16", "full", "24/-", "4/-")
+    assert table.rows[0][9:13] == ("16 of 16", "full", "24/-", "4/-")
 
 
 @pytest.mark.parametrize("verdict", [Verdict.INCORRECT, Verdict.UNSUPPORTED, Verdict.ERROR, Verdict.SUSPICIOUS])
@@ -308,7 +317,7 @@ def test_several_kernels_have_rows_of_their_own() -> None:
     launches = (launch("split"), launch("reduce"), replace(launch("cast"), isa_hash=""))
     split = make_case("hip.split", code=(code("split"), code("reduce", vgprs=32)), launches=launches)
     (table,) = shown(split)
-    assert [(row[0], row[1], row[7]) for row in table.rows] == [
+    assert [(row[0], row[1], row[8]) for row in table.rows] == [
         ("hip.split", "26.10", ""),
         ("hip.split: split", "", "96"),
         ("hip.split: reduce", "", "32"),
@@ -320,7 +329,7 @@ def test_amd_registers_and_spills() -> None:
     """AGPRs stand beside VGPRs, and spills are counted by kind."""
     spilling = code(arch="gfx942", vgprs=128, agprs=64, vgpr_spills=4, sgpr_spills=1)
     (table,) = shown(make_case("hip.flash", code=(spilling,)))
-    assert (table.rows[0][7], table.rows[0][-1]) == ("128+64a", "4 VGPRs, 1 SGPR")
+    assert (table.rows[0][8], table.rows[0][-1]) == ("128+64a", "4 VGPRs, 1 SGPR")
     (table,) = shown(make_case("hip.flash", code=(replace(spilling, vgpr_spills=0, sgpr_spills=0),)))
     assert table.rows[0][-1] == "0"
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
 
 from kernels.layer.layer import Layer
-from kernels.layer.layers import layer_over, layers_over
+from kernels.layer.layers import PlainLayer, layer_over, layers_over
 from kernels.layouts import own_copies
 from kernels.native.decode import BACKENDS as DECODE
 from kernels.native.prefill import BACKENDS as PREFILL
 from kernels.native.prefill_compiled import views_compiled_for
 from kernels.native.staged import BACKENDS as STAGED
 from pytest_attnperf.backends import Backend, Declares, Pipeline, Prepared, Stage, Tensors, Values
+from pytest_attnperf.correctness import what_ran
 from pytest_attnperf.measure import trace
+from pytest_attnperf.measure.call_costs import measure_peak_memory
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.block import Block
 from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.rope import Rope
 
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
 LAYERS = {layer.name: layer for layer in layers_over((*PREFILL, *STAGED, *DECODE))}
@@ -31,6 +34,7 @@ CASES = {
     PROMPT: PREFILL_LAYERS,
     "block-b2-s9-p5-room20-e32-h4-hk2-d16-f32": PREFILL_LAYERS,
     "block-b1-s1-h4-d16-bf16": PREFILL_LAYERS,
+    "block-b1-s9-h4-hk2-d16-f16-bias-out_bias": PREFILL_LAYERS,
     "block-b2-s1-p7-room20-h4-hk2-d16-bf16-bias": DECODE_LAYERS,
     "block-b1-s8-p1-h4-hk1-d16-f32": DECODE_LAYERS,
 }
@@ -135,6 +139,56 @@ def test_configuration_and_declarations_are_those_of_the_parts() -> None:
     assert any("flash_attention" in name for name in declares.never)
 
 
+@dataclass(frozen=True)
+class PythonRope(Backend[Rope]):
+    """A rope that falls back to Python, silently, and declares torch's operators."""
+
+    families = ("rope",)
+
+    def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
+        """Complex numbers, one by one, copied back."""
+        import torch
+
+        def turn(x: torch.Tensor, turns: list[list[complex]]) -> torch.Tensor:
+            half = x.shape[-1] // 2
+            return torch.tensor(
+                [
+                    [[[part(turns[i][j % half], head, j, half) for j in range(2 * half)] for head in row]
+                     for i, row in enumerate(one)]
+                    for one in x.tolist()
+                ],
+                dtype=x.dtype,
+            )  # fmt: skip
+
+        def part(turned: complex, head: list[float], j: int, half: int) -> float:
+            product = complex(head[j % half], head[j % half + half]) * turned
+            return product.real if j < half else product.imag
+
+        def call(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Tensors:
+            columns = zip(cos.tolist(), sin.tolist(), strict=True)
+            turns = [[complex(*pair) for pair in zip(*row, strict=True)] for row in columns]
+            return turn(q, turns), turn(k, turns)
+
+        return Prepared(
+            call, own_copies(inputs), own_copies, lambda raw: dict(zip("qk", raw, strict=True)),
+            declares=Declares(operators=("aten::mul$",)),
+        )  # fmt: skip
+
+
+def test_a_stage_that_leaves_torch_is_refused(judged: Callable[..., tuple[str, ...]]) -> None:
+    """On a CPU, too, a right result does not help a layer whose rope falls back: what it declares did not run."""
+    pytest.importorskip("torch")
+    block = Block.parse("block-b1-s5-h2-d16-f32")
+    honest = LAYERS["layer.native.sdpa_flash"]  # its attention multiplies by no operator of its own
+    falling = replace(honest, name="layer.falling", rope=PythonRope("python.rope"))
+    assert judged(falling, block) == ()
+    for layer, refused in ((honest, False), (falling, True)):
+        prepared = layer.prepare(block, block.make_inputs(1, "cpu", planted=False))
+        problems = what_ran.list_problems(trace.record_operators(prepared.run), prepared.declares, layer.name)
+        assert bool(problems) == refused
+        assert all("layer.falling declares" in problem and "aten::mul" in problem for problem in problems)
+
+
 def test_a_compiled_attention_is_compiled_once_for_strides_of_a_layer() -> None:
     """Views of strides that are not known are compiled for, not taken from a cache of graphs; known ones are not."""
     torch = pytest.importorskip("torch")
@@ -193,3 +247,76 @@ def test_stages_of_the_attention_stand_in_its_place(judged: Callable[..., tuple[
     assert names == [*STAGES[:4], "attention.weigh", "attention.gather", *STAGES[5:]]
     assert judged(layer, Block.parse(text)) == ()
     assert left_behind(prepared, call) == {"out"}
+
+
+STACK = "block-b2-s17-h4-hk2-d16-l3-f16-out_bias"
+
+
+def change_stages(change: Callable[[tuple[Stage, ...]], tuple[Stage, ...]]) -> Layer:
+    """The plain layer with other stages."""
+
+    class Changed(PlainLayer):
+        def prepare(self, workload: Block, inputs: Tensors) -> Prepared:
+            prepared = super().prepare(workload, inputs)
+            assert isinstance(prepared.call, Pipeline)
+            prepared.call = replace(prepared.call, stages=change(prepared.call.stages))
+            return prepared
+
+    return Changed("layer.changed", any_strides=True)
+
+
+def test_a_stack_runs_every_stage_of_every_layer(judged: Callable[..., tuple[str, ...]]) -> None:
+    """Stages bear the number of their layer, sums lie between layers, and the judge finds the result right."""
+    pytest.importorskip("torch")
+    _, call = bound(LAYERS["layer.plain"], STACK)
+    wanted = [f"layer{n}.{name}" for n in (1, 2, 3) for name in (*STAGES, *["residual"] * (n < 3))]
+    assert [stage.name for stage in call.stages] == wanted
+    names = sorted({"layer.plain", *PREFILL_LAYERS})
+    assert {name: judged(LAYERS[name], Block.parse(STACK)) for name in names} == dict.fromkeys(names, ())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda stages: stages[8:], id="one layer less"),
+        pytest.param(
+            lambda stages: tuple(
+                replace(stage, run=lambda values: {"x": values["out"]}) if "residual" in stage.name else stage
+                for stage in stages
+            ),
+            id="no residual",
+        ),
+        pytest.param(
+            lambda stages: tuple(
+                replace(stage, run=lambda values, run=stage.run: run({k: v for k, v in values.items() if k != "b_out"}))
+                if stage.name.endswith("output_projection")
+                else stage
+                for stage in stages
+            ),
+            id="bias of the output forgotten",
+        ),
+    ],
+)
+def test_a_stack_that_leaves_something_out_is_wrong(
+    change: Callable[[tuple[Stage, ...]], tuple[Stage, ...]], judged: Callable[..., tuple[str, ...]]
+) -> None:
+    """A layer less, a sum or a bias that is missing: INCORRECT."""
+    pytest.importorskip("torch")
+    assert judged(change_stages(change), Block.parse(STACK)) != ()
+
+
+def test_layers_of_a_stack_share_their_memory() -> None:
+    """A stack of four holds at its peak what one layer holds, and x + out; one that keeps every value holds more."""
+    pytest.importorskip("torch")
+    text = "block-b1-s64-h4-d32{}-f32"
+    keeping = change_stages(lambda stages: tuple(replace(stage, frees=()) for stage in stages))
+
+    def peak(layer: Layer, layers: str) -> int:
+        found = measure_peak_memory(bound(layer, text.format(layers))[0].run, "cpu").allocated_bytes
+        assert found is not None
+        return found
+
+    x_bytes = 64 * 128 * 4
+    one, four = (peak(LAYERS["layer.plain"], layers) for layers in ("", "-l4"))
+    assert one < four <= one + x_bytes
+    assert peak(keeping, "-l4") > one + x_bytes

@@ -31,15 +31,26 @@ exit status: 0 it ran, 1 it is unsupported here or its result is wrong, 2 the co
 
 examples:
   attnperf kernel run hip.flash --workload s=512,d=64,h=8
+  attnperf kernel run hip.flash --seq-len 512 --head-dim 64 --num-heads 8
   rocprofv3 --kernel-trace -- attnperf kernel run hip.flash --workload s=4096,h=16,d=128,causal --calls 5
   ncu --nvtx --nvtx-include attnperf/ attnperf kernel run triton.flash --workload prefill-b1-s512-h8-d64-f16
 """
 
 
+SIZES = (
+    (("--seq-len",), "s", "its s"),
+    (("--head-dim",), "d", "its d"),
+    (("--num-heads", "--heads"), "h", "its h"),
+)
+"""(options, key of a workload's line, what it is): the line of a workload as three options."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and options of `attnperf kernel run` to its parser."""
     parser.add_argument("backend", help="name of a registered backend, e.g. hip.flash")
-    parser.add_argument("--workload", required=True, metavar="LINE|ID", help="workload to run, e.g. s=512,d=64,h=8")
+    parser.add_argument("--workload", metavar="LINE|ID", help="workload to run, e.g. s=512,d=64,h=8")
+    for flags, key, what in SIZES:
+        parser.add_argument(*flags, dest=key, type=int, metavar="N", help=what)
     parser.add_argument("--calls", type=int, default=20, metavar="N", help="calls in the range (default: 20)")
     parser.add_argument("--warmup", type=int, default=3, metavar="N", help="calls before it (default: 3)")
     parser.add_argument("--no-check", action="store_true", help="do not compare one call with the reference first")
@@ -55,11 +66,27 @@ def run(options: argparse.Namespace) -> int:
     for name, least in (("calls", 1), ("warmup", 0)):
         if getattr(options, name) < least:
             raise UsageError(f"--{name} {getattr(options, name)} must be at least {least}")
+    options.workload = _read_workload(options)
     from pytest_attnperf.plugin.own_pytest import visit_project
 
     return visit_project(
         lambda registered: run_case(registered, options), options.tests, f"--attnperf-device={options.device}"
     )
+
+
+def _read_workload(options: argparse.Namespace) -> str:
+    """Returns the workload's line or id: --workload, or what the options of SIZES say. Raises UsageError for both, for
+    neither, and for some of SIZES without the others."""
+    given = [f"{key}={getattr(options, key)}" for _, key, _ in SIZES if getattr(options, key) is not None]
+    names = ", ".join(flags[0] for flags, _, _ in SIZES)
+    if options.workload is not None:
+        if given:
+            raise UsageError(f"--workload {options.workload} and {names} ({','.join(given)}) say the same; give one")
+        return str(options.workload)
+    missing = [flags[0] for flags, key, _ in SIZES if getattr(options, key) is None]
+    if missing:
+        raise UsageError(f"the workload lacks {', '.join(missing)}; give --workload LINE|ID, or {names}")
+    return ",".join(given)
 
 
 def run_case(registered: Registered, options: argparse.Namespace) -> int:

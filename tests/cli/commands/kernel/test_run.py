@@ -168,6 +168,9 @@ def test_launches_are_shown_with_their_sizes() -> None:
     [
         (["native.eager", "--workload", "s=1", "--calls", "0"], "--calls 0 must be at least 1"),
         (["native.eager", "--workload", "s=1", "--warmup", "-1"], "--warmup -1 must be at least 0"),
+        (["native.eager"], "lacks --seq-len, --head-dim, --num-heads; give --workload LINE|ID, or --seq-len"),
+        (["native.eager", "--seq-len", "8", "--heads", "2"], "lacks --head-dim; give --workload"),
+        (["native.eager", "--workload", "s=1", "--seq-len", "8"], "--workload s=1 and --seq-len, --head-dim"),
         (
             ["native.eager", "--workload", "s=1", "--tests", "no/such"],
             "no/such does not exist; run this in the project",
@@ -190,6 +193,17 @@ def test_typed_in_a_project() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("runs on the CPU")
     assert done.stdout.endswith("called 3 times, and 20 times in the range 'attnperf'\n")
+
+
+@pytest.mark.parametrize("heads", ["--heads", "--num-heads"])
+def test_sizes_are_a_way_to_say_the_workload(
+    heads: str, registered: Registered, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Length, head dimension and heads as three options run the workload whose line they are."""
+    monkeypatch.setattr("pytest_attnperf.plugin.own_pytest.visit_project", lambda visit, *_: visit(registered))
+    sizes = ["--seq-len", "24", "--head-dim", "16", heads, "2"]
+    assert main(["kernel", "run", "native.eager", *sizes, "--calls", "1", "--no-check"]) == 0
+    assert "native.eager on prefill-b1-s24-h2-d16-f16, on " in capsys.readouterr().out
 
 
 @pytest.mark.gpu
