@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 FIRST = (
     "test_demo test_prefill test_decode test_gemm test_softmax test_rmsnorm test_layernorm test_rope "
-    "test_bandwidth test_mla test_varlen test_mixed test_backward test_attention_layer test_attention_stages "
-    "test_hip_ladder test_prefill_features test_trans_v"
+    "test_bandwidth test_mla test_varlen test_mixed test_backward test_attention_layer test_mla_layer "
+    "test_attention_stages test_hip_ladder test_prefill_features test_trans_v"
 )
 """Files whose tables people wait for, in this order; an ini key would stop a pytest without the plugin."""
 

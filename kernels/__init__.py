@@ -54,12 +54,12 @@ MODULES = (
 
 
 def register(registry: Registry) -> None:
-    """Adds every backend of this package to `registry`, and an attention layer over each prefill or decode backend.
-    Raises UsageError for a listed module that is missing or empty."""
-    from kernels.layer.layers import layers_over
+    """Adds every backend of this package to `registry`, and an attention layer over each backend of prefill, decode or
+    latent attention. Raises UsageError for a listed module that is missing or empty."""
+    from kernels.layer.mla_layers import all_layers_over
 
     registry.add(*_collect_entries("BACKENDS"))
-    registry.add(*layers_over(registry))
+    registry.add(*all_layers_over(registry))
 
 
 def register_kernels(kernels: KernelRegistry) -> None:

@@ -6,7 +6,7 @@
 
 Both take queries already multiplied by W_UK, and return latent rows. The timed call includes multiplying the query by
 W_UK and the result by W_UV, as batched products of torch. It does not include joining latent and rotated rows in one
-cache.
+cache; a layer over them, whose caches are two, does.
 
 Written from aiter's source (v0.1.5 to 2026-08); never run on an AMD GPU.
 """
@@ -87,20 +87,19 @@ class Absorbed:
         return cls(workload, q, q_nope.new_empty((*tokens, workload.latent_dim)))
 
     def convert_inputs(self, inputs: Tensors) -> Tensors:
+        """Returns what `join_inputs` does, with both weights contiguous."""
+        *others, w_uk, w_uv = self.join_inputs(inputs)
+        return (*others, w_uk.contiguous(), w_uv.contiguous())
+
+    def join_inputs(self, inputs: Tensors) -> Tensors:
         """Returns q_nope (T, H, D), q_pe (T, H, R), kv (B * T_kv, 1, 1, C + R), W_UK (H, D, C), W_UV (H, C, Dv), from
-        canonical inputs. T counts the tokens of all sequences."""
+        canonical inputs. T counts the tokens of all sequences. Only kv is a copy."""
         import torch
 
         q_nope, q_pe, kv_latent, k_pe, wkv_b = inputs
         w_uk, w_uv = wkv_b[:, : self.workload.nope_dim], wkv_b[:, self.workload.nope_dim :]
         kv = torch.cat([kv_latent, k_pe], dim=-1)
-        return (
-            q_nope.flatten(0, 1),
-            q_pe.flatten(0, 1),
-            kv.view(-1, 1, 1, kv.shape[-1]),
-            w_uk.contiguous(),
-            w_uv.transpose(1, 2).contiguous(),
-        )
+        return q_nope.flatten(0, 1), q_pe.flatten(0, 1), kv.view(-1, 1, 1, kv.shape[-1]), w_uk, w_uv.transpose(1, 2)
 
     def absorb_queries(self, q_nope: torch.Tensor, q_pe: torch.Tensor, w_uk: torch.Tensor) -> None:
         """Writes the query in latent form, W_UK^T q_nope, and q_pe side by side into the buffer `q`."""
@@ -179,6 +178,7 @@ class AsmMla(AiterMla):
             absorbed.convert_inputs,
             absorbed.name_outputs,
             promised="asm",
+            arguments=absorbed.join_inputs,
             written=absorbed.latent,
             config={"form": "absorb", "projections": "torch.bmm, timed", "mode": "not persistent", "page": "1"},
         )
@@ -242,6 +242,7 @@ class AiterTritonMla(AiterMla):
             absorbed.convert_inputs,
             absorbed.name_outputs,
             promised="triton",
+            arguments=absorbed.join_inputs,
             written=absorbed.latent,
             config={"form": "absorb", "projections": "torch.bmm, timed", "num_kv_splits": f"{KV_SPLITS}, in fp32"},
             also=(module.__name__, "decode_attention_fwd_grouped_rope"),

@@ -60,6 +60,7 @@ def prepare_paged_call(
     written: torch.Tensor,
     config: Mapping[str, str],
     also: tuple[str, str] | None = None,
+    arguments: Callable[[Tensors], Tensors] | None = None,
 ) -> Prepared:
     """Converts the inputs, runs once so that aiter builds before timing, and records what ran.
 
@@ -67,6 +68,7 @@ def prepare_paged_call(
     promised    the only path that may run
     written     the result's memory; the call must fill all of it with numbers
     also        module and name of the function, where `paths.LOW_LEVEL` does not have it
+    arguments   `Prepared.arguments`
 
     Raises UnsupportedError where aiter has no kernel for this, and AttnperfError where another path ran or where part
     of the result was not written.
@@ -90,6 +92,7 @@ def prepare_paged_call(
         outputs=outputs,
         config={**version_entries(), **environment_entries(), **config, **warm.entries},
         declares=Declares(never=("scaled_dot_product",)),
+        arguments=arguments,
     )
 
 

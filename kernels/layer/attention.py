@@ -71,13 +71,13 @@ def bind_attention(
     # Only the prepared call is kept; the backend's own copies of a cache are freed.
     prepared = attention.prepare(problem, tuple(tensor.contiguous() for tensor in given))
     take = prepared.arguments or prepared.convert
-    taken = {_memory_address(tensor) for tensor in take(given)}
-    copied = [name for name, tensor in zip("qkv", given[:3], strict=True) if _memory_address(tensor) not in taken]
+    taken = {memory_address(tensor) for tensor in take(given)}
+    copied = [name for name, tensor in zip("qkv", given[:3], strict=True) if memory_address(tensor) not in taken]
 
     def collect_arguments(values: Values) -> Tensors:
         return take(gather(values))
 
-    stages = _make_stages(prepared.call, collect_arguments, prepared.outputs)
+    stages = make_stages(prepared.call, collect_arguments, prepared.outputs)
     return BoundAttention(stages, prepared.config, prepared.declares, ", ".join(copied))
 
 
@@ -95,32 +95,40 @@ def _make_lengths(block: Block, device: torch.device) -> Tensors:
     return (torch.full((block.batch,), block.length, dtype=torch.int32, device=device),)
 
 
-def _memory_address(tensor: torch.Tensor) -> int:
+def memory_address(tensor: torch.Tensor) -> int:
     """Returns the address of a tensor's storage, which all views of the same storage share."""
     return tensor.untyped_storage().data_ptr()
 
 
-def _make_stages(
-    call: Callable[..., Any], arguments: Callable[[Values], Tensors], outputs: Callable[[Any], Outputs]
+def make_stages(
+    call: Callable[..., Any],
+    arguments: Callable[[Values], Tensors],
+    outputs: Callable[[Any], Outputs],
+    queries: tuple[str, ...] = ("q",),
 ) -> tuple[Stage, ...]:
     """Returns one stage for the call, or all its stages if it is a pipeline. `arguments` makes the call's tensors from
-    the layer's values; `outputs` names its result, of which the stages keep 'out' as RESULT."""
+    the layer's values; `outputs` names its result, of which the stages keep 'out' as RESULT. `queries` are the layer's
+    values that no later stage reads."""
     if isinstance(call, Pipeline):
-        return inline_stages(call, arguments, outputs)
+        return inline_stages(call, arguments, outputs, queries)
 
     def run_attention(values: Values) -> Values:
         return {RESULT: outputs(call(*arguments(values)))["out"]}
 
-    return (Stage(ATTENTION, run_attention, frees=("q",)),)
+    return (Stage(ATTENTION, run_attention, frees=queries),)
 
 
 def inline_stages(
-    call: Pipeline, arguments: Callable[[Values], Tensors], outputs: Callable[[Any], Outputs]
+    call: Pipeline,
+    arguments: Callable[[Values], Tensors],
+    outputs: Callable[[Any], Outputs],
+    queries: tuple[str, ...] = ("q",),
 ) -> tuple[Stage, ...]:
     """Returns the stages of `call` for a longer pipeline, with PREFIX before their names and values.
 
     arguments    makes the call's arguments, in the first stage
     outputs      reads the call's result, in the last stage
+    queries      the layer's values that only `arguments` reads
     """
     freed = {name for stage in call.stages for name in stage.frees}
     left = tuple(name for name in dict.fromkeys((*call.inputs, *call.outputs)) if name not in freed)
@@ -139,6 +147,6 @@ def inline_stages(
             return found
 
         frees = tuple(PREFIX + name for name in (*stage.frees, *(left if last else ())))
-        return Stage(PREFIX + stage.name, run_stage, (*frees, "q") if first else frees)
+        return Stage(PREFIX + stage.name, run_stage, (*frees, *queries) if first else frees)
 
     return tuple(wrap_stage(number, stage) for number, stage in enumerate(call.stages))

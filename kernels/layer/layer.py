@@ -95,7 +95,7 @@ class Layer(Backend[Block]):
             convert=lambda new: new,
             outputs=partial(canonical_outputs, workload),
             config=self._merge_config(attention, rope.config) | {"copied_for_rope": "q, k" if copies else "none"},
-            declares=_merge_declares(attention.declares, rope.declares),
+            declares=merge_declares(attention.declares, rope.declares),
         )
         if x.device.type == "cuda":
             prepared.run()
@@ -125,7 +125,7 @@ class Layer(Backend[Block]):
         }
 
 
-def _merge_declares(attention: Declares, rope: Declares) -> Declares:
+def merge_declares(attention: Declares, rope: Declares) -> Declares:
     """Returns what attention and rope declare to run, without a promise of matrix instructions: torch's projections
     would meet that promise whatever the attention runs."""
     return Declares(

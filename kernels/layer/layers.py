@@ -37,11 +37,8 @@ class PinnableLayer(Layer):
 
     def replay_config(self, config: Mapping[str, str]) -> Self:
         """Returns a copy whose attention and rope use the stored configuration. Raises UsageError if one cannot."""
-        return replace(
-            self,
-            attention=replay_choice(self.attention, own_settings(config, PREFIX)),
-            rope=replay_choice(self.rope, own_settings(config, ROPE_PREFIX)),
-        )
+        attention, rope = replay_parts(self.attention, self.rope, config)
+        return replace(self, attention=attention, rope=rope)
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def layer_over(attention: Backend) -> Layer:
     """Returns the layer over one attention backend, with the rope of its kind in ROPES or torch's; a PinnableLayer if
     the attention or the rope can replay a stored configuration."""
     name = attention.name
-    rope = ROPES.get(name.partition(".")[0], EAGER_ROPE)
+    rope = rope_beside(attention)
     kind = PinnableLayer if isinstance(attention, Pinnable) or isinstance(rope, Pinnable) else Layer
     return kind(
         NAME_PREFIX + name,
@@ -86,6 +83,19 @@ def layer_over(attention: Backend) -> Layer:
         rope=rope,
         rope_strides=rope is EAGER_ROPE,
         any_strides=name.startswith(ANY_STRIDES),
+    )
+
+
+def rope_beside(attention: Backend) -> Backend:
+    """Returns the rope of the attention backend's kind in ROPES, or torch's."""
+    return ROPES.get(attention.name.partition(".")[0], EAGER_ROPE)
+
+
+def replay_parts(attention: Backend, rope: Backend, config: Mapping[str, str]) -> tuple[Backend, Backend]:
+    """Returns a layer's attention and rope with its stored configuration. Raises UsageError if one cannot replay it."""
+    return (
+        replay_choice(attention, own_settings(config, PREFIX)),
+        replay_choice(rope, own_settings(config, ROPE_PREFIX)),
     )
 
 

@@ -287,7 +287,7 @@ def _compute_layer(block: Block, parts: BlockInputs, dtype: torch.dtype) -> Outp
     import torch
 
     with full_fp32_matmul(), torch.no_grad():
-        qkv = _project_tokens(parts.x, parts.w_qkv, parts.b_qkv, dtype)
+        qkv = project_tokens(parts.x, parts.w_qkv, parts.b_qkv, dtype)
         heads = qkv.view(block.batch, block.seq, -1, block.head_dim)
         q, k, v = torch.split(heads, [block.heads, block.kv_heads, block.kv_heads], dim=2)
         cos, sin = (table[block.past : block.length] for table in (parts.cos, parts.sin))
@@ -299,17 +299,17 @@ def _compute_layer(block: Block, parts: BlockInputs, dtype: torch.dtype) -> Outp
                 for cache, new in ((parts.k_cache, k), (parts.v_cache, v))
             )
             attended[b] = attention_math.compute_plain(q[b : b + 1], keys, values, problem)["out"][0]
-        out = _project_tokens(attended.flatten(2), parts.w_out, parts.b_out, dtype)
+        out = project_tokens(attended.flatten(2), parts.w_out, parts.b_out, dtype)
         return {"out": out, "k": k.contiguous(), "v": v.contiguous()}
 
 
-def _project_tokens(
+def project_tokens(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype
 ) -> torch.Tensor:
     """Computes x (B, S, K) times weight (N, K) transposed, plus bias (N,) -> (B, S, N) in `dtype`."""
     import torch
 
-    wide = _wide_dtype(dtype)
+    wide = wide_dtype(dtype)
     tokens, columns = x.flatten(0, 1), weight.to(wide).t()
     out = torch.empty((len(tokens), len(weight)), dtype=dtype, device=x.device)
     for start in range(0, len(tokens), TOKENS_AT_ONCE):
@@ -323,14 +323,14 @@ def _rotate_heads(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, dtype: 
     """Rotates x (B, S, H, D), one sequence at a time, and returns it in `dtype`."""
     import torch
 
-    wide = _wide_dtype(dtype)
+    wide = wide_dtype(dtype)
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
     for b, one in enumerate(x):
         out[b] = rotate(one.to(wide), cos.to(wide), sin.to(wide), interleaved=False)
     return out
 
 
-def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """Returns the dtype of sums: fp64 for fp64, fp32 otherwise."""
     import torch
 

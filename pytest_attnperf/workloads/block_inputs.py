@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import block_planting, paged_cache
 from pytest_attnperf.workloads.base import TORCH_DTYPES
-from pytest_attnperf.workloads.rope import THETA
+from pytest_attnperf.workloads.rope import make_tables
 
 if TYPE_CHECKING:
     import torch
@@ -139,7 +139,7 @@ def _draw_inputs(block: Block, generator: torch.Generator, dtype: torch.dtype) -
     k_cache = _make_cache(block, draw_normal(*past, std=regime.k))
     v_cache = _make_cache(block, draw_normal(*past, std=regime.v, mean=regime.offset))
     b_out = draw_normal(block.hidden, std=regime.v * regime.out * BIAS_STD) if block.out_bias else None
-    return BlockInputs(x, w_qkv, w_out, b_qkv, b_out, k_cache, v_cache, *_make_tables(block, x.device))
+    return BlockInputs(x, w_qkv, w_out, b_qkv, b_out, k_cache, v_cache, *make_tables(block.room, block.head_dim, x.device))
 
 
 def _offset_values(block: Block, x: torch.Tensor, w_qkv: torch.Tensor, offset: float) -> None:
@@ -158,13 +158,3 @@ def _make_cache(block: Block, filled: torch.Tensor) -> torch.Tensor:
     cache = filled.new_full(shape, paged_cache.POISON)
     cache[:, : block.past] = filled
     return cache
-
-
-def _make_tables(block: Block, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the tables of the rotation, cos and sin of position * THETA^(-2 i / D), each (room, D / 2) in fp32."""
-    import torch
-
-    pair = torch.arange(block.head_dim // 2, dtype=torch.float64, device=device)
-    position = torch.arange(block.room, dtype=torch.float64, device=device)
-    angle = position[:, None] * THETA ** (-2.0 * pair / block.head_dim)
-    return angle.cos().float(), angle.sin().float()

@@ -24,7 +24,7 @@ import itertools
 import math
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_attnperf.workloads.planted_keys import MARGIN, list_edges
 from pytest_attnperf.workloads.precision import full_fp32_matmul
@@ -42,9 +42,26 @@ HIDDEN_PER_HEAD = 40
 length, which is E before. A decode step of E = 128 has room for the three that come first."""
 SWEEPS = 3
 """One sweep is exact for a key that does not depend on the row and for a single plant; each divides the error by 10."""
-_ABOVE = MARGIN + 0.5
+ABOVE = MARGIN + 0.5
 """Excess of a planted score over ln n + t^2 / 2 |k|^2. The random part of a planted query adds 0.5 to the expected
 log-sum-exp of the other keys: half its variance, which is 1."""
+
+
+class GrowingLayer(Protocol):
+    """What plants depend on of a layer whose cache grows: fields of `Block`."""
+
+    @property
+    def batch(self) -> int: ...  # noqa: D102
+    @property
+    def seq(self) -> int: ...  # noqa: D102
+    @property
+    def past(self) -> int: ...  # noqa: D102
+    @property
+    def heads(self) -> int: ...  # noqa: D102
+    @property
+    def hidden(self) -> int: ...  # noqa: D102
+    @property
+    def length(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -61,7 +78,7 @@ Task = tuple[range, int]
 """(rows that may carry it, key)."""
 
 
-def choose_plants(block: Block, seed: int) -> list[BlockPlant]:
+def choose_plants(block: GrowingLayer, seed: int) -> list[BlockPlant]:
     """Returns the plants of this seed: which row of x is aligned with which key, in which head, to put most weight on
     it. No row has two plants in one head, or is both planted and the key of another row."""
     return [
@@ -107,12 +124,12 @@ def _stretch_filled(block: Block, parts: BlockInputs, plants: list[BlockPlant]) 
     places = tuple(torch.tensor(column, device=parts.x.device) for column in zip(*found, strict=True))
     keys = parts.k_cache[places].float()
     # t - t^2 / 2 |k|^2 = above needs |k|^2 >= 2 above; a quarter more keeps away from the double root.
-    wanted = 2.5 * (math.log(block.length) + _ABOVE)
+    wanted = 2.5 * (math.log(block.length) + ABOVE)
     factor = (wanted / keys.square().sum(dim=1)).clamp(min=1.0).sqrt()
     parts.k_cache[places] = (keys * factor[:, None]).to(parts.k_cache.dtype)
 
 
-def _place_plants(block: Block, batch: int, seed: int) -> list[tuple[int, int, int]]:
+def _place_plants(block: GrowingLayer, batch: int, seed: int) -> list[tuple[int, int, int]]:
     """Returns (row, head, key) of sequence `batch` where the row is to put most weight on the key in the head."""
     rng = random.Random(f"block plants {seed} {batch}")
     leading, others = _list_tasks(block, rng)
@@ -136,7 +153,7 @@ def _place_plants(block: Block, batch: int, seed: int) -> list[tuple[int, int, i
     return placed
 
 
-def _list_tasks(block: Block, rng: random.Random) -> tuple[list[Task], list[Task]]:
+def _list_tasks(block: GrowingLayer, rng: random.Random) -> tuple[list[Task], list[Task]]:
     """Returns (tasks placed first, all others); a task is (rows of which one is to give a key most weight, the key)."""
     past, seq = block.past, block.seq
     keys = {*list_edges(block.length), *(key for key in (past - 1, past) if 0 <= key < block.length)}
@@ -240,19 +257,19 @@ def _make_head_plants(block: Block, parts: BlockInputs, plants: list[BlockPlant]
         keys = torch.where(filled[:, None], parts.k_cache[batch, key.clamp(max=past - 1), kv].float(), keys)
     own = (key == position)[:, None] if any(item.key == item.row + past for item in plants) else None
     turned_back = _rotate_rows(keys, parts.cos[position], -parts.sin[position])
-    return _HeadPlants(rows, w_q, w_k, b_q, b_k, turned_back, own, _target_scores(keys, position + 1))
+    return _HeadPlants(rows, w_q, w_k, b_q, b_k, turned_back, own, target_scores(keys, position + 1))
 
 
 def _of_head(stacked: torch.Tensor, head: int, head_dim: int) -> torch.Tensor:
     return stacked[head * head_dim : (head + 1) * head_dim].float()
 
 
-def _target_scores(keys: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def target_scores(keys: torch.Tensor, seen: torch.Tensor, share: float = 1.0) -> torch.Tensor:
     """Returns the scaled scores t (P,) of keys (P, D) in rows that see `seen` keys (P,): t = ln n + t^2 / 2 |k|^2 +
-    _ABOVE. With it a key holds most of the weight. Where it is too short for a solution, t is |k|^2, where t - t^2 / 2
-    |k|^2 is largest."""
-    length = keys.square().sum(dim=1)
-    above = seen.log() + _ABOVE
+    ABOVE. With it a key holds most of the weight. Where it is too short for a solution, t is |k|^2, where t - t^2 / 2
+    |k|^2 is largest. |k|^2 is times `share`: 1 over the variance of other keys along a planted one."""
+    length = keys.square().sum(dim=1) * share
+    above = seen.log() + ABOVE
     return length - (length.square() - 2.0 * length * above).clamp(min=0.0).sqrt()
 
 

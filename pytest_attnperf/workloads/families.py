@@ -27,6 +27,7 @@ from pytest_attnperf.workloads.gemm import Gemm
 from pytest_attnperf.workloads.layernorm import LayerNorm
 from pytest_attnperf.workloads.mixed import Mixed
 from pytest_attnperf.workloads.mla import Mla
+from pytest_attnperf.workloads.mla_block import MlaBlock
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.qk_scores import QkScores
 from pytest_attnperf.workloads.rmsnorm import RmsNorm
@@ -91,6 +92,7 @@ BUILT_IN = (
     Family.of(RowSoftmax, "weights of unfused attention from its scores"),
     Family.of(WeightedValues, "values weighted by attention"),
     Family.of(Block, "a whole attention layer, with its projections and its cache"),
+    Family.of(MlaBlock, "a whole layer of latent attention, with its projections and its caches"),
 )
 
 

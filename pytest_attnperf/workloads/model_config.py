@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import model_fields
+from pytest_attnperf.workloads.block_scales import BLOCK
 from pytest_attnperf.workloads.model_fields import Fields
 
 DTYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
@@ -90,6 +91,7 @@ class ModelConfig:
     cap         soft cap of the scores, 0 for none
     sinks       one more logit per head in the denominator of the softmax
     latent      None for multi-head attention
+    fp8_weights    whether weights are f8e4m3 with a scale for each block of 128 x 128, as `mla_block` has them
     notes       notes for the reader: what was assumed, and what workloads leave out
     """
 
@@ -106,6 +108,7 @@ class ModelConfig:
     cap: int
     sinks: bool
     latent: Latent | None
+    fp8_weights: bool
     notes: tuple[str, ...]
 
     @classmethod
@@ -133,6 +136,7 @@ class ModelConfig:
             cap=_read_cap(fields),
             sinks=model_type == "gpt_oss",
             latent=latent,
+            fp8_weights=_has_fp8_blocks(fields),
             notes=(),
         )
         return replace(config, notes=tuple(_list_notes(fields, config, unsaid, ignore)))
@@ -230,6 +234,14 @@ def _read_bias(fields: Fields, model_type: str) -> bool:
     return fields.read_flag("qkv_bias", default=model_type.startswith("qwen2")) or attention
 
 
+def _has_fp8_blocks(fields: Fields) -> bool:
+    """Returns whether weights are stored as DeepSeek-V3's are."""
+    value = fields.values.get("quantization_config")
+    if not isinstance(value, dict) or value.get("quant_method") != "fp8" or value.get("fmt", "e4m3") != "e4m3":
+        return False
+    return value.get("weight_block_size") == [BLOCK, BLOCK]
+
+
 def _read_cap(fields: Fields) -> int:
     value = fields.values.get("attn_logit_softcapping")
     if value is None:
@@ -293,7 +305,8 @@ def _list_notes(
         said = ", ".join(f"{name}={value}" for name, value in unsaid.items())
         yield f"not in the file, defaults of {config.model_type}: {said}"
     if fields.has("quantization_config"):
-        yield f"quantization_config is left out: weights and caches are {config.dtype}"
+        kept = " of all but mla_block's weights" if config.latent and config.fp8_weights else ""
+        yield f"quantization_config is left out{kept}: weights and caches are {config.dtype}"
     if config.latent is None and fields.read_flag("attention_bias", default=False):
         yield "the output projection's bias is left out of block"
     if config.model_type in NORMED or fields.read_flag("use_qk_norm", default=config.model_type == "llama4_text"):

@@ -16,6 +16,7 @@ from pytest_attnperf.workloads.gemm import Gemm
 from pytest_attnperf.workloads.mixed import DTYPES as MIXED_DTYPES
 from pytest_attnperf.workloads.mixed import Mixed
 from pytest_attnperf.workloads.mla import Mla
+from pytest_attnperf.workloads.mla_block import MlaBlock
 from pytest_attnperf.workloads.model_config import UNBOUNDED, Latent, ModelConfig, Rank
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.qk_scores import QkScores
@@ -31,9 +32,11 @@ STAGED_PROMPT = 512
 """Queries of the stages of unfused attention: few, because their scores fill memory."""
 STAGES = ("qk_scores", "causal_mask", "row_softmax", "weighted_values")
 _CAPPED = frozenset({"decode", "mixed"})
-_OF_SCORES = frozenset({"prefill", "varlen", "decode", "mixed", "block", "backward", "varlen_backward", "mla", *STAGES})
+_OF_SCORES = frozenset(
+    {"prefill", "varlen", "decode", "mixed", "block", "backward", "varlen_backward", "mla", "mla_block", *STAGES}
+)
 _WHY_NOT_LATENT = {
-    "block": "block is multi-head attention; the model's is latent: see families mla, gemm and rope",
+    "block": "block is multi-head attention; the model's is latent: see family mla_block",
     "decode": "decode reads keys and values of heads; the model's cache holds latents: see family mla",
     "mixed": "mixed reads keys and values of heads; the model's cache holds latents: see family mla",
     **{
@@ -226,6 +229,33 @@ def _make_latent_attention(sizes: Sizes, latent: Latent, *, batch: int, seq: int
     )
 
 
+def _make_mla_block(sizes: Sizes) -> Iterator[Workload]:
+    if sizes.config.latent is None:
+        return
+    for length in sizes.lengths:
+        yield _make_latent_layer(sizes, sizes.config.latent, batch=1, seq=length, past=0)
+    for length in sizes.lengths:
+        for batch in sizes.batches:
+            yield _make_latent_layer(sizes, sizes.config.latent, batch=batch, seq=1, past=length - 1)
+
+
+def _make_latent_layer(sizes: Sizes, latent: Latent, *, batch: int, seq: int, past: int) -> MlaBlock:
+    return MlaBlock(
+        batch,
+        seq,
+        sizes.config.hidden,
+        sizes.rank.heads,
+        latent.nope_dim,
+        latent.rope_dim,
+        latent.kv_rank,
+        q_rank=latent.q_rank,
+        value_dim=latent.value_dim,
+        past=past,
+        dtype=sizes.config.dtype,
+        fp8w=sizes.config.fp8_weights,
+    )
+
+
 def _make_stage_builder(family: str) -> Callable[[Sizes], Iterator[Workload]]:
     def build_stage(sizes: Sizes) -> Iterator[Workload]:
         config, rank = sizes.config, sizes.rank
@@ -258,6 +288,7 @@ BUILDERS: Mapping[str, Callable[[Sizes], Iterator[Workload]]] = {
     "backward": _make_backward,
     "varlen_backward": _make_varlen_backward,
     "mla": _make_mla,
+    "mla_block": _make_mla_block,
     **{family: _make_stage_builder(family) for family in STAGES},
 }
 """Family -> its workloads; other families are no part of an attention layer, or belong to a project."""
@@ -276,7 +307,7 @@ def reason_no_workload(config: ModelConfig, family: str) -> str:
     """Returns, in words, why `workloads_of` returned no workload of the family for this model; call it only then."""
     if reason := _reason_impossible(config, family):
         return reason
-    if family == "mla":
+    if family in ("mla", "mla_block"):
         return f"{config.model_type} has no latent attention"
     if family == "mixed":
         return f"mixed takes {' and '.join(MIXED_DTYPES)}, not {config.dtype}"
@@ -291,6 +322,10 @@ def _reason_impossible(config: ModelConfig, family: str) -> str:
         return f"{family} is none of the families that measure a model's attention layers"
     if config.latent and family in _WHY_NOT_LATENT:
         return _WHY_NOT_LATENT[family]
+    if config.latent and family == "mla_block" and not config.latent.interleaved:
+        return "mla_block rotates pairs (2 i, 2 i + 1), and rope_interleave is false"
+    if config.latent and family == "mla_block" and config.bias:
+        return "mla_block has no bias, and attention_bias is true"
     if config.cap and family in _OF_SCORES - _CAPPED:
         return f"scores have a soft cap (attn_logit_softcapping={config.cap}); only decode and mixed support it"
     return ""

@@ -95,10 +95,7 @@ class Rope(FamilyWorkload):
             )
             for heads in (self.heads, self.kv_heads)
         )
-        pair = torch.arange(self.head_dim // 2, dtype=torch.float64, device=device)
-        position = torch.arange(self.seq, dtype=torch.float64, device=device)
-        angle = position[:, None] * THETA ** (-2.0 * pair / self.head_dim)
-        return q, k, angle.cos().float(), angle.sin().float()
+        return (q, k, *make_tables(self.seq, self.head_dim, device))
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Computes 'q' and 'k' in fp64 (on a GPU for f16 and bf16: fp32); one sequence at a time."""
@@ -125,13 +122,25 @@ class Rope(FamilyWorkload):
         return {"q": rotate_all(q), "k": rotate_all(k)}
 
 
-def require_pairs(family: str, head_dim: int) -> None:
-    """Raises WorkloadError for a head dimension that is odd (elements are rotated in pairs) or above HEAD_DIM_MAX."""
+def require_pairs(family: str, head_dim: int, name: str = "head_dim") -> None:
+    """Raises WorkloadError, calling the field `name`, for a head dimension that is odd (elements are rotated in pairs)
+    or above HEAD_DIM_MAX."""
     if head_dim % 2 or head_dim > HEAD_DIM_MAX:
         raise WorkloadError(
-            f"{family} workload: head_dim must be even, because elements are rotated in pairs, and at most "
+            f"{family} workload: {name} must be even, because elements are rotated in pairs, and at most "
             f"{HEAD_DIM_MAX}, got {head_dim}"
         )
+
+
+def make_tables(positions: int, head_dim: int, device: str | torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the tables of the rotation, cos and sin of position * THETA^(-2 i / D), each (positions, D / 2) in
+    fp32."""
+    import torch
+
+    pair = torch.arange(head_dim // 2, dtype=torch.float64, device=device)
+    position = torch.arange(positions, dtype=torch.float64, device=device)
+    angle = position[:, None] * THETA ** (-2.0 * pair / head_dim)
+    return angle.cos().float(), angle.sin().float()
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:

@@ -174,6 +174,19 @@ def test_every_attention_backend_has_its_layer() -> None:
     assert layers == ["layer.plain", *(f"layer.{name}" for name in attending)]
 
 
+def test_every_latent_attention_backend_has_its_layer() -> None:
+    """Family mla_block holds one over each backend of mla; where a backend has both kinds of attention, its layer is
+    one backend of both families."""
+    registry = Registry()
+    kernels.register(registry)
+    attending = [backend for backend in registry if "mla" in backend.families]
+    layers = {backend.name: backend.families for backend in registry.for_family("mla_block")}
+    assert layers.keys() == {f"layer.{backend.name}" for backend in attending}
+    both = {f"layer.{backend.name}" for backend in attending if {"prefill", "decode"}.intersection(backend.families)}
+    assert both == {"layer.aiter.asm", "layer.aiter.triton"}
+    assert {name for name, families in layers.items() if families == ("block", "mla_block")} == both
+
+
 def test_describing_backends_imports_neither_torch_nor_a_compiler() -> None:
     """Registering, and asking for reasons, leaves torch, triton and aiter out of a fresh process."""
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)

@@ -59,6 +59,7 @@ def attention_ids(heads: str, *, bias: str = "", hidden: str = "") -> dict[str, 
         "row_softmax": [f"b1-s512-{heads.partition('-')[0]}-bf16-causal"],
         "weighted_values": [f"b1-s512-{shape}-causal"],
         "mla": [],
+        "mla_block": [],
     }
 
 
@@ -106,6 +107,7 @@ def test_shipped_latent_attention(tp: int, heads: int, projections: tuple[str, .
     config, latent = shipped("deepseek-v3"), f"h{heads}-d128-r64-c512-bf16"
     found = {family: ids(config, family, tp) for family in BUILDERS}
     steps = [f"b{batch}-s1-kv{length}-{latent}" for length in (512, 4096) for batch in (1, 16)]
+    layer = f"e7168-h{heads}-q1536-d128-r64-c512-bf16-fp8w"
     rotated = f"h{heads}-hk1-d64-bf16-interleaved"
     assert {family: of_family for family, of_family in found.items() if of_family} == {
         "prefill": [f"b1-s{length}-h{heads}-d192-dv128-bf16-causal" for length in (512, 4096)],
@@ -113,13 +115,20 @@ def test_shipped_latent_attention(tp: int, heads: int, projections: tuple[str, .
         "gemm": [each for each in projection_ids(*projections) if not (each.endswith("-cold") and "-k512-" in each)],
         "rmsnorm": [f"r{rows}-c7168-bf16-residual" for rows in (512, 4096, 1, 16)],
         "mla": [f"b1-s512-{latent}-causal", f"b1-s4096-{latent}-causal", *steps],
+        "mla_block": [
+            f"{tokens}-{layer}"
+            for tokens in ("b1-s512", "b1-s4096", "b1-s1-p511", "b16-s1-p511", "b1-s1-p4095", "b16-s1-p4095")
+        ],
         "qk_scores": [f"b1-s512-h{heads}-d192-bf16"],
         "causal_mask": [f"b1-s512-h{heads}-f32"],
         "row_softmax": [f"b1-s512-h{heads}-bf16-causal"],
         "weighted_values": [f"b1-s512-h{heads}-d128-bf16-causal"],
     }
     assert reason_no_workload(config, "block") == (
-        "block is multi-head attention; the model's is latent: see families mla, gemm and rope"
+        "block is multi-head attention; the model's is latent: see family mla_block"
+    )
+    assert config.notes == (
+        "quantization_config is left out of all but mla_block's weights: weights and caches are bf16",
     )
 
 
@@ -132,6 +141,25 @@ def test_queries_may_be_projected_from_tokens(tmp_path: Path) -> None:
         "m4-n576-k2048-bf16-nt",
         "m4-n4096-k512-bf16-nt",
     ]
+
+
+def test_what_a_latent_layer_lacks_is_said(tmp_path: Path) -> None:
+    """Weights of another 8-bit format are measured in the dtype, with a note; another rotation and a bias are not."""
+    deepseek: dict[str, Any] = json.loads((MODELS / "deepseek-v3.json").read_text())
+    blocks = deepseek["quantization_config"]
+    for other in ({"bits": 4}, {**blocks, "weight_block_size": [64, 64]}, {**blocks, "fmt": "e5m2"}, None):
+        config = read(tmp_path, **{**deepseek, "quantization_config": other})
+        (found,) = ids(config, "mla_block", 8, batches=(1,), lengths=(512,))[:1]
+        assert found == "b1-s512-e7168-h16-q1536-d128-r64-c512-bf16"
+        left_out = "quantization_config is left out: weights and caches are bf16"
+        assert config.notes == ((left_out,) if other else ())
+    for field, why in (
+        ({"rope_interleave": False}, "mla_block rotates pairs (2 i, 2 i + 1), and rope_interleave is false"),
+        ({"attention_bias": True}, "mla_block has no bias, and attention_bias is true"),
+    ):
+        config = read(tmp_path, **{**deepseek, **field})
+        assert (ids(config, "mla_block"), reason_no_workload(config, "mla_block")) == ([], why)
+        assert ids(config, "mla") != []
 
 
 def test_windows_are_said_where_they_can_be(tmp_path: Path) -> None:
@@ -184,7 +212,8 @@ def test_families_that_have_none_say_why(tmp_path: Path) -> None:
     """A dtype that a family lacks, attention that is not latent, and families that no model has."""
     config = read(tmp_path, torch_dtype="float32")
     assert (ids(config, "mixed"), reason_no_workload(config, "mixed")) == ([], "mixed takes f16 and bf16, not f32")
-    assert (ids(config, "mla"), reason_no_workload(config, "mla")) == ([], "llama has no latent attention")
+    for family in ("mla", "mla_block"):
+        assert (ids(config, family), reason_no_workload(config, family)) == ([], "llama has no latent attention")
     assert ids(config, "bandwidth") == []
     assert reason_no_workload(config, "bandwidth").startswith("bandwidth is none of the families")
 
@@ -210,7 +239,16 @@ def test_a_single_position_is_no_prompt(tmp_path: Path) -> None:
     """Nothing could be told from the gradients or the softmax of one key."""
     config = read(tmp_path, max_position_embeddings=1)
     none = [family for family in BUILDERS if not ids(config, family, lengths=(1,))]
-    assert none == ["backward", "varlen_backward", "mla", "qk_scores", "causal_mask", "row_softmax", "weighted_values"]
+    assert none == [
+        "backward",
+        "varlen_backward",
+        "mla",
+        "mla_block",
+        "qk_scores",
+        "causal_mask",
+        "row_softmax",
+        "weighted_values",
+    ]
     assert reason_no_workload(config, "backward").endswith("it needs at least 2 tokens")
 
 

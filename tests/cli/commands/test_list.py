@@ -59,7 +59,7 @@ def test_an_overview(project: FakeProject) -> None:
     assert max(map(len, lines)) <= WIDTH
     assert [line.split()[:2] for line in lines[:5]] == [
         ["backends", "7"],
-        ["families", "18"],
+        ["families", "19"],
         ["workloads", "2"],
         ["suites", "2"],
         ["timers", "11"],
@@ -68,7 +68,7 @@ def test_an_overview(project: FakeProject) -> None:
     assert lines[2].endswith(f"{WORKLOAD}, {OTHER}")
     assert lines[-1] == "more: attnperf list backends (or families, workloads, suites, timers)"
     assert {kind: found["count"] for kind, found in listed(project).items()} == dict(
-        zip(KINDS, (7, 18, 2, 2, 11), strict=True)
+        zip(KINDS, (7, 19, 2, 2, 11), strict=True)
     )
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from kernels.aiter import mla
+from kernels.aiter import mla, package
 from kernels.aiter.mla import PARTS
+from kernels.layer.mla_layers import mla_layer_over
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.mla import Mla
+from pytest_attnperf.workloads.mla_block import MlaBlock
 from tests.kernels.aiter import paged_stubs
 from tests.kernels.aiter.paged_stubs import MI300X, RDNA, Stubs, attend, found_wrong
 
@@ -94,6 +96,44 @@ def test_right(stubs: Stubs, backend: Any, text: str) -> None:
     workload = Mla.parse(text)
     assert backend.unsupported_reasons(workload, MI300X) == []
     assert found_wrong(backend, workload) == ()
+
+
+BLOCK = "mla_block-b2-s1-p36-room48-e64-h16-q48-d32-r64-c512-bf16-fp8w"
+
+
+@pytest.mark.parametrize(
+    ("backend", "text"),
+    [
+        (ASM, BLOCK),
+        (ASM, "mla_block-b1-s3-p20-e64-h16-d32-dv48-r64-c512-bf16"),
+        (TRITON, BLOCK),
+        (TRITON, "mla_block-b3-s1-p20-room30-e64-h6-q48-d32-dv16-r16-c96-f16"),
+    ],
+)
+def test_a_layer_over_it_is_right(stubs: Stubs, backend: Any, text: str) -> None:
+    """With projections, norms, rotation and two growing caches around it, which are joined in the call; one that
+    ignores the last key, which the call itself has written, is wrong."""
+    layer, block = mla_layer_over(backend), MlaBlock.parse(text)
+    assert layer.unsupported_reasons(block, MI300X) == []
+    assert found_wrong(layer, block) == ()
+    prepared = layer.prepare(block, block.make_inputs(1, "cpu", planted=False))
+    assert prepared.config["copied_for_attention"] == "kv_cache, pe_cache"
+    stubs.lie = "last page"
+    assert found_wrong(layer, block) != ()
+
+
+def test_a_layer_over_it_says_what_it_lacks(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask, caches of heads, prompts, and, where it is not installed, aiter itself."""
+    layer = mla_layer_over(TRITON)
+    prompt = MlaBlock.parse("mla_block-b1-s3-e64-h16-d32-r64-c512-bf16-mask")
+    mask, tokens = layer.unsupported_reasons(prompt, MI300X)
+    assert mask.startswith("aiter.triton has a causal mask or none")
+    assert tokens == "aiter's decode_attention_fwd_grouped_rope takes one token per sequence, not 3"
+    (heads,) = layer.unsupported_reasons(MlaBlock.parse(f"{BLOCK}-expanded"), MI300X)
+    assert heads.startswith("aiter.triton attends over cached latents")
+    monkeypatch.setattr(package, "_find_folders", lambda: ([], None))
+    (reason,) = layer.unsupported_reasons(MlaBlock.parse(BLOCK), MI300X)
+    assert "aiter" in reason
 
 
 @pytest.mark.parametrize("backend", [ASM, TRITON])
