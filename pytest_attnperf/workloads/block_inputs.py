@@ -139,7 +139,9 @@ def _draw_inputs(block: Block, generator: torch.Generator, dtype: torch.dtype) -
     k_cache = _make_cache(block, draw_normal(*past, std=regime.k))
     v_cache = _make_cache(block, draw_normal(*past, std=regime.v, mean=regime.offset))
     b_out = draw_normal(block.hidden, std=regime.v * regime.out * BIAS_STD) if block.out_bias else None
-    return BlockInputs(x, w_qkv, w_out, b_qkv, b_out, k_cache, v_cache, *make_tables(block.room, block.head_dim, x.device))
+    return BlockInputs(
+        x, w_qkv, w_out, b_qkv, b_out, k_cache, v_cache, *make_tables(block.room, block.head_dim, x.device)
+    )
 
 
 def _offset_values(block: Block, x: torch.Tensor, w_qkv: torch.Tensor, offset: float) -> None:
