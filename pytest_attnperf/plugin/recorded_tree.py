@@ -23,8 +23,8 @@ def refuse_uncommitted(asked: RunConfig) -> None:
     tree = read_tree_state(asked.root, asked.baselines)
     if tree.changed:
         raise pytest.UsageError(
-            f"--update-baselines under CI: {_name_files(tree.changed)} differ from commit {tree.commit}, so no commit "
-            "has the code that the entries would be of; commit them first, or record without the variable CI"
+            f"--update-baselines under CI: commit {tree.commit} has other content of {_name_files(tree.changed)}, so "
+            "that the entries would be of code that no commit has; commit first, or unset CI to record anyway"
         )
 
 

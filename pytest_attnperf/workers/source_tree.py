@@ -30,8 +30,8 @@ BUILT_MARK = "+"
 BUILT = frozenset({".so", ".pyd", ".dylib"})
 """Suffixes of libraries; only loaded ones count."""
 
-LEFT_OUT = BUILT | {".pyc", ".pyo", ".o", ".a", ".log", ".lock"}
-"""Suffixes of files that builds and runs create."""
+LEFT_OUT = BUILT | {".pyc", ".pyo", ".o", ".a", ".log", ".lock", ".md"}
+"""Suffixes of files that builds and runs create, and of pages for people: no time depends on them."""
 
 FOLDERS_LEFT_OUT = frozenset({"__pycache__", "site-packages", "node_modules"})
 
@@ -62,8 +62,8 @@ class Revisions:
         return _revision_id(self.repository, self.root, commit, folders) if _COMMIT.fullmatch(commit) else ""
 
     def has_sources(self, commit: str, folders: frozenset[str], named: str) -> bool:
-        """Returns whether a commit has the sources with the id `named` in these folders. True also where the commit or
-        the id is not known, False for '+dirty'."""
+        """Returns whether a commit has the sources with the id `named` in these folders. True where git does not know
+        the commit, or the id is '' (not recorded); False for '+dirty'."""
         if not _COMMIT.fullmatch(commit):
             return "+" not in commit
         return not named or self.sources_of(commit, folders) in ("", strip_libraries(named))

@@ -9,15 +9,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_attnperf.baselines.schema import COMMIT_DIGITS
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.workers.revisions import Repository
 
 UNKNOWN = "unknown"
 DIRTY = "+dirty"
 """Follows the commit in the name of a tree that differs from it."""
-
-COMMIT_DIGITS = 12
-NAMED_FILES = 3
 
 
 @dataclass(frozen=True)
@@ -48,9 +46,12 @@ def read_tree_state(root: Path, baselines: str) -> TreeState:
 
 def list_uncommitted_sources(root: Path, loaded: Iterable[Collection[str]]) -> list[str]:
     """Returns the files that were loaded, by any of these collections of paths relative to `root`, and that git would
-    add but does not have. Ignored files, which builds make, are none."""
+    add but does not have. Ignored files, which builds make, are none. Empty where git fails."""
     repository = Repository.find_around(root)
-    added = set[str]() if repository is None else set(repository.list_untracked(root))
+    try:
+        added = set[str]() if repository is None else set(repository.list_untracked(root))
+    except UsageError:
+        return []
     return sorted(added.intersection(path for files in loaded for path in files))
 
 

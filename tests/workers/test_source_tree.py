@@ -65,10 +65,11 @@ def test_a_file_that_is_gone_or_renamed_is_another_name(tree: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     ["README.md", "docs/page.md", "baselines/sm_90/h200/prefill.json", "kernels/__pycache__/flash.pyc",
-     ".attnperf/r.json", "kernels/.cache/x", "kernels/built.so", "kernels/run.log", "fake_device.json"],
+     ".attnperf/r.json", "kernels/.cache/x", "kernels/built.so", "kernels/run.log",
+     "kernels/README.md", "fake_device.json"],
 )  # fmt: skip
 def test_what_is_no_source_changes_nothing(tree: Path, name: str) -> None:
-    """Other folders of the tree, baselines among them, hidden files, and what builds and runs leave behind."""
+    """Other folders of the tree, baselines among them, hidden files, pages, and what builds and runs leave behind."""
     before = named(tree)
     write(tree, name, "other")
     assert named(tree) == before
@@ -76,7 +77,8 @@ def test_what_is_no_source_changes_nothing(tree: Path, name: str) -> None:
 
 def test_the_name_does_not_depend_on_which_modules_were_loaded_so_far(tree: Path) -> None:
     """A process that ran other cases before has loaded more files of the same folders."""
-    write(tree, "kernels/decode.py", "")
+    for name in ("kernels/decode.py", "docs/x.py"):
+        write(tree, name, "")
     assert named(tree) == named(tree, {**LOADED, "kernels/decode.py": "3"})
     assert named(tree, {**LOADED, "docs/x.py": "3"}) != named(tree)
 

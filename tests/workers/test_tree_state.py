@@ -41,14 +41,18 @@ def test_without_git_the_tree_is_unknown(
     assert read_tree_state(repository.path, "baselines") == TreeState("unknown")
 
 
-def test_loaded_files_that_git_lacks(repository: GitRepository, tmp_path: Path) -> None:
+def test_loaded_files_that_git_lacks(
+    repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files that were loaded and never added are found, in a project's folder by their paths in it; ignored ones, as
-    builds make them, and files that nothing loaded are not."""
+    builds make them, and files that nothing loaded are not. Without git none is."""
     repository.commit(**{".gitignore": "built.py\n", "project/old.py": ""})
     repository.write(**{"project/new.py": "", "project/built.py": "", "project/unread.py": "", "loose.py": ""})
     loaded = [{"old.py", "new.py"}, {"built.py", "new.py", "loose.py"}]
     assert list_uncommitted_sources(repository.path / "project", loaded) == ["new.py"]
     assert list_uncommitted_sources(tmp_path, loaded) == []
+    monkeypatch.setenv("PATH", "")
+    assert list_uncommitted_sources(repository.path / "project", loaded) == []
 
 
 def test_a_dirty_tree_is_marked_once() -> None:
