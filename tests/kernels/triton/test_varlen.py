@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.prefill.launch import check_lengths
+from kernels.triton.varlen.launch import check_lengths
 from kernels.triton.varlen.backend import TritonFlashVarlen
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
