@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -143,14 +144,26 @@ class Varlen(PackedSequences):
         return found + 2 * (self.batch + 1) * OFFSET_BYTES
 
     def _count_biases(self) -> int:
-        """Returns the number of (row, key) positions of one head's bias that the mask of some sequence lets through."""
-        pairs, count = sorted(set(zip(self.seqs_q, self.seqs_kv, strict=True))), 0
-        for row in range(self.max_q):
-            seen_to = 0
-            # The keys of a row are one range in each sequence. In the order of their begins, what is new is added.
-            for first, end in sorted(self._keys_of(row, seq_q, seq_kv) for seq_q, seq_kv in pairs if row < seq_q):
-                count += max(0, end - max(first, seen_to))
-                seen_to = max(seen_to, end)
+        """Returns the number of (row, key) positions of one head's bias that the mask of some sequence lets through.
+
+        It grows evenly from row to row between those where a sequence ends, or begins to see a key or to lose one.
+        """
+        pairs = sorted(set(zip(self.seqs_q, self.seqs_kv, strict=True)))
+        turns = {0, self.max_q}
+        for seq_q, seq_kv in pairs:
+            turns |= {row for row in (seq_q, seq_q - seq_kv, seq_q - seq_kv + self.window) if 0 < row < self.max_q}
+        return sum(
+            (self._count_keys(first, pairs) + self._count_keys(end - 1, pairs)) * (end - first) // 2
+            for first, end in itertools.pairwise(sorted(turns))
+        )
+
+    def _count_keys(self, row: int, pairs: Iterable[tuple[int, int]]) -> int:
+        """Returns the number of keys that a row sees in some sequence of these (seq_q, seq_kv), each counted once."""
+        count = seen_to = 0
+        # The keys of a row are one range in each sequence. In the order of their begins, what is new is added.
+        for first, end in sorted(self._keys_of(row, seq_q, seq_kv) for seq_q, seq_kv in pairs if row < seq_q):
+            count += max(0, end - max(first, seen_to))
+            seen_to = max(seen_to, end)
         return count
 
     def _keys_of(self, row: int, seq_q: int, seq_kv: int) -> tuple[int, int]:

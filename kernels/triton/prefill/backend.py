@@ -13,7 +13,7 @@ from kernels.configs import ConfigChoice
 from kernels.configured import Configured
 from kernels.layouts import own_copies
 from kernels.limits import FLOATS, AttentionLimits, refusal_reasons
-from kernels.triton.prefill.launch import HEAD_DIM_MAX, dtype_name, multiplies_8_bits, transposed_values
+from kernels.triton.prefill.launch import dtype_name, head_dim_reasons, multiplies_8_bits, transposed_values
 from kernels.triton.prefill.space import FLOAT_8, FNUZ, OCP, PERSISTENT, SPACE, problem_of
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Backend, Declares, Prepared
@@ -41,11 +41,7 @@ class TritonFlash(Configured, Backend["Prefill"]):
         """Returns why the workload cannot run: no Triton (without a GPU, no interpreter), too large a head dimension,
         an fp8 format that the device does not multiply, or fp8 log-sum-exp on NVIDIA, whose fp8 sums have too few
         bits."""
-        found = missing_triton(device)
-        for name in ("head_dim", "head_dim_v"):
-            if (size := getattr(workload, name)) > HEAD_DIM_MAX:
-                found.append(f"{name} {size} is above {HEAD_DIM_MAX}, the largest this kernel takes")
-                break
+        found = [*missing_triton(device), *head_dim_reasons(workload.head_dim, workload.head_dim_v)]
         return found + float_8_reasons(self.name, workload, device)
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     import torch
 
 HEAD_DIM_MAX = 256
-"""Above it the accumulator of only 16 rows does not fit the registers of one program."""
+"""No configuration serves a larger one. Compiled for gfx942 by Triton 3.9 in f16, the tiles of 256 (64 x 32, 8 warps)
+spill 16 VGPRs at 257 and 224 at 512."""
+LDS_BYTES = 65_536
+"""LDS of a workgroup on gfx942 ("LDS (Shared Memory): 64KB per workgroup", MI300X report of 2025-12-30)."""
 
 FLOATS = ("float16", "bfloat16", "float32")
 FLOATS_8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
@@ -52,6 +55,22 @@ def split_head_dim(head_dim: int, least: int = 16) -> tuple[int, int]:
         return whole, 0
     tail = max(least, pad_size(head_dim - lead))
     return (lead, tail) if 4 * (lead + tail) <= 3 * whole else (whole, 0)
+
+
+def head_dim_reasons(head_dim: int, head_dim_v: int) -> list[str]:
+    """Returns why the kernels do not take D or Dv, in one reason; [] if they do.
+
+    A tile of Q is kept in LDS, D padded to the larger of the two parts of `split_head_dim`: this is what Triton 3.9
+    reports in f16 for gfx942 at every tile compiled, 16 to 128 rows at 256, 320 and 512.
+    """
+    above = f"is above {HEAD_DIM_MAX}, the largest this kernel has tiles for"
+    if head_dim > HEAD_DIM_MAX:
+        padded = split_head_dim(head_dim)[0]
+        return [
+            f"head_dim {head_dim} {above}: 128 rows of Q in 16 bits take 128 x {padded} x 2 = {256 * padded:,} bytes "
+            f"of LDS, a workgroup of gfx942 has {LDS_BYTES:,}, and 64 rows spill registers"
+        ]
+    return [f"head_dim_v {head_dim_v} {above}"] if head_dim_v > HEAD_DIM_MAX else []
 
 
 def multiplies_8_bits(dtype: str, int8: str) -> bool:

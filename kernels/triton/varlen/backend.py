@@ -14,7 +14,7 @@ from kernels.configs import ConfigChoice
 from kernels.configured import Configured
 from kernels.layouts import own_copies
 from kernels.triton.prefill.backend import count_multiprocessors, float_8_reasons, multiplies_fp32
-from kernels.triton.prefill.launch import HEAD_DIM_MAX, dtype_name, multiplies_8_bits
+from kernels.triton.prefill.launch import dtype_name, head_dim_reasons, multiplies_8_bits
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from kernels.triton.varlen.launch import check_lengths, transposed_values
 from kernels.triton.varlen.space import PERSISTENT, SPACE, problem_of
@@ -37,11 +37,9 @@ class TritonFlashVarlen(Configured, Backend["Varlen"]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Returns why the workload cannot run: a head dimension above HEAD_DIM_MAX, no Triton (without a GPU, no
-        interpreter), or what `float_8_reasons` says. Empty if it can."""
-        found = missing_triton(device)
-        if workload.head_dim > HEAD_DIM_MAX:
-            found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest this kernel takes")
+        """Returns why the workload cannot run: no Triton (without a GPU, no interpreter), or what
+        `head_dim_reasons` and `float_8_reasons` say. Empty if it can."""
+        found = [*missing_triton(device), *head_dim_reasons(workload.head_dim, workload.head_dim)]
         return found + float_8_reasons(self.name, workload.make_sequence(0), device)
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
