@@ -29,6 +29,7 @@ class AttentionLimits:
     alibi                whether it takes ALiBi slopes
     bias                 whether it takes a bias matrix
     int8                 the modes of i8 it takes, for one that takes i8 at all
+    out                  whether 'out' of 8-bit inputs may have another dtype than bf16 (`Prefill.out`)
     no_lse               why it gives no log-sum-exp; '' where it does
     """
 
@@ -40,6 +41,7 @@ class AttentionLimits:
     alibi: bool = True
     bias: bool = True
     int8: frozenset[str] = INT8_MODES
+    out: bool = False
     no_lse: str = ""
 
 
@@ -52,6 +54,8 @@ def refusal_reasons(workload: Prefill, limits: AttentionLimits) -> list[str]:
         found.append(
             f"{limits.who} takes i8 only as {_format_modes(limits.int8)}, not as {_format_modes([workload.int8])}"
         )
+    elif workload.out and not limits.out:
+        found.append(f"{limits.who} returns bf16 for 8-bit inputs, not {workload.out}")
     found.extend(_refused_scores(workload, limits))
     if workload.head_dim_v != workload.head_dim and not limits.head_dim_v:
         found.append(

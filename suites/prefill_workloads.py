@@ -127,6 +127,18 @@ PREFILL_8_BIT = [
 """Llama 3 8B's attention in 8 bits with one scale per tensor: FlashAttention-3's fp8, in the format of NVIDIA and of an
 MI300X, and int8 with both products, the first product, or only K and V in 8 bits."""
 
+PREFILL_OUT = [
+    *(
+        Prefill.parse_line(f"b=1,s=4096,h=32,hk=8,d=128,causal,{dtype}")
+        for dtype in ("i8,out=f16", "i8,pv16,out=f16", "i8,kv8,out=f16", "i8,pv16,out=f32")
+    ),
+    Prefill.parse_line("b=1,s=33,kv=40,h=4,hk=2,d=40,causal,i8,pv16,out=f16"),
+]
+"""The three int8 modes of ROCm's flash-attention.py, dequantised to another dtype than bf16; and a tiny one."""
+
+PREFILL_HEAD_DIM_512 = [Prefill.parse_line("b=1,s=64,h=2,d=512,f16,causal")]
+"""Above 256, where the MI300X report has CK and Triton fail."""
+
 PREFILL_FEATURES = [*PREFILL_HEAD_DIMS, *PREFILL_SCORES, *PREFILL_LARGE]
 """A separate suite, so that the records of `PREFILL` stay valid."""
 

@@ -120,7 +120,14 @@ class AiterPrefill(Backend["Prefill"]):
         return refusal_reasons(
             workload,
             AttentionLimits(
-                who, window=False, rows_without_keys=False, head_dim_v=False, alibi=False, bias=False, no_lse=no_lse
+                who,
+                window=False,
+                rows_without_keys=False,
+                head_dim_v=False,
+                alibi=False,
+                bias=False,
+                out=True,  # said by the limits of the route
+                no_lse=no_lse,
             ),
         )
 

@@ -75,8 +75,9 @@ class AiterVarlen(Backend[Varlen]):
         return self.route.format_function(self.function)
 
     def make_limits(self) -> AttentionLimits:
-        """Returns what the function accepts for every sequence: fp16 and bf16."""
-        return AttentionLimits(self.display_name, dtypes=HALVES)
+        """Returns what the function accepts for every sequence: fp16 and bf16. One bias for all sequences was not
+        tried."""
+        return AttentionLimits(self.display_name, dtypes=HALVES, bias=False)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
         """Returns what all routes refuse; empty if nothing. What several sequences share is reported once."""
@@ -150,7 +151,7 @@ class AsmVarlen(ForcedVarlen):
 
     def make_limits(self) -> AttentionLimits:
         """Returns what the function accepts: bf16, and no change of the scores except a causal mask."""
-        return AttentionLimits(self.display_name, dtypes=frozenset({"bf16"}), window=False, alibi=False)
+        return AttentionLimits(self.display_name, dtypes=frozenset({"bf16"}), window=False, alibi=False, bias=False)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
         """Returns what all routes refuse, and head dimensions other than 128. The pair 192 and 128 for v, which

@@ -23,7 +23,7 @@ from kernels.layouts import heads_first, heads_last
 from kernels.limits import HALVES
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.errors import AttnperfError
-from pytest_attnperf.workloads.base import OUT_DTYPES, QUANTISED, TORCH_DTYPES
+from pytest_attnperf.workloads.base import QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.quantisation import dequantise
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Eager(Backend["Prefill"]):
                 f"{self.name} needs full fp32 products, but torch's float32 matmul precision is {precision!r}; "
                 "call torch.set_float32_matmul_precision('highest')"
             )
-        out_dtype: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[workload.dtype]])
+        out_dtype: torch.dtype = getattr(torch, TORCH_DTYPES[workload.out_dtype])
         convert = partial(upcast_inputs, workload) if self.upcast else heads_first
         fold_scales = workload.dtype in QUANTISED and not self.upcast
 
@@ -140,11 +140,12 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
 
 def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
     """Returns a function of 8-bit q, k and v in (B, H, S, D), their scales, and slopes or a bias. It computes as
-    `eager_attention` in fp32, and returns bf16 out (B, H, Sq, Dv) [, fp32 lse (B, H, Sq)]."""
+    `eager_attention` in fp32, and returns out (B, H, Sq, Dv) in the workload's dtype of it [, fp32 lse (B, H, Sq)]."""
     import torch
 
     attention = eager_attention(workload, device)
     scale = 1.0 / math.sqrt(workload.head_dim)
+    out_dtype: torch.dtype = getattr(torch, TORCH_DTYPES[workload.out_dtype])
 
     def run_dequantised(*inputs: torch.Tensor) -> Any:
         split = workload.split_inputs(inputs)
@@ -155,9 +156,9 @@ def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callab
         further = split.slopes if split.bias is None else split.bias
         result = attention(q, k, v, further, score_scale)
         if not workload.lse:
-            return (result * split.scales["v"]).to(torch.bfloat16)
+            return (result * split.scales["v"]).to(out_dtype)
         out, lse = result
-        return (out * split.scales["v"]).to(torch.bfloat16), lse
+        return (out * split.scales["v"]).to(out_dtype), lse
 
     return run_dequantised
 

@@ -1,6 +1,6 @@
 """Attention over packed sequences with torch's own operators: plain ones in a loop, and its flash attention.
 
-Both take the packed tensors (q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) of `Varlen`.
+Both take the packed tensors of `Varlen`; the loop takes 8 bits, as `native.eager` does, and a bias, too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.layouts import own_copies
 from kernels.limits import HALVES, AttentionLimits, refusal_reasons
-from kernels.native.prefill_eager import eager_attention
+from kernels.native.prefill_eager import eager_attention, eager_quantised_attention
 from kernels.native.prefill_sdpa import OPERATORS
 from pytest_attnperf.backends import Backend, Declares, Prepared
+from pytest_attnperf.workloads.base import QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.varlen import Varlen
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ class EagerVarlen(VarlenBackend):
             tensors=tensors,
             convert=lambda new: new,
             outputs=_canonical_outputs,
-            config={"loop": f"{workload.batch} sequences", "compute_dtype": workload.dtype},
+            config={
+                "loop": f"{workload.batch} sequences",
+                "compute_dtype": "f32" if workload.dtype in QUANTISED else workload.dtype,
+            },
             declares=Declares(never=("scaled_dot_product", "flash_attention")),
         )
 
@@ -75,7 +79,7 @@ class FlashVarlen(VarlenBackend):
             found.append(f"{FLASH} takes head_dim up to {FLASH_HEAD_DIM_MAX}, not {workload.head_dim}")
         if workload.head_dim % 8:
             found.append(f"{FLASH} needs head_dim to be a multiple of 8, not {workload.head_dim}")
-        limits = AttentionLimits(FLASH, dtypes=HALVES, rows_without_keys=False, alibi=False)
+        limits = AttentionLimits(FLASH, dtypes=HALVES, rows_without_keys=False, alibi=False, bias=False)
         # One sequence stands for all, so that a refused property gives one reason.
         shortest = max(workload.sequences, key=lambda one: one.rows_without_keys)
         return found + refusal_reasons(shortest, limits)
@@ -107,20 +111,26 @@ def eager_varlen(workload: Varlen, device: torch.device) -> Callable[..., Any]:
     """Returns a function of the canonical inputs of `workload` that returns out (Tq, H, D) [, lse (H, Tq)]."""
     import torch
 
-    functions = {one: eager_attention(one, device) for one in set(workload.sequences)}
+    make_function = eager_quantised_attention if workload.dtype in QUANTISED else eager_attention
+    functions = {one: make_function(one, device) for one in set(workload.sequences)}
+    out_dtype: torch.dtype = getattr(torch, TORCH_DTYPES[workload.out_dtype])
     steps = [
         (functions[one], *slices) for one, slices in zip(workload.sequences, workload.iterate_slices(), strict=True)
     ]
 
     def run_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *further: torch.Tensor) -> Any:
-        slopes = further[2:]  # behind the offsets
-        out = torch.empty_like(q)
+        added = further[2:]  # behind the offsets: scales, then slopes or a bias
+        out = torch.empty_like(q, dtype=out_dtype)
         lse = torch.empty((q.shape[1], q.shape[0]), dtype=torch.float32, device=q.device) if workload.lse else None
         for function, rows, keys in steps:
             cut = (
                 tensor[where].transpose(0, 1)[None].contiguous() for tensor, where in ((q, rows), (k, keys), (v, keys))
             )
-            result = function(*cut, *slopes)
+            if workload.bias:
+                own = further[-1][:, : rows.stop - rows.start, : keys.stop - keys.start]
+                result = function(*cut, *added[:-1], own)
+            else:
+                result = function(*cut, *added)
             if lse is not None:
                 result, lse[:, rows] = result[0], result[1][0]
             out[rows] = result[0].transpose(0, 1)

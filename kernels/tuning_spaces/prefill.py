@@ -12,8 +12,10 @@ from dataclasses import replace
 from kernels.configs import ConfigRule, Space
 from kernels.triton.prefill.builds import LENGTHS, PrefillVariant, build_variant
 from kernels.triton.prefill.space import PERSISTENT, SPACE, problem_of
+from kernels.triton.varlen.builds import PERSISTENT_ARGUMENTS, VarlenVariant
 from kernels.triton.varlen.builds import TYPES as VARLEN_TYPES
-from kernels.triton.varlen.builds import VarlenForwardKernel
+from kernels.triton.varlen.builds import build_variant as build_varlen_variant
+from kernels.triton.varlen.space import PERSISTENT as VARLEN_PERSISTENT
 from kernels.triton.varlen.space import SPACE as VARLEN
 from kernels.triton.varlen.space import problem_of as varlen_problem_of
 from kernels.tuning_spaces.declared import Declared, Values, get_number, shared_constraints, tile_constraint, with_rule
@@ -59,7 +61,7 @@ def tile_values(workloads: Sequence[Prefill | Varlen], target: Target) -> Values
     }
 
 
-def persistent_tile_values(workloads: Sequence[Prefill], target: Target) -> Values:
+def persistent_tile_values(workloads: Sequence[Prefill | Varlen], target: Target) -> Values:
     """Returns what `tile_values` does, with the numbers of programs per multiprocessor to try."""
     return {**tile_values(workloads, target), "PROGRAMS_PER_SM": (1, 2)}
 
@@ -93,8 +95,9 @@ def variant_of(workload: Prefill, rule: ConfigRule) -> PrefillVariant:
     feature = "window" if workload.window else "alibi" if workload.alibi else "bias" if workload.bias else ""
     return PrefillVariant(
         workload.id.removeprefix("prefill-"),
-        q="*bf16" if workload.int8 == "kv8" else kv,
+        q=POINTERS[workload.out_dtype] if workload.int8 == "kv8" else kv,
         kv=kv,
+        out=POINTERS[workload.out_dtype],
         head_dims=(workload.head_dim, workload.head_dim_v),
         feature=feature or ((workload.int8 or "pv8") if workload.dtype == "i8" else ""),
         causal=workload.causal,
@@ -125,17 +128,45 @@ def persistent_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[Ke
     return _make_builds("triton.prefill_persistent", PERSISTENT, workload, arch, rule)
 
 
-def varlen_builds(workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """Returns a list of one: the build of `triton.flash_varlen` for the workload, with the rule's values. Empty for f32
-    and ALiBi, which need a GPU to compile."""
-    if workload.dtype not in VARLEN_TYPES or workload.alibi:
-        return []
-    build = VarlenForwardKernel().build_of(
-        arch, workload.dtype, workload.causal, workload.head_dim, windowed=workload.window > 0
+def varlen_variant_of(workload: Varlen) -> VarlenVariant | None:
+    """Returns the variant of the kernel that runs a workload; None for f32, fp8, ALiBi and int8 with a window or a
+    bias, which need a GPU to compile."""
+    feature = "window" if workload.window else "bias" if workload.bias else ""
+    if workload.alibi or (feature and workload.dtype == "i8"):
+        return None
+    if workload.dtype not in (*VARLEN_TYPES, "i8"):
+        return None
+    kv, out = POINTERS[workload.dtype], POINTERS[workload.out_dtype]
+    return VarlenVariant(
+        workload.id.removeprefix("varlen-"),
+        q=out if workload.int8 == "kv8" else kv,
+        kv=kv,
+        out=out,
+        causal=workload.causal,
+        feature=feature or ((workload.int8 or "pv8") if workload.dtype == "i8" else ""),
+        head_dim=workload.head_dim,
     )
-    build = with_rule(build, rule)
+
+
+def _make_varlen_builds(kernel: str, space: Space, workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelBuild]:
+    variant = varlen_variant_of(workload)
+    if variant is None:
+        return []
+    further = PERSISTENT_ARGUMENTS if space is VARLEN_PERSISTENT else None
+    build = with_rule(build_varlen_variant(kernel, arch, space, variant, further), rule)
     assert isinstance(build.source, TritonSource)
     return [build if workload.lse else replace(build, source=_without_lse(build.source))]
+
+
+def varlen_builds(workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelBuild]:
+    """Returns a list of the build of `triton.flash_varlen` for the workload, with the rule's values. Empty where
+    `varlen_variant_of` has none."""
+    return _make_varlen_builds("triton.varlen_forward", VARLEN, workload, arch, rule)
+
+
+def varlen_persistent_builds(workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelBuild]:
+    """Returns the same of `triton.flash_varlen_persistent`."""
+    return _make_varlen_builds("triton.varlen_persistent", VARLEN_PERSISTENT, workload, arch, rule)
 
 
 def _without_lse(source: TritonSource) -> TritonSource:
@@ -147,8 +178,17 @@ def _without_lse(source: TritonSource) -> TritonSource:
 
 
 PREFILL = frozenset({"prefill"})
+PACKED = frozenset({"varlen"})
 DECLARED = (
     Declared(SPACE, PREFILL, problem_of, tile_values, list_constraints, forward_builds),
     Declared(PERSISTENT, PREFILL, problem_of, persistent_tile_values, list_constraints, persistent_builds),
-    Declared(VARLEN, frozenset({"varlen"}), varlen_problem_of, tile_values, list_constraints, varlen_builds),
+    Declared(VARLEN, PACKED, varlen_problem_of, tile_values, list_constraints, varlen_builds),
+    Declared(
+        VARLEN_PERSISTENT,
+        PACKED,
+        varlen_problem_of,
+        persistent_tile_values,
+        list_constraints,
+        varlen_persistent_builds,
+    ),
 )

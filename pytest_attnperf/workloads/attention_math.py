@@ -68,8 +68,9 @@ class _ChunkMask:
         return (key > last) | (key <= last - self.window) if self.window else key > last
 
 
-def plain_arithmetic(dtype: str, int8: str = "") -> Arithmetic:
+def plain_arithmetic(dtype: str, int8: str = "", out_dtype: str = "") -> Arithmetic:
     """Returns the rounding of plain attention in a workload's dtype, and for i8 in one of its modes (`Prefill.int8`).
+    For 8-bit formats `out_dtype` takes the place of bf16, if it is given (`Prefill.out`).
 
     f32, f16, bf16    everything is stored in the dtype, products are summed as torch does
     tf32              the operands of both products are rounded to TF32, everything else is fp32
@@ -80,10 +81,11 @@ def plain_arithmetic(dtype: str, int8: str = "") -> Arithmetic:
     """
     import torch
 
-    out: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[dtype]])
+    wide = out_dtype or OUT_DTYPES[dtype]
+    out: torch.dtype = getattr(torch, TORCH_DTYPES[wide])
     if int8:
-        loads = {name: torch.bfloat16 for name in ("k", "v") if name == "v" or int8 == "kv8"}
-        return Arithmetic(torch.float32, out, weights=partial(round_weights, dtype="bf16"), loads=loads)
+        loads = {name: out for name in ("k", "v") if name == "v" or int8 == "kv8"}
+        return Arithmetic(torch.float32, out, weights=partial(round_weights, dtype=wide), loads=loads)
     if dtype in QUANTISED:
         return Arithmetic(torch.float32, out, weights=partial(round_weights, dtype=dtype))
     return Arithmetic(out, out, operand=round_to_tf32 if dtype == "tf32" else None)
@@ -117,23 +119,25 @@ class Added:
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """The parameters of an attention besides q, k and v: those fields of `Prefill`, the scales by input, and what is
-    added to the scores."""
+    """The parameters of an attention besides q, k and v: those fields of `Prefill`, the scales by input, what is added
+    to the scores, and whether the reference is computed in fp64, because 8-bit inputs have an fp32 result."""
 
     causal: bool
     lse: bool
     window: int = 0
     scales: Mapping[str, torch.Tensor] = field(default_factory=dict)
     added: Added = Added()
+    in_fp64: bool = False
 
 
 def compute_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: AttentionProblem) -> Outputs:
     """Returns 'out' (B, Sq, H, Dv) and, with `problem.lse`, 'lse' (B, H, Sq), from q (B, Sq, H, D), k (B, Skv, Hk, D),
-    v (B, Skv, Hk, Dv). The precision is `reference_dtype`, fp64 or fp32, but fp64 for the log-sum-exp of an 8-bit
-    format, whose scores plain attention keeps in fp32; stored inputs are upcast."""
+    v (B, Skv, Hk, Dv). The precision is `reference_dtype`, fp64 or fp32, but fp64 for the log-sum-exp and the fp32
+    result of an 8-bit format, whose scores plain attention keeps in fp32; stored inputs are upcast."""
     import torch
 
-    dtype = torch.float64 if problem.scales and problem.lse else reference_dtype((q, k, v))
+    wide = problem.in_fp64 or (problem.scales and problem.lse)
+    dtype = torch.float64 if wide else reference_dtype((q, k, v))
     with full_fp32_matmul():
         return _compute_attention(q, k, v, problem, Arithmetic(dtype, dtype))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,15 @@ from pytest_attnperf.workloads.fields import (
     require_head_dim,
     require_positive_or_none,
 )
-from pytest_attnperf.workloads.quantisation import PER_TENSOR, quantise
+from pytest_attnperf.workloads.quantisation import PER_TENSOR
+from pytest_attnperf.workloads.quantised_inputs import (
+    INT8_MODES,
+    OUT_CHOICES,
+    insert_out,
+    name_scaled,
+    parse_int8_id,
+    store_inputs,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +38,6 @@ DTYPES = tuple(dtype for dtype in DTYPE_BYTES if dtype != "i32")
 _LSE_BYTES = 4
 _SCALE_BYTES = 4
 _SLOPE_BYTES = 4
-INT8_MODES = ("pv16", "kv8")
-"""Modes of an i8 workload that multiply some operands in bf16, see `Prefill.int8`."""
 _SIZES = {
     "b": "batch",
     "s": "seq_q",
@@ -74,7 +80,7 @@ class Prefill(FamilyWorkload):
     heads      H, query heads
     kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
     head_dim   D, at most 512
-    dtype      one of DTYPES: dtype of q, k and v; 'out' has OUT_DTYPES[dtype], bf16 for 8 bits
+    dtype      one of DTYPES: dtype of q, k and v; 'out' has OUT_DTYPES[dtype], bf16 for 8 bits, or `out`
     causal     bottom-right aligned: query row i sees key j iff j <= i + Skv - Sq
     lse        also return the natural-log log-sum-exp of the scaled scores
     window     0, or with causal the largest number of keys a row sees, its own included:
@@ -88,11 +94,13 @@ class Prefill(FamilyWorkload):
                ''      q, k and v are int8; both products have 8-bit operands
                'pv16'  q, k and v are int8; q k^T has 8-bit operands; weights and v * v_scale are multiplied in bf16
                'kv8'   k and v are int8, q is bf16; k * k_scale and v * v_scale are multiplied in bf16
+    out        for 8-bit dtypes only, one of OUT_CHOICES: takes the place of bf16, as dtype of 'out' and of a bias, and
+               of q and of what is multiplied in the two modes; '' means bf16, and so does 'bf16'
 
     Inputs are (q, k, v), then scales, then slopes or bias, contiguous: q (B, Sq, H, D), k (B, Skv, Hk, D), v (B, Skv,
     Hk, Dv); for an 8-bit dtype q_scale, k_scale, v_scale ('kv8': k_scale, v_scale), fp32 (1,), value = stored * scale;
-    with `alibi` slopes fp32 (H,), with `bias` bias (H, Sq, Skv) in OUT_DTYPES of the dtype. Outputs are 'out' (B, Sq,
-    H, Dv) and, with `lse`, 'lse' (B, H, Sq) in fp32.
+    with `alibi` slopes fp32 (H,), with `bias` bias (H, Sq, Skv) in the dtype of 'out'. Outputs are 'out' (B, Sq, H, Dv)
+    and, with `lse`, 'lse' (B, H, Sq) in fp32.
 
     Four keys and two causal queries, 1 where a query sees a key (the last query always sees the last key), then the
     same with a window of 2, and two keys and four queries:
@@ -109,7 +117,8 @@ class Prefill(FamilyWorkload):
 
     Raises WorkloadError naming the field for sizes that are not positive integers, heads that kv_heads does not
     divide, an unknown dtype, too large a head_dim or head_dim_v, a window that is negative or without causal, alibi
-    together with bias, and an int8 that is unknown or given for another dtype than i8.
+    together with bias, an int8 that is unknown or given for another dtype than i8, and such an out for one of more than
+    8 bits.
     """
 
     grammar = Grammar(
@@ -119,9 +128,10 @@ class Prefill(FamilyWorkload):
         flags=("causal", "lse", "alibi", "bias", "cold"),
         dtypes=DTYPES,
         choices={"int8": INT8_MODES},
+        texts={"out": ("out", "|".join(OUT_CHOICES))},
         same={"seq_kv": "seq_q", "kv_heads": "heads", "head_dim_v": "head_dim"},
         zeros=("window",),
-        unsaid=("window", "cold", "alibi", "bias", "int8"),
+        unsaid=("window", "cold", "alibi", "bias", "int8", "out"),
     )
 
     batch: int
@@ -139,6 +149,7 @@ class Prefill(FamilyWorkload):
     alibi: bool = False
     bias: bool = False
     int8: str = ""
+    out: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,6 +158,8 @@ class Prefill(FamilyWorkload):
         require_head_dim("prefill", self.head_dim_v, "head_dim_v")
         require_positive_or_none("prefill", [("window", self.window)])
         self._require_features()
+        if self.out == OUT_DTYPES[self.dtype]:
+            self._set_field("out", "")
 
     def _require_features(self) -> None:
         if self.window and not self.causal:
@@ -162,13 +175,27 @@ class Prefill(FamilyWorkload):
             )
         if self.int8 and self.dtype != "i8":
             raise WorkloadError(f"prefill workload: int8={self.int8} needs dtype i8, got {self.dtype}")
+        if self.out and self.out not in OUT_CHOICES:
+            raise WorkloadError(
+                f"prefill workload: out must be one of {', '.join(OUT_CHOICES)}, or empty, got {self.out!r}"
+            )
+        if self.out and self.dtype not in QUANTISED:
+            raise WorkloadError(
+                f"prefill workload: out={self.out} needs an 8-bit dtype, got {self.dtype}, whose result is "
+                f"{OUT_DTYPES[self.dtype]}"
+            )
 
     @classmethod
     def _fields_of_id(cls, text: str) -> dict[str, Any]:
-        # After the dtype, `kv8` is the mode; before it, among the numbers, it means eight keys.
-        numbers, mode, rest = text.partition("-i8-kv8")
-        fields = super()._fields_of_id(f"{numbers}-i8{rest}" if mode else text)
-        return fields | {"int8": "kv8"} if mode else fields
+        return parse_int8_id(super()._fields_of_id, text)
+
+    def _option_words(self) -> list[str]:
+        return insert_out(super()._option_words(), self.int8, self.out)
+
+    @property
+    def out_dtype(self) -> str:
+        """Workload dtype of 'out': `out`, or OUT_DTYPES of the dtype."""
+        return self.out or OUT_DTYPES[self.dtype]
 
     @property
     def non_finite_outputs(self) -> frozenset[str]:
@@ -213,7 +240,7 @@ class Prefill(FamilyWorkload):
         out_rows = self.batch * self.seq_q * self.heads
         q_rows = self.batch * (self.seq_q - self.rows_without_keys) * self.heads
         keys = self.batch * self.keys_seen * self.kv_heads
-        narrow, wide = DTYPE_BYTES[self.dtype], DTYPE_BYTES[OUT_DTYPES[self.dtype]]
+        narrow, wide = DTYPE_BYTES[self.dtype], DTYPE_BYTES[self.out_dtype]
         read = q_rows * self.head_dim * (wide if self.int8 == "kv8" else narrow)
         read += keys * (self.head_dim + self.head_dim_v) * narrow + len(self.scaled_names) * _SCALE_BYTES
         read += self.heads * (self.visible_pairs * wide * self.bias + _SLOPE_BYTES * self.alibi)
@@ -223,9 +250,7 @@ class Prefill(FamilyWorkload):
     @property
     def scaled_names(self) -> tuple[str, ...]:
         """Those of 'q', 'k' and 'v' that have a scale, in the order of the inputs."""
-        if self.dtype not in QUANTISED:
-            return ()
-        return ("k", "v") if self.int8 == "kv8" else ("q", "k", "v")
+        return name_scaled(self.dtype, self.int8)
 
     def definition(self) -> dict[str, Any]:
         """Returns the fields and conventions that baselines store, without `head_dim_v` where it equals `head_dim`."""
@@ -270,9 +295,9 @@ class Prefill(FamilyWorkload):
                 bias=bias[0] if bias else None,
                 loud=loud_rows.can_have_loud_row(self.dtype, lse=self.lse),
             )
-        wide: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[self.dtype]])
+        wide: torch.dtype = getattr(torch, TORCH_DTYPES[self.out_dtype])
         further = [torch.tensor(slopes, device=device)] if slopes else [matrix.to(wide) for matrix in bias]
-        return (*_store_inputs(q, k, v, self.dtype, self.scaled_names), *further)
+        return (*store_inputs(q, k, v, self.dtype, self.scaled_names, wide), *further)
 
     def split_inputs(self, inputs: Tensors) -> SplitInputs:
         """Returns `inputs`, in the order of `Prefill`, grouped: q, k and v, their scales, slopes, bias."""
@@ -294,24 +319,10 @@ class Prefill(FamilyWorkload):
     def plain(self, inputs: Tensors) -> Outputs:
         """Computes 'out' (and 'lse') in the workload's dtype, rounded as `attention_math.plain_arithmetic` says."""
         split = self.split_inputs(inputs)
-        how = attention_math.plain_arithmetic(self.dtype, self.int8)
+        how = attention_math.plain_arithmetic(self.dtype, self.int8, self.out)
         return attention_math.compute_plain(*split.qkv, self._make_problem(split), how)
 
     def _make_problem(self, split: SplitInputs) -> attention_math.AttentionProblem:
-        return attention_math.AttentionProblem(self.causal, self.lse, self.window, split.scales, split.added_terms)
-
-
-def _store_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scaled: Collection[str]) -> Tensors:
-    """Returns q, k and v stored in a workload's dtype, then the fp32 scales (1,) of those named in `scaled`, in this
-    order. For an 8-bit dtype, tensors that are not scaled are stored in OUT_DTYPES[dtype]."""
-    import torch
-
-    found, scales = [], []
-    for name, tensor in zip("qkv", (q, k, v), strict=True):
-        if name in scaled:
-            quantised, scale = quantise(tensor, dtype)
-            found.append(quantised)
-            scales.append(scale)
-        else:
-            found.append(tensor.to(getattr(torch, TORCH_DTYPES[OUT_DTYPES[dtype] if scaled else dtype])))
-    return (*found, *scales)
+        return attention_math.AttentionProblem(
+            self.causal, self.lse, self.window, split.scales, split.added_terms, in_fp64=self.out == "f32"
+        )

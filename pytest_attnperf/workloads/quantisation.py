@@ -73,9 +73,9 @@ def dequantise(stored: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) ->
 
 
 def round_weights(weights: torch.Tensor, dtype: str) -> torch.Tensor:
-    """Returns softmax weights exp(score - row max), fp32 in [0, 1], rounded to an 8-bit workload dtype or bf16, as fp32
-    again. fp8: a plain cast. FlashAttention-3 shifts them by 2^8 first, to lose fewer small ones (Max_offset in
-    hopper/softmax.h). int8: in steps of 1 / 127."""
+    """Returns softmax weights exp(score - row max), fp32 in [0, 1], rounded to a workload dtype, as fp32 again. fp8: a
+    plain cast. FlashAttention-3 shifts them by 2^8 first, to lose fewer small ones (Max_offset in hopper/softmax.h).
+    int8: in steps of 1 / 127."""
     import torch
 
     if dtype == "i8":

@@ -59,9 +59,12 @@ def make_grammar(
     flags: tuple[str, ...],
     dtypes: tuple[str, ...],
     further: Mapping[str, str] | None = None,
+    choices: Mapping[str, tuple[str, ...]] | None = None,
+    texts: Mapping[str, tuple[str, str]] | None = None,
     unsaid: tuple[str, ...] = (),
 ) -> Grammar:
-    """Returns the grammar of packed sequences' ids: q, kv, h, hk, d, `further` ones that may be 0, dtype, `flags`."""
+    """Returns the grammar of packed sequences' ids: q, kv, h, hk, d, `further` ones that may be 0, dtype, `flags`;
+    `choices` and `texts` as in `fields.Grammar`."""
     numbers = {"h": "heads", "hk": "kv_heads", "d": "head_dim"}
     return Grammar(
         family=family,
@@ -70,7 +73,8 @@ def make_grammar(
         flags=flags,
         dtypes=dtypes,
         id_required=(),
-        texts={short: (name, PATTERN) for short, name in _LENGTHS.items()},
+        choices=choices or {},
+        texts={**{short: (name, PATTERN) for short, name in _LENGTHS.items()}, **(texts or {})},
         read=dict.fromkeys(_LENGTHS.values(), parse_lengths),
         same={"kv_heads": "heads"},
         zeros=tuple((further or {}).values()),

@@ -120,3 +120,50 @@ def test_the_modes_of_i8_differ_in_what_they_round() -> None:
         errors[mode] = float((plain["out"].double() - reference["out"]).abs().max())
         assert float((plain["lse"].double() - reference["lse"]).abs().max()) < 20 * 2.0**-23
     assert 0 < 2 * errors["pv16"] < errors[""]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"out": "f64", "dtype": "i8"}, "out must be one of f16, bf16, f32, or empty, got 'f64'"),
+        ({"out": "f16"}, "out=f16 needs an 8-bit dtype, got bf16, whose result is bf16"),
+    ],
+)
+def test_the_result_of_8_bits_alone_has_another_dtype(changed: dict[str, Any], message: str) -> None:
+    """An unknown dtype of the result, and one for wider inputs, are refused with the value seen."""
+    with pytest.raises(WorkloadError, match=message):
+        replace(ORDINARY, **changed)
+
+
+@pytest.mark.parametrize(
+    ("out", "stored", "size"),
+    [("", "bfloat16", 2), ("bf16", "bfloat16", 2), ("f16", "float16", 2), ("f32", "float32", 4)],
+)
+def test_the_chosen_dtype_is_that_of_out_q_and_bias(out: str, stored: str, size: int) -> None:
+    """'out', a bias, and q of kv8 are stored in it, and count so many bytes; bf16 is what is meant without it."""
+    workload = replace(ORDINARY, dtype="i8", int8="kv8", bias=True, out=out)
+    assert (workload == replace(ORDINARY, dtype="i8", int8="kv8", bias=True)) is (out in ("", "bf16"))
+    assert Prefill.parse(workload.id) == workload
+    inputs = workload.make_inputs(1, "cpu", planted=False)
+    kept = (inputs[0], inputs[-1], workload.plain(inputs)["out"])
+    assert {str(tensor.dtype) for tensor in kept} == {f"torch.{stored}"}
+    pairs = 4 * ORDINARY.visible_pairs
+    assert workload.bytes_min == size * (Q * 16 + OUT * 16 + pairs) + 2 * K * 16 + 2 * 4
+
+
+def test_a_wider_result_has_a_smaller_error() -> None:
+    """fp16 and fp32 take the place of bf16 in what is multiplied, too: each is nearer to the reference."""
+    for mode in ("pv16", "kv8"):
+        errors = []
+        for out in ("", "f16", "f32"):
+            workload = Prefill(1, 64, 2, 32, dtype="i8", int8=mode, out=out)
+            inputs = workload.make_inputs(1, "cpu", planted=False)
+            reference, plain = workload.reference(inputs)["out"], workload.plain(inputs)["out"]
+            errors.append(float((plain.double() - reference).abs().max()))
+        assert 0 < 100 * errors[2] < 10 * errors[1] < 4 * errors[0]
+
+
+def test_an_fp32_result_is_compared_in_fp64() -> None:
+    """The reference of an fp32 result is fp64 whatever the inputs are; of others it is as before."""
+    workload = Prefill(1, 8, 2, 16, dtype="i8", out="f32")
+    assert workload.reference(workload.make_inputs(1, "cpu", planted=False))["out"].dtype == torch.float64

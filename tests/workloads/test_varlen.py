@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED, Workload
 from pytest_attnperf.workloads.prefill import Prefill
-from pytest_attnperf.workloads.varlen import DTYPES, Varlen
+from pytest_attnperf.workloads.varlen import Varlen
 
 
 @st.composite
@@ -21,18 +21,22 @@ def varlens(draw: st.DrawFn) -> Varlen:
     """Any workload that may exist, of a few sequences."""
     count, kv_heads, causal = draw(st.integers(1, 6)), draw(st.integers(1, 16)), draw(st.booleans())
     lengths = st.lists(st.integers(1, 1 << 20), min_size=count, max_size=count).map(tuple)
+    dtype, added = draw(st.sampled_from(tuple(DTYPE_BYTES))), draw(st.sampled_from(["", "alibi", "bias"]))
     return Varlen(
         seqs_q=draw(lengths),
         heads=kv_heads * draw(st.integers(1, 8)),
         head_dim=draw(st.integers(1, 512)),
         seqs_kv=draw(st.one_of(st.just(()), lengths)),
         kv_heads=kv_heads,
-        dtype=draw(st.sampled_from(DTYPES)),
+        dtype=dtype,
         causal=causal,
         lse=draw(st.booleans()),
         window=draw(st.integers(0, 5000)) if causal else 0,
-        alibi=draw(st.booleans()),
+        alibi=added == "alibi",
         cold=draw(st.booleans()),
+        bias=added == "bias",
+        int8=draw(st.sampled_from(["", "pv16", "kv8"])) if dtype == "i8" else "",
+        out=draw(st.sampled_from(["", "f16", "bf16", "f32"])) if dtype in QUANTISED else "",
     )
 
 
@@ -56,6 +60,10 @@ def test_an_id_parses_back(workload: Varlen) -> None:
             Varlen((5, 7), 4, 40, seqs_kv=(9, 9), causal=True, lse=True, window=3, alibi=True, cold=True),
             "varlen-q5_7-kv2x9-h4-d40-w3-f16-causal-lse-alibi-cold",
         ),
+        (
+            Varlen((5, 7), 4, 40, seqs_kv=(8, 8), dtype="i8", causal=True, bias=True, int8="kv8", out="f32"),
+            "varlen-q5_7-kv2x8-h4-d40-i8-kv8-outf32-causal-bias",
+        ),
     ],
 )
 def test_ids_are_readable_and_never_change(workload: Varlen, expected: str) -> None:
@@ -74,8 +82,11 @@ def test_ids_are_readable_and_never_change(workload: Varlen, expected: str) -> N
         ("q=5_6,h=8,hk=3,d=64", "varlen workload: heads must be a multiple of kv_heads, got heads=8 and kv_heads=3"),
         ("q=5_6,h=8,d=513", "varlen workload: head_dim must be at most 512, got 513"),
         ("q=5_6,h=8,d=64,w=4", "varlen workload: window needs causal, got window=4 without it"),
-        ("q=5_6,h=8,d=64,f8e4m3", "varlen workload: dtype 'f8e4m3' is not one of f32, f16, bf16, tf32"),
-        ("q=5_6,h=8,d=64,bias", "unknown field 'bias'"),
+        ("q=5_6,h=8,d=64,dtype=f8", "varlen workload: dtype 'f8' is not one of f32, f16, bf16, tf32, f8e4m3"),
+        ("q=5_6,h=8,d=64,alibi,bias", "varlen workload: alibi and bias cannot be combined"),
+        ("q=5_6,h=8,d=64,kv8", "varlen workload: int8=kv8 needs dtype i8, got f16"),
+        ("q=5_6,h=8,d=64,out=f32", "varlen workload: out=f32 needs an 8-bit dtype, got f16, whose result is f16"),
+        ("q=5_6,h=8,d=64,i8,out=f64", "out must match f16|bf16|f32, got 'f64'"),
     ],
 )
 def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None:
@@ -116,6 +127,39 @@ def test_work_is_that_of_the_sequences() -> None:
     assert replace(workload, lse=False).non_finite_outputs == frozenset()
 
 
+def test_shared_inputs_count_once() -> None:
+    """Scales, and of the bias those positions that some sequence's mask lets through."""
+    workload = Varlen((2, 3), 4, 16, seqs_kv=(5, 3), dtype="i8", causal=True, bias=True, out="f16")
+    dense = [Prefill(1, seq_q, 4, 16, seq_kv=seq_kv, dtype="i8", causal=True) for seq_q, seq_kv in ((2, 5), (3, 3))]
+    # Rows 0 and 1 see 4 and 5 keys of the first sequence, row 2 sees 3 of the second.
+    assert workload.bytes_min == sum(one.bytes_min for one in dense) - 3 * 4 + 2 * 3 * 4 + 4 * (4 + 5 + 3) * 2
+    # With a window of 1, row 0 sees key 3 and key 0, row 1 keys 4 and 1, row 2 key 2.
+    narrow = replace(workload, window=1)
+    alone = [replace(one, window=1) for one in dense]
+    assert narrow.bytes_min == sum(one.bytes_min for one in alone) - 3 * 4 + 2 * 3 * 4 + 4 * 5 * 2
+    full = replace(workload, causal=False)
+    assert full.bytes_min - replace(full, bias=False).bytes_min == 4 * (2 * 5 + 3) * 2
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_the_bias_that_is_read_is_that_which_some_mask_lets_through(data: st.DataObject) -> None:
+    """The count of its positions is that of the union of the sequences' masks, written out."""
+    count, causal = data.draw(st.integers(1, 4)), data.draw(st.booleans())
+    lengths = st.lists(st.integers(1, 12), min_size=count, max_size=count).map(tuple)
+    window = data.draw(st.integers(0, 14)) if causal else 0
+    workload = Varlen(
+        data.draw(lengths), 1, 16, seqs_kv=data.draw(lengths), causal=causal, window=window, bias=True, dtype="f32"
+    )
+    read = torch.zeros(workload.max_q, workload.max_kv, dtype=torch.bool)
+    for seq_q, seq_kv in zip(workload.seqs_q, workload.seqs_kv, strict=True):
+        last = torch.arange(seq_q)[:, None] + seq_kv - seq_q
+        key = torch.arange(seq_kv)[None, :]
+        seen = (key <= last) & (key > last - (window or 1 << 30)) if causal else key == key + 0 * last
+        read[:seq_q, :seq_kv] |= seen
+    assert workload.bytes_min == replace(workload, bias=False).bytes_min + 4 * int(read.sum())
+
+
 def test_the_definition_is_complete_and_plain() -> None:
     """The stored definition rebuilds the workload and says what the id leaves to convention."""
     workload = Varlen((10, 10, 30), 4, 16, causal=True)
@@ -135,6 +179,22 @@ def test_the_definition_is_complete_and_plain() -> None:
         "cold",
         "rows_without_keys",
     }
+
+
+def test_inputs_of_8_bits_come_in_one_order() -> None:
+    """q, k, v and the offsets, then scales, then the bias, which has room for the longest sequences."""
+    workload = Varlen((5, 33), 4, 16, seqs_kv=(40, 7), kv_heads=2, dtype="i8", int8="kv8", bias=True, out="f16")
+    inputs = workload.make_inputs(1, "cpu", planted=True)
+    assert [str(tensor.dtype).removeprefix("torch.") for tensor in inputs] == [
+        *("float16", "int8", "int8", "int32", "int32"),
+        *("float32", "float32", "float16"),
+    ]
+    assert tuple(inputs[7].shape) == (4, 33, 40)
+    split = workload.split_inputs(inputs)
+    assert split.bias is inputs[7]
+    assert split.scales == {"k": inputs[5], "v": inputs[6]}
+    assert workload.plain(inputs)["out"].dtype == torch.float16
+    assert workload.definition()["bias_matrix"] == "(H, max Sq, max Skv), rows and keys counted in each sequence"
 
 
 @pytest.mark.parametrize("alibi", [False, True])
@@ -162,6 +222,8 @@ def expected_of(workload: Varlen, inputs: tuple[torch.Tensor, ...]) -> torch.Ten
         block = torch.zeros(workload.heads, *seen.shape, dtype=torch.float64)
         if workload.alibi:
             block = -inputs[5].double()[:, None, None] * (row - key).abs()
+        if workload.bias:
+            block = inputs[5].double()[:, : rows.stop - rows.start, : keys.stop - keys.start]
         added[:, rows, keys] = block.masked_fill(~seen, float("-inf"))
     group = workload.heads // workload.kv_heads
     k, v = (tensor.repeat_interleave(group, dim=0) for tensor in (k, v))
@@ -173,6 +235,7 @@ def small(draw: st.DrawFn) -> Varlen:
     """Small workloads of up to four sequences, some with rows that see no key."""
     count, causal = draw(st.integers(1, 4)), draw(st.booleans())
     lengths = st.lists(st.integers(1, 40), min_size=count, max_size=count).map(tuple)
+    added = draw(st.sampled_from(["", "alibi", "bias"]))
     return Varlen(
         draw(lengths),
         4,
@@ -182,7 +245,8 @@ def small(draw: st.DrawFn) -> Varlen:
         dtype=draw(st.sampled_from(["f32", "f16", "bf16"])),
         causal=causal,
         window=draw(st.integers(0, 20)) if causal else 0,
-        alibi=draw(st.booleans()),
+        alibi=added == "alibi",
+        bias=added == "bias",
     )
 
 

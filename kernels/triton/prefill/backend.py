@@ -13,10 +13,11 @@ from kernels.configs import ConfigChoice
 from kernels.configured import Configured
 from kernels.layouts import own_copies
 from kernels.limits import FLOATS, AttentionLimits, refusal_reasons
-from kernels.triton.prefill.launch import HEAD_DIM_MAX, dtype_name, multiplies_8_bits, transposed_values
+from kernels.triton.prefill.launch import dtype_name, head_dim_reasons, multiplies_8_bits, transposed_values
 from kernels.triton.prefill.space import FLOAT_8, FNUZ, OCP, PERSISTENT, SPACE, problem_of
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Backend, Declares, Prepared
+from pytest_attnperf.workloads.base import TORCH_DTYPES
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.prefill import Prefill
+    from pytest_attnperf.workloads.varlen import Varlen
 
 
 @dataclass(frozen=True)
@@ -39,18 +41,8 @@ class TritonFlash(Configured, Backend["Prefill"]):
         """Returns why the workload cannot run: no Triton (without a GPU, no interpreter), too large a head dimension,
         an fp8 format that the device does not multiply, or fp8 log-sum-exp on NVIDIA, whose fp8 sums have too few
         bits."""
-        found = missing_triton(device)
-        for name in ("head_dim", "head_dim_v"):
-            if (size := getattr(workload, name)) > HEAD_DIM_MAX:
-                found.append(f"{name} {size} is above {HEAD_DIM_MAX}, the largest this kernel takes")
-                break
-        if workload.lse and workload.dtype in OCP and device.kind == "cuda":
-            found.append(
-                f"a log-sum-exp of {workload.dtype} must have fp32 precision, but the tensor cores add fp8 products "
-                "with about 14 bits (arXiv:2412.19437, section 3.3.2)"
-            )
-        eight = OCP | FNUZ if device.kind == "cpu" else FLOAT_8.get(device.arch, frozenset())
-        return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS | {"i8"} | eight))
+        found = [*missing_triton(device), *head_dim_reasons(workload.head_dim, workload.head_dim_v)]
+        return found + float_8_reasons(self.name, workload, device)
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Copies the inputs, picks this architecture's configuration from the data files, or the pinned one, and
@@ -76,7 +68,7 @@ class TritonFlash(Configured, Backend["Prefill"]):
             declares=Declares(
                 kernels=(f"{space.kernel}_kernel",),
                 never=("scaled_dot_product",),
-                matrix=workload.dtype not in ("f32", "tf32"),
+                matrix=not multiplies_fp32(workload),
             ),
         )
 
@@ -97,18 +89,38 @@ class TritonFlashPersistent(TritonFlash):
         """Returns `prefill_persistent` bound to the number of the device's multiprocessors, or to 3 on a CPU."""
         import functools
 
-        import torch
-
         from kernels.triton.prefill.persistent import prefill_persistent
 
-        count = 3 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
-        return functools.partial(prefill_persistent, multiprocessors=count)
+        return functools.partial(prefill_persistent, multiprocessors=count_multiprocessors(device))
+
+
+def count_multiprocessors(device: torch.device) -> int:
+    """Returns the number of the device's multiprocessors, or 3 for a CPU."""
+    import torch
+
+    return 3 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def float_8_reasons(who: str, workload: Prefill, device: DeviceInfo) -> list[str]:
+    """Returns why a kernel with these products cannot run the workload's dtype on the device: an fp8 format that it
+    does not multiply, or fp8 log-sum-exp on NVIDIA, whose fp8 sums have too few bits."""
+    found = []
+    if workload.lse and workload.dtype in OCP and device.kind == "cuda":
+        found.append(
+            f"a log-sum-exp of {workload.dtype} must have fp32 precision, but the tensor cores add fp8 products "
+            "with about 14 bits (arXiv:2412.19437, section 3.3.2)"
+        )
+    eight = OCP | FNUZ if device.kind == "cpu" else FLOAT_8.get(device.arch, frozenset())
+    return found + refusal_reasons(workload, AttentionLimits(who, dtypes=FLOATS | {"i8"} | eight, out=True))
 
 
 def make_launcher(function: Callable[..., Any], workload: Prefill, choice: ConfigChoice) -> Callable[..., Any]:
     """Returns the timed function of the workload's inputs in order; it calls `function` with them and the
     configuration."""
+    import torch
+
     scales, config = len(workload.scaled_names), choice.config
+    out_dtype = getattr(torch, TORCH_DTYPES[workload.out]) if workload.out else None
 
     def launch_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor) -> Any:
         added = rest[scales] if workload.alibi or workload.bias else None
@@ -124,9 +136,15 @@ def make_launcher(function: Callable[..., Any], workload: Prefill, choice: Confi
             descales=rest[:scales],
             alibi_slopes=added if workload.alibi else None,
             bias=added if workload.bias else None,
+            out_dtype=out_dtype,
         )
 
     return launch_kernel
+
+
+def multiplies_fp32(workload: Prefill | Varlen) -> bool:
+    """Returns whether both products of the workload have fp32 operands."""
+    return workload.dtype in ("f32", "tf32") or (workload.int8 == "kv8" and workload.out == "f32")
 
 
 def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:

@@ -33,7 +33,7 @@ class PrefillVariant:
     """One way to launch a flash attention kernel, for which a build is made.
 
     config      id of the configuration
-    q, kv       types of q, and of k and v, as Triton writes them
+    q, kv, out  types of q, of k and v, and of out, as Triton writes them; '' is q's, or bf16 for 8 bits
     head_dims   D and Dv
     feature     '', 'window', 'alibi', 'bias', or for int8 k and v 'pv8', 'pv16', 'kv8'
     even        lengths that tiles and 16 divide
@@ -46,6 +46,7 @@ class PrefillVariant:
     feature: str = ""
     causal: bool = True
     even: bool = False
+    out: str = ""
 
     @property
     def bits(self) -> int:
@@ -67,13 +68,13 @@ class PrefillVariant:
     def kernel_signature(self) -> dict[str, str]:
         """Returns name -> type of the launch's arguments that are neither None nor constants."""
         found = {"q_ptr": self.q, "k_ptr": self.kv, "v_ptr": self.kv}
-        found |= {"out_ptr": self.q if self.bits > 8 else "*bf16", "lse_ptr": "*fp32"}
+        found |= {"out_ptr": self.out or (self.q if self.bits > 8 else "*bf16"), "lse_ptr": "*fp32"}
         if self.bits == 8:
             found |= dict.fromkeys(SCALES[1:] if self.feature == "kv8" else SCALES, "*fp32")
         if self.feature == "alibi":
             found["slopes_ptr"] = "*fp32"
         if self.feature == "bias":
-            found["bias_ptr"] = self.q
+            found["bias_ptr"] = found["out_ptr"]
         found |= dict.fromkeys(("heads", "kv_heads", *LENGTHS), "i32")
         if self.feature == "window":
             found["window"] = "i32"

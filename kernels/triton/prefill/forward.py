@@ -134,7 +134,7 @@ def attend_block(
     acc, acc_tail, l_i, m_i = attend(
         q_rows, k_base, v_base, bias_rows, slope, start_m, seq_q, seq_kv, window, q_stride, k_stride, v_stride,
         scale_log2, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D,
-        BLOCK_DV, TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32,
+        BLOCK_DV, TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, out_ptr.dtype.element_ty,
     )  # fmt: skip
     out_stride = heads * HEAD_DIM_V
     out_rows = out_ptr + row * out_stride + head * HEAD_DIM_V
@@ -186,6 +186,7 @@ def prefill_forward(
     descales: tuple[torch.Tensor, ...] = (),
     alibi_slopes: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Attends from q (B, Sq, H, D) to k (B, Skv, Hk, D), v (B, Skv, Hk, Dv); contiguous, D and Dv at most 256.
 
@@ -194,20 +195,22 @@ def prefill_forward(
                    8-bit matrix units want the keys of an element beside each other
     causal         bottom-right aligned: row i sees keys up to i + Skv - Sq
     window         0, or with causal the most keys that a row sees
-    int8           of int8 k and v: '' multiplies weights in steps of 1 / 127 in int8, 'pv16' in bf16 after an int8
-                   q k^T, 'kv8' takes q in bf16 and multiplies both products in it
+    int8           of int8 k and v: '' multiplies weights in steps of 1 / 127 in int8, 'pv16' in the dtype of out after
+                   an int8 q k^T, 'kv8' takes q in fp16, bf16 or fp32 and multiplies both products in it
     descales       fp32 (1,) of q, k and v, value = stored * descale; of 'kv8' those of k and v only
     alibi_slopes   fp32 (H,): -slope * |i + Skv - Sq - j| is added to the scaled scores
     bias           (H, Sq, Skv), any float type: is added to the scaled scores
+    out_dtype      of out, for q of 8 bits: fp16, bf16 (if None) or fp32
     config         BLOCK_M, BLOCK_N, PRELOAD_V, GROUP_HEADS (see `head_and_rank`) and the compiler's options
 
-    Returns out (B, Sq, H, Dv) in q's dtype, bf16 for 8 bits, and, when asked, the natural log-sum-exp (B, H, Sq) in
-    fp32. Rows that see no key get 0 and -inf. Raises UsageError naming the argument, its value and what is allowed.
+    Returns out (B, Sq, H, Dv) in q's dtype, for 8 bits in `out_dtype`, and, when asked, the natural log-sum-exp (B, H,
+    Sq) in fp32. Rows that see no key get 0 and -inf. Raises UsageError naming the argument, its value and what is
+    allowed.
     """
     import torch
 
     shape = check_dense(q, k, v, causal, window, int8, descales, alibi_slopes, bias)
-    out = torch.empty((*q.shape[:3], shape.head_dim_v), dtype=output_dtype(q), device=q.device)
+    out = torch.empty((*q.shape[:3], shape.head_dim_v), dtype=output_dtype(q, out_dtype), device=q.device)
     rows = (shape.batch, shape.heads, shape.seq_q)
     lse = torch.empty(rows, dtype=torch.float32, device=q.device) if with_lse else None
     q_scale, k_scale, v_scale = (None, None, None, *descales)[-3:]

@@ -5,7 +5,6 @@ Names and values only, no Triton: the declarations of code objects use the same 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,10 @@ if TYPE_CHECKING:
     import torch
 
 HEAD_DIM_MAX = 256
-"""Above it the accumulator of only 16 rows does not fit the registers of one program."""
+"""No configuration serves a larger one. Compiled for gfx942 by Triton 3.9 in f16, the tiles of 256 (64 x 32, 8 warps)
+spill 16 VGPRs at 257 and 224 at 512."""
+LDS_BYTES = 65_536
+"""LDS of a workgroup on gfx942 ("LDS (Shared Memory): 64KB per workgroup", MI300X report of 2025-12-30)."""
 
 FLOATS = ("float16", "bfloat16", "float32")
 FLOATS_8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
@@ -55,6 +57,22 @@ def split_head_dim(head_dim: int, least: int = 16) -> tuple[int, int]:
     return (lead, tail) if 4 * (lead + tail) <= 3 * whole else (whole, 0)
 
 
+def head_dim_reasons(head_dim: int, head_dim_v: int) -> list[str]:
+    """Returns why the kernels do not take D or Dv, in one reason; [] if they do.
+
+    A tile of Q is kept in LDS, D padded to the larger of the two parts of `split_head_dim`: this is what Triton 3.9
+    reports in f16 for gfx942 at every tile compiled, 16 to 128 rows at 256, 320 and 512.
+    """
+    above = f"is above {HEAD_DIM_MAX}, the largest this kernel has tiles for"
+    if head_dim > HEAD_DIM_MAX:
+        padded = split_head_dim(head_dim)[0]
+        return [
+            f"head_dim {head_dim} {above}: 128 rows of Q in 16 bits take 128 x {padded} x 2 = {256 * padded:,} bytes "
+            f"of LDS, a workgroup of gfx942 has {LDS_BYTES:,}, and 64 rows spill registers"
+        ]
+    return [f"head_dim_v {head_dim_v} {above}"] if head_dim_v > HEAD_DIM_MAX else []
+
+
 def multiplies_8_bits(dtype: str, int8: str) -> bool:
     """Returns whether values of a torch dtype ('int8', 'float8_e4m3fn' ...) are multiplied in 8 bits, so transposed."""
     return dtype in FLOATS_8 or (dtype == "int8" and not int8)
@@ -65,11 +83,16 @@ def dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def output_dtype(q: torch.Tensor) -> torch.dtype:
-    """Returns the dtype of attention's result for q: q's own, or bf16 for 8 bits."""
+def output_dtype(q: torch.Tensor, asked: torch.dtype | None = None) -> torch.dtype:
+    """Returns the dtype of attention's result for q: q's own; for 8 bits the one `asked` for, or bf16. Raises
+    UsageError for another one than q's own, and for 8 bits unless it is one of FLOATS."""
     import torch
 
-    return q.dtype if q.element_size() > 1 else torch.bfloat16
+    own = q.dtype if q.element_size() > 1 else asked or torch.bfloat16
+    if asked not in (None, own) or str(own).removeprefix("torch.") not in FLOATS:
+        allowed = dtype_name(q) if q.element_size() > 1 else ", ".join(FLOATS)
+        raise UsageError(f"out_dtype is {asked} for q in {dtype_name(q)}; it must be None or {allowed}")
+    return own
 
 
 def transposed_values(v: torch.Tensor) -> torch.Tensor:
@@ -157,73 +180,13 @@ def check_dense(
     head_dim_v = v.shape[2 if transposed else 3]
     length = -(-seq_kv // PADDED_KEYS) * PADDED_KEYS
     wanted_v = (batch, kv_heads, head_dim_v, length) if transposed else (batch, seq_kv, kv_heads, head_dim_v)
-    _check_shape("k", k, (batch, seq_kv, kv_heads, head_dim))
-    _check_shape("v", v, wanted_v)
+    check_shape("k", k, (batch, seq_kv, kv_heads, head_dim))
+    check_shape("v", v, wanted_v)
     check_heads(heads, kv_heads, head_dim, head_dim_v)
     check_window(window, causal)
-    _check_descales(k, int8, descales)
-    if alibi_slopes is not None and bias is not None:
-        raise UsageError("bias and alibi_slopes were both given; give at most one")
-    check_slopes(alibi_slopes, heads)
-    if bias is not None:
-        _check_shape("bias", bias, (heads, seq_q, seq_kv))
-        if not bias.is_contiguous() or dtype_name(bias) not in FLOATS:
-            raise UsageError(f"bias must be contiguous, one of {', '.join(FLOATS)}, got {dtype_name(bias)}")
+    check_descales(k, int8, descales)
+    check_added(alibi_slopes, bias, (heads, seq_q, seq_kv))
     return PrefillSizes(batch, heads, kv_heads, seq_q, seq_kv, head_dim, head_dim_v)
-
-
-def check_varlen(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    cu_seqlens_k: torch.Tensor,
-    max_q: int,
-    causal: bool,
-    window: int,
-    alibi_slopes: torch.Tensor | None,
-) -> None:
-    """Raises UsageError naming the argument of `varlen_forward`, its value and what is allowed; reads no tensor."""
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.dim() != 3 or not tensor.is_contiguous():
-            raise UsageError(f"{name} must be contiguous with 3 dimensions, got shape {tuple(tensor.shape)}")
-        if dtype_name(tensor) not in FLOATS or tensor.dtype != q.dtype:
-            raise UsageError(
-                f"{name} is {dtype_name(tensor)} and q {dtype_name(q)}; both must be the same of {', '.join(FLOATS)}"
-            )
-    (_, heads, head_dim), (total_k, kv_heads, _), head_dim_v = q.shape, k.shape, v.shape[2]
-    _check_shape("k", k, (total_k, kv_heads, head_dim))
-    _check_shape("v", v, (total_k, kv_heads, head_dim_v))
-    check_heads(heads, kv_heads, head_dim, head_dim_v)
-    check_window(window, causal)
-    check_slopes(alibi_slopes, heads)
-    for name, tensor in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
-        if dtype_name(tensor) != "int32" or tensor.dim() != 1 or tensor.shape[0] < 2:
-            raise UsageError(
-                f"{name} is {dtype_name(tensor)} of shape {tuple(tensor.shape)}; it must be int32 (sequences + 1,)"
-            )
-    if cu_seqlens_q.shape != cu_seqlens_k.shape:
-        raise UsageError(
-            f"cu_seqlens_k has {cu_seqlens_k.shape[0]} entries and cu_seqlens_q {cu_seqlens_q.shape[0]}; they must "
-            "have the same number"
-        )
-    if not 1 <= max_q <= q.shape[0]:
-        raise UsageError(f"max_q is {max_q}; it must be 1 to {q.shape[0]}, the rows of q")
-
-
-def check_lengths(name: str, cu_seqlens: torch.Tensor, total: int) -> int:
-    """Returns the length of the longest sequence of cumulative lengths. It waits for the device: call it before timing.
-
-    Raises UsageError naming `name` unless they start at 0, end at `total` and every sequence has a row.
-    """
-    ends = [int(end) for end in cu_seqlens.tolist()]
-    lengths = [end - begin for begin, end in itertools.pairwise(ends)]
-    if ends[0] != 0 or ends[-1] != total:
-        raise UsageError(f"{name} goes from {ends[0]} to {ends[-1]}; it must go from 0 to {total}, the rows it divides")
-    for index, length in enumerate(lengths):
-        if length < 1:
-            raise UsageError(f"{name} gives sequence {index} a length of {length}; it must be at least 1")
-    return max(lengths)
 
 
 def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, int8: str) -> None:
@@ -233,7 +196,7 @@ def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, int8: str) -
     names = tuple(map(dtype_name, (q, k, v)))
     allowed: tuple[tuple[str, str, str], ...]
     if int8 == "kv8":
-        allowed = (("bfloat16", "int8", "int8"),)
+        allowed = tuple((name, "int8", "int8") for name in FLOATS)
     elif int8:
         allowed = (("int8", "int8", "int8"),)
     else:
@@ -260,15 +223,23 @@ def check_window(window: int, causal: bool) -> None:
         raise UsageError(f"window is {window} with causal={causal}; it must be 0, or with causal the most keys per row")
 
 
-def check_slopes(alibi_slopes: torch.Tensor | None, heads: int) -> None:
-    """Raises UsageError unless the slopes are None or fp32 (H,)."""
+def check_added(alibi_slopes: torch.Tensor | None, bias: torch.Tensor | None, sizes: tuple[int, int, int]) -> None:
+    """Raises UsageError unless at most one of both is given, slopes are fp32 (H,), and a bias is contiguous, of a float
+    type, of the shape `sizes`, which begins with H."""
+    if alibi_slopes is not None and bias is not None:
+        raise UsageError("bias and alibi_slopes were both given; give at most one")
     if alibi_slopes is not None:
-        _check_shape("alibi_slopes", alibi_slopes, (heads,))
+        check_shape("alibi_slopes", alibi_slopes, sizes[:1])
         if dtype_name(alibi_slopes) != "float32":
             raise UsageError(f"alibi_slopes are {dtype_name(alibi_slopes)}; they must be float32")
+    if bias is not None:
+        check_shape("bias", bias, sizes)
+        if not bias.is_contiguous() or dtype_name(bias) not in FLOATS:
+            raise UsageError(f"bias must be contiguous, one of {', '.join(FLOATS)}, got {dtype_name(bias)}")
 
 
-def _check_descales(k: torch.Tensor, int8: str, descales: Sequence[torch.Tensor]) -> None:
+def check_descales(k: torch.Tensor, int8: str, descales: Sequence[torch.Tensor]) -> None:
+    """Raises UsageError unless there are as many fp32 scales (1,) as keys of this dtype need in the mode `int8`."""
     wanted = 0 if k.element_size() > 1 else 2 if int8 == "kv8" else 3
     if len(descales) != wanted:
         of = {0: "none", 2: "those of k and v", 3: "those of q, k and v"}[wanted]
@@ -280,6 +251,7 @@ def _check_descales(k: torch.Tensor, int8: str, descales: Sequence[torch.Tensor]
             )
 
 
-def _check_shape(name: str, tensor: torch.Tensor, wanted: tuple[int, ...]) -> None:
+def check_shape(name: str, tensor: torch.Tensor, wanted: tuple[int, ...]) -> None:
+    """Raises UsageError, naming the tensor, unless it has the wanted shape."""
     if tuple(tensor.shape) != wanted:
         raise UsageError(f"{name} has shape {tuple(tensor.shape)}; it must be {wanted}")

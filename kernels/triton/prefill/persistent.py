@@ -72,6 +72,7 @@ def prefill_persistent(
     descales: tuple[torch.Tensor, ...] = (),
     alibi_slopes: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Returns (out, lse or None) as `prefill_forward` does, with its arguments and errors, and two more arguments:
 
@@ -85,7 +86,7 @@ def prefill_persistent(
     if multiprocessors < 1:
         raise UsageError(f"multiprocessors is {multiprocessors}; it must be at least 1")
     shape = check_dense(q, k, v, causal, window, int8, descales, alibi_slopes, bias)
-    out = torch.empty((*q.shape[:3], shape.head_dim_v), dtype=output_dtype(q), device=q.device)
+    out = torch.empty((*q.shape[:3], shape.head_dim_v), dtype=output_dtype(q, out_dtype), device=q.device)
     rows = (shape.batch, shape.heads, shape.seq_q)
     lse = torch.empty(rows, dtype=torch.float32, device=q.device) if with_lse else None
     q_scale, k_scale, v_scale = (None, None, None, *descales)[-3:]

@@ -81,10 +81,12 @@ def scores(q, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.con
 
 
 @triton.jit
-def add_weighted(acc, p, v, INT8_WEIGHTS: tl.constexpr, PRECISION: tl.constexpr, IN_FP32: tl.constexpr):
+def add_weighted(
+    acc, p, v, INT8_WEIGHTS: tl.constexpr, PRECISION: tl.constexpr, IN_FP32: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
     """acc + p v: weights p (BLOCK_M, BLOCK_N) in fp32, values v (BLOCK_N, WIDTH).
 
-    The weights are rounded to what the values are stored in; with int8 values to bf16, which holds the values exactly,
+    The weights are rounded to what the values are stored in; with int8 values to WIDE, which holds the values exactly,
     or, with INT8_WEIGHTS, to whole steps of 1 / 127, whose products are summed in int32. Triton's interpreter truncates
     where it should round to fp8, so there (IN_FP32) such weights stay in fp32.
     """
@@ -92,7 +94,7 @@ def add_weighted(acc, p, v, INT8_WEIGHTS: tl.constexpr, PRECISION: tl.constexpr,
         steps = (p * INT8_STEPS + 0.5).to(tl.int8)
         acc += tl.dot(steps, v, out_dtype=tl.int32).to(tl.float32)
     elif v.dtype == tl.int8:
-        acc = dot(p.to(tl.bfloat16), v.to(tl.float32).to(tl.bfloat16), acc, PRECISION, IN_FP32)
+        acc = dot(p.to(WIDE), v.to(tl.float32).to(WIDE), acc, PRECISION, IN_FP32)
     elif IN_FP32 and v.dtype.is_fp8():
         acc = dot(p, v, acc, PRECISION, IN_FP32)
     else:
@@ -102,13 +104,13 @@ def add_weighted(acc, p, v, INT8_WEIGHTS: tl.constexpr, PRECISION: tl.constexpr,
 
 @triton.jit
 def added_scores(
-    bias_rows, slope, offs_m, start_n, start_m, seq_q, seq_kv, causal_offset,
+    bias_rows, bias_stride, slope, offs_m, start_n, seq_q, seq_kv, causal_offset,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, RAGGED: tl.constexpr,
 ):  # fmt: skip
     """What ALiBi or a matrix bias adds to the scaled scores of a tile, (BLOCK_M, BLOCK_N) or smaller, times log2(e)."""
     offs_n = tl.arange(0, BLOCK_N)
     if bias_rows is not None:
-        pointers = bias_rows + start_n + (tl.arange(0, BLOCK_M)[:, None] * seq_kv + offs_n[None, :])
+        pointers = bias_rows + start_n + (tl.arange(0, BLOCK_M)[:, None] * bias_stride + offs_n[None, :])
         mask = (offs_m < seq_q)[:, None]
         if RAGGED:
             mask = mask & (start_n + offs_n < seq_kv)[None, :]
@@ -130,7 +132,7 @@ def walk(
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
-    PRECISION: tl.constexpr, IN_FP32: tl.constexpr,
+    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, WIDE: tl.constexpr, bias_stride,
 ):  # fmt: skip
     """Fold the keys start..stop into the running values. GUARDED: a row may have seen no key yet."""
     RAGGED: tl.constexpr = MASKED and not EVEN_N
@@ -151,7 +153,7 @@ def walk(
         factor = scale_log2
         if ADDED:
             s = s * scale_log2 + added_scores(
-                bias_rows, slope, offs_m, start_n, start_m, seq_q, seq_kv, causal_offset, BLOCK_M, BLOCK_N, RAGGED
+                bias_rows, bias_stride, slope, offs_m, start_n, seq_q, seq_kv, causal_offset, BLOCK_M, BLOCK_N, RAGGED
             )
             factor = 1.0
         if MASKED:
@@ -172,12 +174,12 @@ def walk(
         acc = acc * rescale[:, None]
         if not PRELOAD_V:
             v = load_values(v_base, start_n, v_stride, seq_kv, 0, BLOCK_DV, HEAD_DIM_V, BLOCK_N, RAGGED, V_TRANSPOSED)
-        acc = add_weighted(acc, p, v, INT8_WEIGHTS, PRECISION, IN_FP32)
+        acc = add_weighted(acc, p, v, INT8_WEIGHTS, PRECISION, IN_FP32, WIDE)
         if TAIL_DV > 0:
             v_tail = load_values(
                 v_base, start_n, v_stride, seq_kv, BLOCK_DV, TAIL_DV, HEAD_DIM_V, BLOCK_N, RAGGED, V_TRANSPOSED
             )
-            acc_tail = add_weighted(acc_tail * rescale[:, None], p, v_tail, INT8_WEIGHTS, PRECISION, IN_FP32)
+            acc_tail = add_weighted(acc_tail * rescale[:, None], p, v_tail, INT8_WEIGHTS, PRECISION, IN_FP32, WIDE)
         m_i = m_new
     return acc, acc_tail, l_i, m_i
 
@@ -219,12 +221,15 @@ def attend(
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
-    PRECISION: tl.constexpr, IN_FP32: tl.constexpr,
+    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, WIDE: tl.constexpr = tl.bfloat16, bias_stride=None,
 ):  # fmt: skip
     """The running values of BLOCK_M rows of one head, from row start_m on, after all keys: see `walk`.
 
-    q_rows points to the first of the rows, k_base and v_base to key 0, bias_rows to the bias of the first row.
+    q_rows points to the first of the rows, k_base and v_base to key 0, bias_rows to the bias of the first row. The bias
+    of a row has bias_stride elements, by default seq_kv. int8 values are multiplied in WIDE unless INT8_WEIGHTS.
     """
+    if bias_stride is None:
+        bias_stride = seq_kv
     rows = tl.arange(0, BLOCK_M)
     offs_d = tl.arange(0, BLOCK_D)
     in_sequence = (start_m + rows < seq_q)[:, None]
@@ -254,19 +259,19 @@ def attend(
             acc, acc_tail, l_i, m_i, q, q_tail, k_base, v_base, bias_rows, slope, start_m, first, whole_from,
             seq_q, seq_kv, window, k_stride, v_stride, scale_log2,
             True, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32,
+            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride,
         )  # fmt: skip
     acc, acc_tail, l_i, m_i = walk(
         acc, acc_tail, l_i, m_i, q, q_tail, k_base, v_base, bias_rows, slope, start_m, whole_from, whole_to,
         seq_q, seq_kv, window, k_stride, v_stride, scale_log2,
         False, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-        TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32,
+        TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride,
     )  # fmt: skip
     if CAUSAL or not EVEN_N:
         acc, acc_tail, l_i, m_i = walk(
             acc, acc_tail, l_i, m_i, q, q_tail, k_base, v_base, bias_rows, slope, start_m, whole_to, stop,
             seq_q, seq_kv, window, k_stride, v_stride, scale_log2,
             True, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32,
+            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride,
         )  # fmt: skip
     return acc, acc_tail, l_i, m_i

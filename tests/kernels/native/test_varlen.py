@@ -25,6 +25,12 @@ CASES = (
     "varlen-q1_130_3x64-kv97_130_3x70-h4-hk1-d128-bf16-causal",
     "varlen-q100_40-kv100_90-h4-hk2-d64-w30-f16-causal-lse",
     "varlen-q200-kv300-h2-d256-f16",
+    "varlen-q5_33-kv20_9-h4-hk2-d40-f16-bias",
+    "varlen-q5_33-kv20_40-h2-d40-i8-causal-lse-bias",
+    "varlen-q5_33-h2-d40-i8-pv16-outf16-alibi",
+    "varlen-q5_9-h2-d40-i8-kv8-outf32-causal",
+    "varlen-q5_9-h2-d40-f8e4m3-outf32-lse",
+    "varlen-q5_9-h2-d512-f16-causal",
 )
 
 
@@ -92,6 +98,8 @@ def test_flash_is_called_with_what_the_workload_says(text: str, monkeypatch: pyt
         ("q5_9-h2-d20-f16", CUDA, "needs head_dim to be a multiple of 8, not 20"),
         ("q5_9-h2-d64-tf32", CUDA, "takes bf16, f16, not tf32"),
         ("q5_9-h2-d64-f16-alibi", CUDA, "takes no ALiBi slopes"),
+        ("q5_9-h2-d64-f16-bias", CUDA, "takes no bias matrix"),
+        ("q5_9-h2-d64-i8", CUDA, "takes bf16, f16, not i8"),
         ("q5_9-kv5_7-h2-d64-f16-causal", CUDA, "0 for rows that see no key, and the first 2 rows"),
     ],
 )

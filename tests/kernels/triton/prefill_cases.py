@@ -1,7 +1,8 @@
 """Small problems for our flash attention kernels, by backend; data only.
 
 Every two of these are crossed: dtype and int8 mode, mask (none, causal, window), addition (none, ALiBi, bias), head
-grouping, head dimensions, lengths (also fewer keys than queries), kernel (plain, persistent), log-sum-exp.
+grouping, head dimensions, lengths (also fewer keys than queries), kernel (plain, persistent), log-sum-exp. Further ones
+have a result of another dtype.
 """
 
 from __future__ import annotations
@@ -72,6 +73,12 @@ PREFILL_CASES = (
     "triton.flash_persistent/prefill-b2-s33-h2-d160-f16-causal-lse",
     "triton.flash/prefill-b1-s64-h2-d64-f8e5m2fnuz-causal",
     "triton.flash_persistent/prefill-b1-s130-h2-d16-f16-causal",
+    "triton.flash/prefill-b1-s33-kv40-h2-d64-i8-outf16-causal-lse",
+    "triton.flash/prefill-b1-s33-kv40-h4-hk2-d64-i8-pv16-outf32-causal",
+    "triton.flash_persistent/prefill-b1-s40-kv33-h2-d40-i8-pv16-outf16-bias",
+    "triton.flash/prefill-b1-s33-kv40-h2-d40-i8-kv8-outf16-causal-lse",
+    "triton.flash_persistent/prefill-b1-s33-kv40-h2-d64-i8-kv8-outf32-alibi",
+    "triton.flash/prefill-b1-s33-kv40-h2-d64-f8e4m3-outf32-causal",
 )
 
 VARLEN_CASES = (
@@ -83,4 +90,18 @@ VARLEN_CASES = (
     "triton.flash_varlen/varlen-q2x48_17-h2-d59-bf16-alibi",
     "triton.flash_varlen/varlen-q65-kv100-h3-hk1-d16-tf32-causal",
     "triton.flash_varlen/varlen-q3x32-h2-d192-f16-causal",
+    "triton.flash_varlen/varlen-q33_1-h2-hk1-d16-bf16-bias",
+    "triton.flash_varlen/varlen-q33_17-kv40_31-h2-d40-w20-f16-causal-lse-bias",
+    "triton.flash_varlen/varlen-q17_33-kv33_20-h2-hk1-d64-i8-causal-lse",
+    "triton.flash_varlen/varlen-q17_3-kv33_31-h2-d40-i8-outf16-bias",
+    "triton.flash_varlen/varlen-q33_1-kv33_40-h2-hk1-d40-i8-pv16-outf16-causal-lse",
+    "triton.flash_varlen/varlen-q20_33-h2-d64-i8-kv8-outf32-causal-alibi",
+    "triton.flash_varlen/varlen-q17_15-kv40_15-h2-d64-f8e4m3-outf32-causal",
+    "triton.flash_varlen_persistent/varlen-q63_1_40-h2-d16-f16-causal-lse",
+    "triton.flash_varlen_persistent/varlen-q1_33_5-kv40_1_33-h4-hk1-d40-f32-lse",
+    "triton.flash_varlen_persistent/varlen-q40_33-kv31_40-h4-hk2-d40-w7-bf16-causal-lse-bias",
+    "triton.flash_varlen_persistent/varlen-q2x33_17-h2-d59-bf16-alibi",
+    "triton.flash_varlen_persistent/varlen-q70_9-h3-hk1-d16-i8-pv16-causal",
+    "triton.flash_varlen_persistent/varlen-q17_33-kv20_33-h2-d64-f8e5m2-causal-bias",
+    "triton.flash_varlen_persistent/varlen-q40_3-h2-d64-i8-kv8-lse",
 )

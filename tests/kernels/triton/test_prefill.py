@@ -79,8 +79,13 @@ def test_what_the_kernels_declare() -> None:
 @pytest.mark.parametrize(
     ("text", "device", "reason"),
     [
-        ("d320-f16", INTERPRETING, "head_dim 320 is above 256, the largest this kernel takes"),
-        ("d64-dv320-f16", INTERPRETING, "head_dim_v 320 is above 256, the largest this kernel takes"),
+        (
+            "d512-f16",
+            INTERPRETING,
+            "head_dim 512 is above 256, the largest this kernel has tiles for: 128 rows of Q in 16 bits take "
+            "128 x 512 x 2 = 131,072 bytes of LDS, a workgroup of gfx942 has 65,536, and 64 rows spill registers",
+        ),
+        ("d64-dv320-f16", INTERPRETING, "head_dim_v 320 is above 256, the largest this kernel has tiles for"),
         (
             "d64-f8e4m3-lse",
             H200,
@@ -158,6 +163,7 @@ def test_int8_that_is_widened_is_never_narrow(int8: str, widened: tuple[str, ...
         ({"k": (1, 8, 3, 16)}, r"v has shape \(1, 8, 2, 16\); it must be \(1, 8, 3, 16\)"),
         ({"k": (1, 8, 3, 16), "v": (1, 8, 3, 16)}, "q has 4 heads and k 3; those of q must be a multiple"),
         ({"q": (1, 8, 4, 17)}, r"k has shape \(1, 8, 2, 16\); it must be \(1, 8, 2, 17\)"),
+        ({"out_dtype": "int8"}, "out_dtype is torch.int8 for q in float16; it must be None or float16"),
         ({"q": (8, 4, 16)}, r"q must be contiguous with 4 dimensions, got shape \(8, 4, 16\)"),
     ],
 )
@@ -174,6 +180,8 @@ def test_a_launch_with_bad_arguments(changes: dict[str, Any], text: str) -> None
     for name in ("q", "k", "v", "alibi_slopes", "bias"):
         if name in given:
             given[name] = tensor(given[name])
+    if "out_dtype" in given:
+        given["out_dtype"] = getattr(torch, given["out_dtype"])
     if "descales" in given:
         given["descales"] = tuple(map(tensor, given["descales"]))
     with pytest.raises(UsageError, match=text):
@@ -194,6 +202,10 @@ def test_8_bit_launches_need_their_descales() -> None:
         prefill_forward(q, q, v, causal=True, with_lse=False, config=CONFIG, descales=(one, torch.ones(2), one))
     with pytest.raises(UsageError, match=r"v has shape \(1, 8, 2, 16\); it must be \(1, 2, 2, 16\)"):
         prefill_forward(q, q, q, causal=True, with_lse=False, config=CONFIG, descales=(one, one, one))
+    with pytest.raises(UsageError, match=r"out_dtype is torch\.int8 for q in int8; it must be None or float16, bf"):
+        prefill_forward(
+            q, q, v, causal=True, with_lse=False, config=CONFIG, descales=(one, one, one), out_dtype=torch.int8
+        )
 
 
 @pytest.mark.gpu
