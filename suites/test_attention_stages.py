@@ -1,6 +1,6 @@
 """The stages of unfused attention, each judged and timed by itself, beside whole attention that is staged or fused.
 
-`attnperf stages .attnperf/results.json` adds them up and compares the sum with the fused kernels.
+`attnperf report --by stage .attnperf/results.json` adds them up and compares the sum with the fused kernels.
 """
 
 import pytest

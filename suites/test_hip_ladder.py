@@ -1,6 +1,6 @@
 """The HIP ladder: every step, the staged pipeline, and what a library does, on the same workloads.
 
-`attnperf ladder .attnperf/results.json` prints the table of a run of this file.
+`attnperf report --by step .attnperf/results.json` prints the table of a run of this file.
 """
 
 import pytest
