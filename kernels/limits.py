@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 HALVES = frozenset({"f16", "bf16"})
 INT8_MODES = frozenset({"", "pv16", "kv8"})
 """Values of `Prefill.int8`."""
+FP8_SUMS = "the tensor cores add fp8 products with about 14 bits (arXiv:2412.19437, section 3.3.2)"
+"""Why no fp32 result of fp8 products is right on NVIDIA."""
 FLOATS = HALVES | {"f32", "tf32"}
 """Dtypes of a kernel for ordinary floats. It computes tf32 in f32, because more precision is allowed."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernels.layouts import own_copies
+from kernels.limits import FP8_SUMS
 from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
@@ -107,15 +108,24 @@ def _fp8_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
     found = _divisor_reasons(workload, "torch._scaled_mm", FP8_OPERANDS_MULTIPLE)
     if workload.layout != "nt":
         found.append("torch._scaled_mm takes b stored (N, K) only: add nt to the workload")
-    formats = fp8_formats(device)
-    if workload.dtype not in formats:
-        found.append(
-            f"{device.arch} multiplies {', '.join(sorted(formats)) or 'no fp8 format'} in hardware, not "
-            f"{workload.dtype}"
-        )
-    elif device.kind == "cuda" and workload.dtype == "f8e5m2":
+    refused = fp8_product_reasons(workload, device)
+    if not refused and device.kind == "cuda" and workload.dtype == "f8e5m2":
         found.append("cuBLASLt multiplies no two matrices that are both f8e5m2 (its documentation, cublasLtMatmul)")
-    return found
+    return found + refused
+
+
+def fp8_product_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
+    """Returns why a GPU cannot multiply the workload's fp8 format in hardware, or sum its products as precisely as its
+    result asks; empty if it can, and on a CPU."""
+    formats = fp8_formats(device)
+    if not workload.is_scaled or device.kind == "cpu":
+        return []
+    if workload.dtype not in formats:
+        held = ", ".join(sorted(formats)) or "no fp8 format"
+        return [f"{device.arch} multiplies {held} in hardware, not {workload.dtype}"]
+    if workload.out_dtype == "f32" and device.kind == "cuda":
+        return [f"an f32 result of {workload.dtype} must have fp32 precision, but {FP8_SUMS}"]
+    return []
 
 
 def _divisor_reasons(workload: Gemm, who: str, multiple: int) -> list[str]:

@@ -10,7 +10,7 @@ from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar
-from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.precision import full_fp32_matmul, multiply_as_tensor_core, reference_dtype
 from pytest_attnperf.workloads.quantisation import PER_TENSOR, quantise
 
 if TYPE_CHECKING:
@@ -197,22 +197,26 @@ class Gemm(FamilyWorkload):
         b[places] = b[places].sign()
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' in fp64 on a CPU and for f32; on a GPU for narrower floats in fp32 without TF32. Integers:
-        int32, exact. Rows of a are processed in chunks; b is widened whole."""
+        """Computes 'out' in fp64 on a CPU and for an f32 result; on a GPU for narrower floats in fp32 without TF32.
+        Integers: int32, exact. Rows of a are processed in chunks; b is widened whole."""
         import torch
 
         if self.is_integer:
             # fp64 holds every integer up to 2^53, and torch multiplies no wide integers on a GPU.
             return {"out": self._multiply_matrices(inputs, torch.float64, torch.int32)}
-        wide = reference_dtype(inputs[:2])
+        wide = torch.float64 if self.out_dtype == "f32" else reference_dtype(inputs[:2])
         return {"out": self._multiply_matrices(inputs, wide, wide)}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes 'out' with sums in fp32, rounded once, the least that a kernel rounds; integers as `reference`."""
+        """Computes 'out' with sums in fp32, rounded once, the least that a kernel rounds; for 16-bit inputs and an f32
+        result, which shows how they were added, as `multiply_as_tensor_core`. Integers as `reference`."""
         import torch
 
         if self.is_integer:
             return self.reference(inputs)
+        if self.out_dtype == "f32" and self.element_bytes == 2:
+            a, b = inputs
+            return {"out": multiply_as_tensor_core(a, b if self.layout == "nn" else b.t())}
         return {"out": self._multiply_matrices(inputs, torch.float32, self.out_stored_as)}
 
     def _multiply_matrices(self, inputs: Tensors, wide: torch.dtype, narrow: torch.dtype) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The precision of references, and of multiplying fp32 matrices."""
+"""The precision of references, and of multiplying matrices with sums in fp32."""
 
 from __future__ import annotations
 
@@ -43,6 +43,26 @@ def autocast_devices() -> list[str]:
     with contextlib.suppress(TypeError):
         return [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
     return []
+
+
+TENSOR_CORE_TERMS = 8
+"""Products that a tensor core adds to a sum at once: 8 on Ampere, 16 on Hopper."""
+
+
+def multiply_as_tensor_core(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Returns a b in fp32, from a (M, K) and b (K, N), with sums as NVIDIA's tensor cores add them: after each
+    TENSOR_CORE_TERMS products a sum is cut to fp32 towards zero, not rounded (Fasi, Higham, Mikaitis and Pranesh,
+    Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 7:e330, 2021)."""
+    import torch
+
+    total = torch.zeros((a.shape[0], b.shape[1]), dtype=torch.float32, device=a.device)
+    for start in range(0, a.shape[1], TENSOR_CORE_TERMS):
+        terms = slice(start, start + TENSOR_CORE_TERMS)
+        exact = total.double() + a[:, terms].double() @ b[terms].double()
+        rounded = exact.float()
+        beyond = rounded.double().abs() > exact.abs()
+        total = torch.where(beyond, torch.nextafter(rounded, torch.zeros_like(rounded)), rounded)
+    return total
 
 
 def full_fp32_matmul() -> AbstractContextManager[None]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.precision import full_fp32_matmul, multiply_as_tensor_core, reference_dtype
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -36,3 +36,14 @@ def test_the_process_setting_is_restored(setting: str) -> None:
         assert matmul.fp32_precision == setting
     finally:
         matmul.fp32_precision = before
+
+
+def test_a_tensor_core_cuts_its_sums() -> None:
+    """What is less than a step of fp32 is lost after eight products, also where rounding would keep it; within eight
+    nothing is."""
+    step = 2.0**-23
+    b = torch.ones(9, 1, dtype=torch.float16)
+    a = torch.tensor(
+        [[1.0, *[0.0] * 7, 0.75 * step], [-1.0, *[0.0] * 7, -0.75 * step], [1.0, 0.5 * step, 0.5 * step, *[0.0] * 6]]
+    )
+    assert multiply_as_tensor_core(a, b).flatten().tolist() == [1.0, -1.0, 1.0 + step]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kernels.configs import ConfigChoice, Space
 from kernels.configured import Configured
 from kernels.layouts import own_copies
-from kernels.native.gemm import fp8_formats
+from kernels.native.gemm import fp8_product_reasons
 from kernels.triton.gemm.space import (
     MULTIPLY_REDUCE_SIZE_M_MAX,
     MULTIPLY_REDUCE_SPACE,
@@ -58,12 +58,9 @@ class TritonGemm(Configured, Backend["Gemm"]):
         """Returns (the timed function of `tensors`, the names of the kernels it launches, entries to record)."""
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Returns why the workload cannot run: an fp8 format that the device does not multiply, i32 in stream-K's
-        tiles, or no Triton (without a GPU, no interpreter). Empty if it can."""
-        found = missing_triton(device)
-        if workload.is_scaled and device.kind != "cpu" and workload.dtype not in (formats := fp8_formats(device)):
-            held = ", ".join(sorted(formats)) or "no fp8 format"
-            found.append(f"{device.arch} multiplies {held} in hardware, not {workload.dtype}")
+        """Returns why the workload cannot run: what `fp8_product_reasons` says, i32 in stream-K's tiles, or no Triton
+        (without a GPU, no interpreter). Empty if it can."""
+        found = [*missing_triton(device), *fp8_product_reasons(workload, device)]
         if workload.dtype == "i32" and self.space is STREAM_K_SPACE:
             found.append("stream-K has no tile for i32, each of whose products is ten of int8; use triton.gemm")
         return found

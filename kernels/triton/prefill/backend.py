@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.configs import ConfigChoice
 from kernels.configured import Configured
 from kernels.layouts import own_copies
-from kernels.limits import FLOATS, AttentionLimits, refusal_reasons
+from kernels.limits import FLOATS, FP8_SUMS, AttentionLimits, refusal_reasons
 from kernels.triton.prefill.launch import dtype_name, head_dim_reasons, multiplies_8_bits, transposed_values
 from kernels.triton.prefill.space import FLOAT_8, FNUZ, OCP, PERSISTENT, SPACE, problem_of
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
@@ -106,10 +106,7 @@ def float_8_reasons(who: str, workload: Prefill, device: DeviceInfo) -> list[str
     does not multiply, or fp8 log-sum-exp on NVIDIA, whose fp8 sums have too few bits."""
     found = []
     if workload.lse and workload.dtype in OCP and device.kind == "cuda":
-        found.append(
-            f"a log-sum-exp of {workload.dtype} must have fp32 precision, but the tensor cores add fp8 products "
-            "with about 14 bits (arXiv:2412.19437, section 3.3.2)"
-        )
+        found.append(f"a log-sum-exp of {workload.dtype} must have fp32 precision, but {FP8_SUMS}")
     eight = OCP | FNUZ if device.kind == "cpu" else FLOAT_8.get(device.arch, frozenset())
     return found + refusal_reasons(workload, AttentionLimits(who, dtypes=FLOATS | {"i8"} | eight, out=True))
 

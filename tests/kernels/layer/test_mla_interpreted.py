@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from kernels.layer.mla_layers import mla_layers_over
-from kernels.triton.mla.backend import BACKENDS
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.mla_block import MlaBlock
+from tests.kernels.layer.judge_mla_interpreted import LAYER
 
 INTERPRETING = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu", interpreted=True)
 SIZES = "h4-q96-d32-r16-c64"
@@ -50,14 +49,13 @@ def test_a_stored_configuration_is_replayed(case: str, found: Any) -> None:
 
 def test_what_triton_lacks_is_refused() -> None:
     """A mask, caches of heads, caches with gaps between sequences, and the operator's own limits."""
-    (layer,) = mla_layers_over(BACKENDS)
     for text, said in (
         (f"b1-s9-e160-{SIZES}-f16-mask", "triton.mla has a causal mask or none"),
         (f"b1-s9-e160-{SIZES}-f16-expanded", "triton.mla attends over cached latents"),
         (f"b2-s1-p9-room20-e160-{SIZES}-f16", "triton.mla needs contiguous latents, and the first 10 rows of 2"),
         ("b1-s9-e160-h4-d32-r16-c576-f16", "latent_dim 576 is above 512"),
     ):
-        (reason,) = layer.unsupported_reasons(MlaBlock.parse(f"mla_block-{text}"), INTERPRETING)
+        (reason,) = LAYER.unsupported_reasons(MlaBlock.parse(f"mla_block-{text}"), INTERPRETING)
         assert reason.startswith(said)
 
 
@@ -68,8 +66,7 @@ def test_right_on_a_gpu(case: str) -> None:
     from pytest_attnperf.correctness.judge import Judge
     from pytest_attnperf.correctness.references import References
 
-    (layer,) = mla_layers_over(BACKENDS)
     block = MlaBlock.parse(case)
-    prepared = layer.prepare(block, block.make_inputs(1, "cuda", planted=False))
-    judge = Judge(prepared, block, references=References(), tolerance=layer.tolerance, device="cuda")
+    prepared = LAYER.prepare(block, block.make_inputs(1, "cuda", planted=False))
+    judge = Judge(prepared, block, references=References(), tolerance=LAYER.tolerance, device="cuda")
     assert judge.check_call("one call", prepared.run, seed=2, planted=True).problems == ()

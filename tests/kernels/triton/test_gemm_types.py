@@ -157,6 +157,25 @@ def test_a_lost_tail_of_fp8_is_rejected(dtype: str, judge: Judge) -> None:
     assert judge(workload.id, {"out": short.bfloat16()}) != ()
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_an_f32_sum_of_fewer_bits_is_rejected(dtype: str, judge: Judge) -> None:
+    """Sums as tensor cores cut them and sums that are rounded are right; one that keeps 20 bits between tiles of 32 is
+    not, nor is one that is stored in 16 bits on the way."""
+    import torch
+
+    from pytest_attnperf.workloads.precision import multiply_as_tensor_core
+
+    text = f"gemm-m33-n47-k200-{dtype}-outf32"
+    a, b = (tensor.float() for tensor in Gemm.parse(text).make_inputs(SEED, "cpu", planted=True))
+    short = torch.zeros(33, 47)
+    for start in range(0, 200, 32):
+        total = short + a[:, start : start + 32] @ b[start : start + 32]
+        short = (total.view(torch.int32) & ~0xF).view(torch.float32)
+    assert judge(text, {"out": multiply_as_tensor_core(a, b)}) == judge(text, {"out": a @ b}) == ()
+    assert judge(text, {"out": short}) != ()
+    assert judge(text, {"out": (a @ b).to(Gemm.parse(text).stored_as).float()}) != ()
+
+
 def device(arch: str) -> DeviceInfo:
     """A device of that architecture."""
     return DeviceInfo(kind="cuda" if arch.startswith("sm_") else "rocm", arch=arch, product=arch)
