@@ -28,9 +28,6 @@ LOOKS: tuple[Looks, ...] = ("slower", "undecided", "same", "faster")
 POSSIBLE_US = (1e-6, 1e12)
 """Possible times, from a millionth of a microsecond to eleven days: a file may contain anything."""
 
-OTHER_TIMER = "timer:"
-"""Begins the reason of a case that the sides timed with different timers."""
-
 OF_THE_TIMER = frozenset({"timer", "method", "rocm"})
 """Fields of a fingerprint that a case's timer adds to what must match (`workers.look.case_fingerprint`)."""
 
@@ -118,7 +115,7 @@ def compare_sides(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
         why = reason_incomparable(first[name], second[name])
         if why:
             found.append((first[name].case.key, why))
-            two_timers += _show_two_timers(first[name], second[name], why)
+            two_timers += _show_two_timers(first[name], second[name])
         else:
             pairs.append((first[name], second[name]))
     model = _pool_noise([*first.values(), *second.values()])
@@ -135,16 +132,11 @@ def compare_sides(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
 
 def reason_incomparable(base: Sided, new: Sided) -> str:
     """Returns why two results of a case cannot be compared, as text; '' where they can."""
-    for side, shown in (("first", base), ("second", new)):
-        if shown.case.verdict in WRONG:
-            return f"{shown.case.verdict.value} on the {side} side"
-        if not deciding_processes(shown.case):
-            return f"{shown.case.verdict.value} on the {side} side, without a time"
-        if flaw := _find_flaw(deciding_processes(shown.case)):
-            return f"{flaw} on the {side} side"
-    timers = [deciding_processes(shown.case)[0].timer for shown in (base, new)]
-    if timers[0] != timers[1]:
-        return f"{OTHER_TIMER} {timers[0]} and {timers[1]}"
+    if flaw := _find_flawed_side(base, new):
+        return flaw
+    first, second = _timers_of(base, new)
+    if first != second:
+        return f"timer: {first} and {second}"
     settings = [deciding_processes(shown.case)[0].settings for shown in (base, new)]
     if all(settings) and settings[0] != settings[1]:
         return f"settings of torch: {settings[0]} and {settings[1]}"
@@ -155,17 +147,33 @@ def reason_incomparable(base: Sided, new: Sided) -> str:
     return "; ".join(different)
 
 
-def _show_two_timers(base: Sided, new: Sided, why: str) -> list[TwoTimers]:
+def _find_flawed_side(base: Sided, new: Sided) -> str:
+    """Returns which side has no time of right work, and why, as text; '' if both have one."""
+    for side, shown in (("first", base), ("second", new)):
+        if shown.case.verdict in WRONG:
+            return f"{shown.case.verdict.value} on the {side} side"
+        if not deciding_processes(shown.case):
+            return f"{shown.case.verdict.value} on the {side} side, without a time"
+        if flaw := _find_flaw(deciding_processes(shown.case)):
+            return f"{flaw} on the {side} side"
+    return ""
+
+
+def _timers_of(base: Sided, new: Sided) -> tuple[str, str]:
+    first, second = (deciding_processes(shown.case)[0].timer for shown in (base, new))
+    return first, second
+
+
+def _show_two_timers(base: Sided, new: Sided) -> list[TwoTimers]:
     """Returns the case with both times, in a list, if the sides differ in nothing but their timer; else []."""
-    machines = (_drop_timer(side.fingerprint) for side in (base, new))
-    if not why.startswith(OTHER_TIMER) or [
-        *_machine_differences(*machines),
-        *_definition_differences(base.case, new.case),
-    ]:
+    if _find_flawed_side(base, new):
         return []
-    first, second = deciding_processes(base.case), deciding_processes(new.case)
-    times_us = (_median_us(first), _median_us(second))
-    return [TwoTimers(base.case.key, (first[0].timer, second[0].timer), times_us)]
+    timers, machines = _timers_of(base, new), (_drop_timer(side.fingerprint) for side in (base, new))
+    differences = [*_machine_differences(*machines), *_definition_differences(base.case, new.case)]
+    if timers[0] == timers[1] or differences:
+        return []
+    first, second = (_median_us(deciding_processes(shown.case)) for shown in (base, new))
+    return [TwoTimers(base.case.key, timers, (first, second))]
 
 
 def _drop_timer(machine: Fingerprint | None) -> Fingerprint | None:
