@@ -231,9 +231,9 @@ def _ceilings(file: Path, folder: Path) -> None:
 
 
 def _published(file: Path, _folder: Path) -> None:
-    from pytest_attnperf.baselines.published import figures_for, load_published
+    from pytest_attnperf.baselines.published import collect_published
 
-    figures_for(load_published(file.parent), "prefill-b4-s512-h8-d256-f16-causal")
+    collect_published(file.parent, ["prefill-b4-s512-h8-d256-f16-causal"], None)
 
 
 def _model(file: Path, _folder: Path) -> None:

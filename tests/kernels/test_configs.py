@@ -10,6 +10,7 @@ import pytest
 
 from kernels.configs import FOLDER, KernelConfigError, Space, pad_size
 from kernels.triton.prefill.space import PERSISTENT, SPACE
+from kernels.triton.varlen.space import PERSISTENT as VARLEN_PERSISTENT
 from kernels.triton.varlen.space import SPACE as VARLEN
 from pytest_attnperf.errors import UsageError
 
@@ -35,16 +36,16 @@ def problem(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("space", [SPACE, PERSISTENT, VARLEN], ids=lambda space: space.kernel)
+@pytest.mark.parametrize("space", [SPACE, PERSISTENT, VARLEN, VARLEN_PERSISTENT], ids=lambda space: space.kernel)
 def test_every_problem_has_a_configuration(space: Space, arch: str) -> None:
     """The shipped files answer for every head dimension, width and feature, on listed and unlisted architectures."""
     choices = [
         {"head_dim": head_dim, "causal": causal, "element_bits": bits, "plain": plain, "int8": int8, "rows": 64}
+        | {"bias": bias}
         for head_dim in (8, 40, 64, 128, 192, 256)
         for causal in (True, False)
-        for plain in (True, False)
+        for plain, bias in ((True, False), (False, False), (False, True))
         for bits, int8 in ((16, "none"), (32, "none"), (8, "none"), (8, "pv8"), (8, "pv16"), (8, "kv8"))
-        if bits > 8 or space is not VARLEN
     ]
     for each in choices:
         chosen = space.choose(arch, {name: each[name] for name in space.properties})

@@ -21,7 +21,13 @@ PACKAGE = Path(pytest_attnperf.__file__).parent
 FEW = 20
 """Files that a case goes through in the controller; five more talk to a worker, which is in memory here."""
 
-SERVING = {"workers/device_protocol.py", "workers/local.py", "workloads/family_workload.py", "workloads/prefill.py"}
+SERVING = {
+    "workers/device_protocol.py",
+    "workers/local.py",
+    "workloads/family_workload.py",
+    "workloads/prefill.py",
+    "workloads/quantised_inputs.py",
+}
 """Files that serve the case, in a run in its worker."""
 
 OFF = ("accept", "budget", "faults", "profiling", "recording", "together", "unchanged", "warm")
@@ -54,7 +60,7 @@ def test_a_plain_case_goes_through_few_files(stored: Bench) -> None:
     assert not files & {f"session/{name}.py" for name in (*OFF, "second_looks", "interleaved", "consistent")}
 
 
-@pytest.mark.parametrize("name", ["judge", "looking", "second_looks"])
+@pytest.mark.parametrize("name", ["case_judge", "looking", "second_looks"])
 def test_what_is_off_is_not_imported(name: str) -> None:
     """Nothing that serves an option is loaded before a run has that option."""
     code = f"import sys, pytest_attnperf.session.{name}; print(*(m for m in sys.modules if 'attnperf.session.' in m))"

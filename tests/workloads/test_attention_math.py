@@ -10,8 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from pytest_attnperf.workloads import attention_math
 from pytest_attnperf.workloads.attention_math import Added, alibi_slopes, alibi_sum
-from pytest_attnperf.workloads.base import DTYPE_BYTES
-from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.prefill import DTYPES, Prefill
 from pytest_attnperf.workloads.quantisation import dequantise, quantise, round_to_tf32
 
 LINES = [
@@ -85,7 +84,7 @@ def test_the_reference_agrees_with_torch(line: str) -> None:
         torch.testing.assert_close(outputs["lse"], scores.logsumexp(-1), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", sorted(DTYPE_BYTES))
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
 @pytest.mark.parametrize("window", [0, 3])
 def test_a_row_without_keys_is_zero_and_minus_infinity(dtype: str, window: int) -> None:
     """The rows that see no key, and no others, have out = 0 exactly and lse = -inf, in reference and plain alike."""
