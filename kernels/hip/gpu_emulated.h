@@ -65,6 +65,7 @@ INLINE int thread_index() { return emulated_thread_index(); }
 INLINE int block_index_x() { return emulated_block_index(0); }
 INLINE int block_index_y() { return emulated_block_index(1); }
 INLINE int block_index_z() { return emulated_block_index(2); }
+INLINE int wave_index() { return thread_index() / GPU_WAVE; }
 
 INLINE void barrier(EMULATED_PLACE) { emulated_barrier(file, line); }
 INLINE void wave_barrier(EMULATED_PLACE) { emulated_wave_barrier(file, line); }
@@ -108,9 +109,16 @@ INLINE unsigned pack(float low, float high) { return to_element(low) | unsigned(
 INLINE float low_float(unsigned word) { return to_float(element(word & 0xffffu)); }
 INLINE float high_float(unsigned word) { return to_float(element(word >> 16)); }
 
+INLINE Words<4> load_words4_within(const void* pointer, unsigned bytes, unsigned limit) {
+    Words<4> words = {{0, 0, 0, 0}};
+    if (bytes < limit) words = *reinterpret_cast<const Words<4>*>(static_cast<const char*>(pointer) + bytes);
+    return words;
+}
+
 // On every face: the bytes arrive at copies_done() and not before.
 INLINE void copy_async(void* lds, const void* global, bool wanted) { emulated_copy_async(lds, global, wanted); }
 INLINE void copies_done() { emulated_copies_done(); }
+INLINE void schedule_fence() {}
 
 // Matrix instructions, c + a b; emulated/wave_operations.h states where each register lies in its matrix.
 #if GPU_MATRIX == GPU_MATRIX_MFMA

@@ -84,6 +84,13 @@ INLINE Words<4> load_row(const element* memory, long long stride, int row, int r
     return {{0, 0, 0, 0}};
 }
 
+// Bytes of a tile from its first element on, and of a part of it; a part that there is not lies beyond. 32 bits are
+// enough: 128 rows of the 65,535 heads that a grid can have.
+INLINE unsigned tile_bytes(int rows, long long stride) { return unsigned(rows) * unsigned(stride) * sizeof(element); }
+INLINE unsigned part_bytes(bool wanted, int row, int column, long long stride) {
+    return wanted ? tile_bytes(row, stride) + unsigned(column) * sizeof(element) : ~0u;
+}
+
 // 8 elements into a row of LDS; rows have no more than 8-byte alignment where LDS_PADDING is 4.
 INLINE void store_row(element* lds, Words<4> words) {
     reinterpret_cast<Words<2>*>(lds)[0] = {{words.word[0], words.word[1]}};
