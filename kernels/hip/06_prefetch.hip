@@ -22,12 +22,14 @@
 
 constexpr int THREADS = WAVES * GPU_WAVE;
 constexpr int BLOCK_M = WAVES * 16;
-constexpr int DIM = (HEAD_DIM + 15) / 16 * 16;  // as multiplied: the columns beyond HEAD_DIM are zeros
-constexpr int DIM_TILES = DIM / 16, KEY_TILES = BLOCK_N / 16;
+// As multiplied: the columns beyond HEAD_DIM are zeros.
+constexpr int DIM_STEPS = (HEAD_DIM + OPERAND_COLUMNS - 1) / OPERAND_COLUMNS, DIM = DIM_STEPS * OPERAND_COLUMNS;
+constexpr int DIM_TILES = (HEAD_DIM + 15) / 16, KEY_TILES = BLOCK_N / 16, KEY_STEPS = BLOCK_N / OPERAND_COLUMNS;
+static_assert(BLOCK_N % OPERAND_COLUMNS == 0, "a tile of keys is whole operands");
 constexpr int LANES_PER_ROW = DIM <= 32 ? 4 : DIM <= 64 ? 8 : DIM <= 128 ? 16 : 32;  // 8 elements each
 constexpr int ROW_STRIDE = DIM + LDS_PADDING;  // elements, of Q and K in LDS
 constexpr int VALUE_STRIDE = VALUES_TRANSPOSED ? BLOCK_N + LDS_PADDING : ROW_STRIDE;
-constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM : BLOCK_N;
+constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM_TILES * 16 : BLOCK_N;
 constexpr int BUFFERS = ASYNC_COPIES ? 2 : 1;
 constexpr int K_ELEMENTS = BLOCK_N * ROW_STRIDE, V_ELEMENTS = VALUE_ROWS * VALUE_STRIDE;
 constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
@@ -65,14 +67,14 @@ struct RowMover {
         const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int row = first + i * STEP;
-            if (is_inside(row, column, DIM)) store_row(lds + row * ROW_STRIDE + column, held[i]);
+            if (is_inside(row, column, DIM)) store_words4(lds + place_in_lds<ROW_STRIDE>(row, column), held[i]);
         }
     }
 };
 
-// BLOCK_N keys x DIM to LDS as [dim][key]: a thread turns 4 keys x 8 dimensions around.
+// BLOCK_N keys to LDS as [dim][key]: a thread turns 4 keys x 8 dimensions around.
 struct TransposingMover {
-    static constexpr int TASKS = BLOCK_N / 4 * (DIM / 8), SHARE = (TASKS + THREADS - 1) / THREADS;
+    static constexpr int TASKS = BLOCK_N / 4 * (DIM_TILES * 2), SHARE = (TASKS + THREADS - 1) / THREADS;
     Words<4> held[SHARE][4];
 
     static INLINE bool is_task(int task) { return TASKS % THREADS == 0 || task < TASKS; }
@@ -81,7 +83,7 @@ struct TransposingMover {
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int task = thread_index() + i * THREADS;
             const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
-            const bool there = is_task(task) && (HEAD_DIM == DIM || dim < HEAD_DIM);
+            const bool there = is_task(task) && (HEAD_DIM == DIM_TILES * 16 || dim < HEAD_DIM);
             UNROLL for (int j = 0; j < 4; ++j) {
                 const unsigned part = part_bytes(there, key + j, dim, stride);
                 held[i][j] = load_words4_within(memory, part, tile_bytes(rows, stride));
@@ -93,7 +95,7 @@ struct TransposingMover {
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int task = thread_index() + i * THREADS;
             const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
-            if (is_task(task)) store_turned(lds + dim * VALUE_STRIDE + key, VALUE_STRIDE, held[i]);
+            if (is_task(task)) store_turned<VALUE_STRIDE>(lds, dim, key, held[i]);
         }
     }
 };
@@ -104,10 +106,10 @@ template <> struct ValueMover<true> : TransposingMover {};
 // scores = Q K^T of this wave's 16 rows, in units of log2; keys that a row must not see get NO_SCORE.
 INLINE void multiply_keys(Tile* scores, const element* q_rows, const element* k_tile, int first_key, int last_seen) {
     UNROLL for (int n = 0; n < KEY_TILES; ++n) scores[n] = {};
-    UNROLL for (int d = 0; d < DIM_TILES; ++d) {
-        const Operand query = load_left(q_rows + d * 16, ROW_STRIDE);
+    UNROLL for (int d = 0; d < DIM_STEPS; ++d) {
+        const Operand query = load_left<ROW_STRIDE>(q_rows, d);
         UNROLL for (int n = 0; n < KEY_TILES; ++n) {
-            multiply_add(scores[n], query, load_right(k_tile + n * 16 * ROW_STRIDE + d * 16, ROW_STRIDE));
+            multiply_add(scores[n], query, load_right<ROW_STRIDE>(k_tile + n * 16 * ROW_STRIDE, d));
         }
     }
     UNROLL for (int n = 0; n < KEY_TILES; ++n) {
@@ -191,9 +193,11 @@ attention_prefetch(const element* __restrict__ q, const element* __restrict__ k,
                 scores[n].value[i] = p;
                 running_sum[tile_slot(i)] += p;
             }
-            const Operand probabilities = as_left_operand(scores[n]);
+        }
+        UNROLL for (int n = 0; n < KEY_STEPS; ++n) {
+            const Operand probabilities = as_left_operand(scores + n * OPERAND_TILES);
             UNROLL for (int d = 0; d < DIM_TILES; ++d) {
-                multiply_add(accumulator[d], probabilities, load_values(v_tile, VALUE_STRIDE, n * 16, d * 16));
+                multiply_add(accumulator[d], probabilities, load_values<VALUE_STRIDE>(v_tile, n, d * 16));
             }
         }
 

@@ -10,7 +10,7 @@
 #define INLINE __attribute__((device)) __attribute__((always_inline)) inline
 #define KERNEL(THREADS) \
     extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(THREADS, THREADS))) void
-#define LDS __attribute__((shared))
+#define LDS __attribute__((shared)) __attribute__((aligned(16)))
 #define DYNAMIC_LDS(TYPE, NAME) extern __attribute__((shared)) __attribute__((aligned(16))) TYPE NAME[]
 
 #if defined(__GFX9__)
