@@ -36,7 +36,8 @@ template <int ROWS>
 INLINE void copy_rows(element* lds, const element* memory, long long stride, int rows) {
     for (int task = thread_index(); task < ROWS * DIM / 8; task += THREADS) {
         const int row = task / (DIM / 8), column = task % (DIM / 8) * 8;
-        store_words4(lds + place_in_lds<ROW_STRIDE>(row, column), load_row(memory, stride, row, rows, column, HEAD_DIM));
+        const Words<4> words = load_row(memory, stride, row, rows, column, HEAD_DIM);
+        store_words4(lds + place_in_lds<ROW_STRIDE>(row, column), words);
     }
 }
 

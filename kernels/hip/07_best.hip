@@ -221,8 +221,8 @@ INLINE void visit_tile(Rows& rows, const element* q_rows, const element* k_tile,
     }
 }
 
-// Q of the workgroup, of which there are `row_limit` rows from `q` on: to LDS, and from there to registers where it stays
-// in these; on CDNA without LDS.
+// Q of the workgroup, of which there are `row_limit` rows from `q` on: to LDS, and from there to registers where it
+// stays in these; on CDNA without LDS.
 INLINE void read_queries(Rows& rows, element* q_tile, const element* q_rows, const element* q, long long stride,
                          int row_limit) {
 #if GPU_MATRIX == GPU_MATRIX_MFMA && Q_IN_REGISTERS

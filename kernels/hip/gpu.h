@@ -36,7 +36,7 @@
 //                                         `limit` on; no branch on AMD, so that nothing waits for the words before
 //                                         they are used
 //
-//   schedule_fence()                      AMD's compiler moves nothing across: loads that begin before products stay there
+//   schedule_fence()                      AMD's compiler moves nothing across: loads stand before products
 //
 //   copy_async(lds, global, wanted)       16 bytes to LDS without passing through registers, zeros where not wanted;
 //   copies_done()                         ... all of this thread's copies are there (a barrier() shows them to others)

@@ -1,7 +1,7 @@
 // 16 x 16 products on whatever matrix instruction there is, for attention: scores = Q K^T, out += P V.
 //
-// A wave multiplies two operands of 16 rows of OPERAND_COLUMNS elements each, "left" (queries) and "right" (keys, or the
-// dimensions of V): tile[row of left][row of right] += sum over the columns of left * right. Which lane holds what
+// A wave multiplies two operands of 16 rows of OPERAND_COLUMNS elements each, "left" (queries) and "right" (keys, or
+// the dimensions of V): tile[row of left][row of right] += sum over the columns of left * right. Which lane holds what
 // differs; a kernel needs four facts of it only:
 //
 //   OPERAND_COLUMNS        16, and 32 on CDNA: a lane then has 16 bytes of a row
@@ -18,12 +18,13 @@
 //   none   shuffles              l % 16, all 16                             as RDNA3
 //
 // The order of an operand's columns is free as long as left and right have the same, for they are summed over. So two
-// v_mfma_f32_16x16x16, the first of a lane's elements 0 to 3, the second of 4 to 7, make one product of 32 columns. (AMD's
-// matrix calculator numbers RDNA4's otherwise: 8 (i / 4) + 4 (l / 16) + i % 4.) That of rows is not.
+// v_mfma_f32_16x16x16, the first of a lane's elements 0 to 3, the second of 4 to 7, make one product of 32 columns.
+// (AMD's matrix calculator numbers RDNA4's otherwise: 8 (i / 4) + 4 (l / 16) + i % 4.) That of rows is not.
 //
 // AMD's instructions give the transposed product, right * left^T: a lane then owns one query, and on CDNA and RDNA4 the
 // tile it holds is laid out as the operand that the second product needs; on CDNA two tiles are one operand, whose keys
-// are 4 (l / 16) + i and 16 + 4 (l / 16) + i, and V is kept in that order (place_of_value). mma.sync has that property untransposed.
+// are 4 (l / 16) + i and 16 + 4 (l / 16) + i, and V is kept in that order (place_of_value). mma.sync has
+// that property untransposed.
 //
 // Sources: AMD Instinct MI200 and MI300 instruction set guides (matrix arithmetic instructions), RDNA3 and RDNA4
 // instruction set guides (WMMA), PTX manual (mma.m16n8k16, ldmatrix).
@@ -239,13 +240,32 @@ INLINE Operand as_left_operand(const Tile* tiles) {
     return operand;
 }
 
-// Write a tile, value by value times `factor[slot]`, to rows of memory from `corner` on; only rows and columns below
-// `rows` and `columns`.
+// Write a tile times `factor[slot]` to rows of memory from `corner` on; only rows and columns below `rows` and
+// `columns`, which is a multiple of 8. A lane writes what it has side by side at once: on AMD 8 or 16 bytes.
 INLINE void store_tile(element* corner, long long stride, const Tile& tile, const float* factor, int rows,
                        int columns) {
+#if GPU_MATRIX == GPU_MATRIX_MMA
     UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
         if (tile_row(i) < rows && tile_column(i) < columns) {
             corner[tile_row(i) * stride + tile_column(i)] = to_element(tile.value[i] * factor[tile_slot(i)]);
         }
     }
+#else
+    Tile scaled;
+    UNROLL for (int i = 0; i < TILE_VALUES; ++i) scaled.value[i] = tile.value[i] * factor[0];
+#if GPU_MATRIX == GPU_MATRIX_MFMA
+    const int column = tile_column(0);
+    Words<2> words = {{pack(scaled.value[0], scaled.value[1]), pack(scaled.value[2], scaled.value[3])}};
+#else
+    const Operand row = as_left_operand(&scaled);
+    const int half = lane_index() / 16 % 2, column = 8 * half;
+    Words<4> words;
+    UNROLL for (int i = 0; i < 4; ++i) {
+        words.word[i] = OPERAND_WORDS == 8 && half ? row.word[i + OPERAND_WORDS - 4] : row.word[i];
+    }
+#endif
+    if (tile_row(0) < rows && column < columns) {
+        *reinterpret_cast<decltype(words)*>(corner + tile_row(0) * stride + column) = words;
+    }
+#endif
 }

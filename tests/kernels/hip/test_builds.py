@@ -112,6 +112,16 @@ def test_the_products_do_not_wait_for_the_next_tile(name: str, tmp_path: Path) -
     assert not any("vmcnt" in one.operands for one in listing[barrier:product])
 
 
+@pytest.mark.parametrize(("arch", "width"), [("gfx942", 8), ("gfx1100", 16), ("gfx1201", 16)])
+def test_the_output_is_stored_in_whole_pieces(arch: str, width: int, tmp_path: Path) -> None:
+    """A lane stores what it has side by side of a row at once: one instruction for each 16 columns and 16 rows."""
+    declared = KERNELS["hip.best"].builds(arch)[1]
+    code = analysed(compiled(declared, tmp_path), hip_source(declared), declared.id)
+    defines = hip_source(declared).defines
+    tiles = int(defines["ROW_TILES"]) * int(defines["HEAD_DIM"]) // 16
+    assert stores(code) == code.instructions[f"global_store_{width}B"] == tiles
+
+
 def refuse_spills(declared: KernelBuild, cache: Path) -> None:
     """Its registers hold everything, and its LDS is what a workgroup can have."""
     data, source = compiled(declared, cache), hip_source(declared)
