@@ -138,6 +138,26 @@ INLINE Floats<4> mfma_16x16x16(Words<2> a, Words<2> b, Floats<4> c) {
 #endif
     return __builtin_bit_cast(Floats<4>, sum);
 }
+
+// 32 columns: a lane's eight elements lie side by side. Before gfx950 two instructions do it, each half of the elements.
+INLINE Floats<4> mfma_16x16x32(Words<4> a, Words<4> b, Floats<4> c) {
+#if defined(__gfx950__)
+    Float4 sum = __builtin_bit_cast(Float4, c);
+#if ELEMENT_BF16
+    typedef __bf16 Bfloats8 __attribute__((ext_vector_type(8)));
+    const Bfloats8 left = __builtin_bit_cast(Bfloats8, a), right = __builtin_bit_cast(Bfloats8, b);
+    sum = __builtin_amdgcn_mfma_f32_16x16x32_bf16(left, right, sum, 0, 0, 0);
+#else
+    typedef _Float16 Half8 __attribute__((ext_vector_type(8)));
+    const Half8 left = __builtin_bit_cast(Half8, a), right = __builtin_bit_cast(Half8, b);
+    sum = __builtin_amdgcn_mfma_f32_16x16x32_f16(left, right, sum, 0, 0, 0);
+#endif
+    return __builtin_bit_cast(Floats<4>, sum);
+#else
+    c = mfma_16x16x16({{a.word[0], a.word[1]}}, {{b.word[0], b.word[1]}}, c);
+    return mfma_16x16x16({{a.word[2], a.word[3]}}, {{b.word[2], b.word[3]}}, c);
+#endif
+}
 #elif GPU_MATRIX == GPU_MATRIX_WMMA
 typedef float Float8 __attribute__((ext_vector_type(8)));
 typedef _Float16 Half16 __attribute__((ext_vector_type(16)));

@@ -192,8 +192,7 @@ INLINE Operand load_values(const element* values, int step, int dim) {
 // tile += left right^T.
 INLINE void multiply_add(Tile& tile, const Operand& left, const Operand& right) {
 #if GPU_MATRIX == GPU_MATRIX_MFMA
-    tile = mfma_16x16x16({{right.word[0], right.word[1]}}, {{left.word[0], left.word[1]}}, tile);
-    tile = mfma_16x16x16({{right.word[2], right.word[3]}}, {{left.word[2], left.word[3]}}, tile);
+    tile = mfma_16x16x32(right, left, tile);
 #elif GPU_MATRIX == GPU_MATRIX_WMMA || GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
     tile = wmma_16x16x16(right, left, tile);
 #elif GPU_MATRIX == GPU_MATRIX_MMA

@@ -73,10 +73,10 @@ def hip_source(declared: KernelBuild) -> HipSource:
     return declared.source
 
 
-def products(defines: dict[str, str]) -> int:
-    """Matrix instructions of both products of a tile of keys, 16 x 16 x 16 each."""
+def products(defines: dict[str, str], depth: int) -> int:
+    """Matrix instructions of both products of a tile of keys, 16 x 16 x `depth` each."""
     rows, keys, dims = (int(defines[name]) for name in ("ROW_TILES", "BLOCK_N", "HEAD_DIM"))
-    return 2 * rows * (keys // 16) * (dims // 16)
+    return 2 * rows * (keys // 16) * (dims // 16) * 16 // depth
 
 
 @pytest.mark.parametrize(("name", "arch"), FIRST)
@@ -92,7 +92,8 @@ def test_machine_code_is_what_the_step_says(name: str, arch: str, tmp_path: Path
     assert code.max_threads == hip_source(declared).threads
     if name == "hip.best" and arch in ("gfx942", "gfx950"):
         # Q K^T and P V are unrolled, once: a tile that is masked is masked between them.
-        assert code.instructions["matrix"] == products(dict(hip_source(declared).defines))
+        # One of gfx950's does the work of two, in the time of one.
+        assert code.instructions["matrix"] == products(dict(hip_source(declared).defines), 32 if arch == "gfx950" else 16)
         assert code.in_loops["matrix"] == code.instructions["matrix"]
 
 
