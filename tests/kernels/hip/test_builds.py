@@ -93,7 +93,8 @@ def test_machine_code_is_what_the_step_says(name: str, arch: str, tmp_path: Path
     if name == "hip.best" and arch in ("gfx942", "gfx950"):
         # Q K^T and P V are unrolled, once: a tile that is masked is masked between them.
         # One of gfx950's does the work of two, in the time of one.
-        assert code.instructions["matrix"] == products(dict(hip_source(declared).defines), 32 if arch == "gfx950" else 16)
+        depth = 32 if arch == "gfx950" else 16
+        assert code.instructions["matrix"] == products(dict(hip_source(declared).defines), depth)
         assert code.in_loops["matrix"] == code.instructions["matrix"]
 
 
