@@ -22,11 +22,13 @@
 
 constexpr int THREADS = WAVES * GPU_WAVE;
 constexpr int BLOCK_M = WAVES * 16;
-constexpr int DIM = (HEAD_DIM + 15) / 16 * 16;  // as multiplied: the columns beyond HEAD_DIM are zeros
-constexpr int DIM_TILES = DIM / 16, KEY_TILES = BLOCK_N / 16;
+// As multiplied: the columns beyond HEAD_DIM are zeros.
+constexpr int DIM_STEPS = (HEAD_DIM + OPERAND_COLUMNS - 1) / OPERAND_COLUMNS, DIM = DIM_STEPS * OPERAND_COLUMNS;
+constexpr int DIM_TILES = (HEAD_DIM + 15) / 16, KEY_TILES = BLOCK_N / 16, KEY_STEPS = BLOCK_N / OPERAND_COLUMNS;
+static_assert(BLOCK_N % OPERAND_COLUMNS == 0, "a tile of keys is whole operands");
 constexpr int ROW_STRIDE = DIM + LDS_PADDING;  // elements, of Q and K in LDS
 constexpr int VALUE_STRIDE = VALUES_TRANSPOSED ? BLOCK_N + LDS_PADDING : ROW_STRIDE;
-constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM : BLOCK_N;
+constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM_TILES * 16 : BLOCK_N;
 constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
 
 // ROWS x DIM to LDS as it is.
@@ -34,27 +36,28 @@ template <int ROWS>
 INLINE void copy_rows(element* lds, const element* memory, long long stride, int rows) {
     for (int task = thread_index(); task < ROWS * DIM / 8; task += THREADS) {
         const int row = task / (DIM / 8), column = task % (DIM / 8) * 8;
-        store_row(lds + row * ROW_STRIDE + column, load_row(memory, stride, row, rows, column, HEAD_DIM));
+        const Words<4> words = load_row(memory, stride, row, rows, column, HEAD_DIM);
+        store_words4(lds + place_in_lds<ROW_STRIDE>(row, column), words);
     }
 }
 
-// BLOCK_N keys x DIM to LDS as [dim][key]: a thread turns 4 keys x 8 dimensions around.
+// BLOCK_N keys to LDS as [dim][key]: a thread turns 4 keys x 8 dimensions around.
 INLINE void copy_transposed(element* lds, const element* memory, long long stride, int rows) {
-    for (int task = thread_index(); task < BLOCK_N / 4 * (DIM / 8); task += THREADS) {
+    for (int task = thread_index(); task < BLOCK_N / 4 * (DIM_TILES * 2); task += THREADS) {
         const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
         Words<4> keys[4];
         UNROLL for (int i = 0; i < 4; ++i) keys[i] = load_row(memory, stride, key + i, rows, dim, HEAD_DIM);
-        store_turned(lds + dim * VALUE_STRIDE + key, VALUE_STRIDE, keys);
+        store_turned<VALUE_STRIDE>(lds, dim, key, keys);
     }
 }
 
 // scores = Q K^T of this wave's 16 rows, in units of log2; keys that a row must not see get NO_SCORE.
 INLINE void multiply_keys(Tile* scores, const element* q_rows, const element* k_tile, int first_key, int last_seen) {
     UNROLL for (int n = 0; n < KEY_TILES; ++n) scores[n] = {};
-    UNROLL for (int d = 0; d < DIM_TILES; ++d) {
-        const Operand query = load_left(q_rows + d * 16, ROW_STRIDE);
+    UNROLL for (int d = 0; d < DIM_STEPS; ++d) {
+        const Operand query = load_left<ROW_STRIDE>(q_rows, d);
         UNROLL for (int n = 0; n < KEY_TILES; ++n) {
-            multiply_add(scores[n], query, load_right(k_tile + n * 16 * ROW_STRIDE + d * 16, ROW_STRIDE));
+            multiply_add(scores[n], query, load_right<ROW_STRIDE>(k_tile + n * 16 * ROW_STRIDE, d));
         }
     }
     UNROLL for (int n = 0; n < KEY_TILES; ++n) {
@@ -127,9 +130,11 @@ attention_matrix(const element* __restrict__ q, const element* __restrict__ k, c
                 scores[n].value[i] = p;
                 running_sum[tile_slot(i)] += p;
             }
-            const Operand probabilities = as_left_operand(scores[n]);
+        }
+        UNROLL for (int n = 0; n < KEY_STEPS; ++n) {
+            const Operand probabilities = as_left_operand(scores + n * OPERAND_TILES);
             UNROLL for (int d = 0; d < DIM_TILES; ++d) {
-                multiply_add(accumulator[d], probabilities, load_values(v_tile, VALUE_STRIDE, n * 16, d * 16));
+                multiply_add(accumulator[d], probabilities, load_values<VALUE_STRIDE>(v_tile, n, d * 16));
             }
         }
     }

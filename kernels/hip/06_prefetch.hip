@@ -22,12 +22,14 @@
 
 constexpr int THREADS = WAVES * GPU_WAVE;
 constexpr int BLOCK_M = WAVES * 16;
-constexpr int DIM = (HEAD_DIM + 15) / 16 * 16;  // as multiplied: the columns beyond HEAD_DIM are zeros
-constexpr int DIM_TILES = DIM / 16, KEY_TILES = BLOCK_N / 16;
+// As multiplied: the columns beyond HEAD_DIM are zeros.
+constexpr int DIM_STEPS = (HEAD_DIM + OPERAND_COLUMNS - 1) / OPERAND_COLUMNS, DIM = DIM_STEPS * OPERAND_COLUMNS;
+constexpr int DIM_TILES = (HEAD_DIM + 15) / 16, KEY_TILES = BLOCK_N / 16, KEY_STEPS = BLOCK_N / OPERAND_COLUMNS;
+static_assert(BLOCK_N % OPERAND_COLUMNS == 0, "a tile of keys is whole operands");
 constexpr int LANES_PER_ROW = DIM <= 32 ? 4 : DIM <= 64 ? 8 : DIM <= 128 ? 16 : 32;  // 8 elements each
 constexpr int ROW_STRIDE = DIM + LDS_PADDING;  // elements, of Q and K in LDS
 constexpr int VALUE_STRIDE = VALUES_TRANSPOSED ? BLOCK_N + LDS_PADDING : ROW_STRIDE;
-constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM : BLOCK_N;
+constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM_TILES * 16 : BLOCK_N;
 constexpr int BUFFERS = ASYNC_COPIES ? 2 : 1;
 constexpr int K_ELEMENTS = BLOCK_N * ROW_STRIDE, V_ELEMENTS = VALUE_ROWS * VALUE_STRIDE;
 constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
@@ -38,20 +40,25 @@ struct RowMover {
     static constexpr int STEP = THREADS / LANES_PER_ROW, SHARE = (ROWS + STEP - 1) / STEP;
     Words<4> held[ASYNC_COPIES ? 1 : SHARE];
 
+    // Known when compiled where all threads have a part of each row; else a comparison of each thread.
+    static INLINE bool is_inside(int row, int column, int columns) {
+        return (ROWS % STEP == 0 || row < ROWS) && (columns == LANES_PER_ROW * 8 || column < columns);
+    }
+
     INLINE void start(element* lds, const element* memory, long long stride, int rows) {
         const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
         const element* from = memory + first * stride + column;
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int row = first + i * STEP;
-            const bool wanted = row < rows && column < HEAD_DIM;
+            const bool there = is_inside(row, column, HEAD_DIM);
             if constexpr (ASYNC_COPIES) {
-                const bool inside = row < ROWS && column < DIM;
+                const bool wanted = row < rows && there;
+                const bool inside = is_inside(row, column, DIM);
                 if (inside) copy_async(lds + row * ROW_STRIDE + column, wanted ? from : memory, wanted);
+                from += STEP * stride;
             } else {
-                held[i] = {{0, 0, 0, 0}};
-                if (wanted && row < ROWS) held[i] = load_words4(from);
+                held[i] = load_words4_within(memory, part_bytes(there, row, column, stride), tile_bytes(rows, stride));
             }
-            from += STEP * stride;
         }
     }
 
@@ -60,22 +67,27 @@ struct RowMover {
         const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int row = first + i * STEP;
-            if (row < ROWS && column < DIM) store_row(lds + row * ROW_STRIDE + column, held[i]);
+            if (is_inside(row, column, DIM)) store_words4(lds + place_in_lds<ROW_STRIDE>(row, column), held[i]);
         }
     }
 };
 
-// BLOCK_N keys x DIM to LDS as [dim][key]: a thread turns 4 keys x 8 dimensions around.
+// BLOCK_N keys to LDS as [dim][key]: a thread turns 4 keys x 8 dimensions around.
 struct TransposingMover {
-    static constexpr int TASKS = BLOCK_N / 4 * (DIM / 8), SHARE = (TASKS + THREADS - 1) / THREADS;
+    static constexpr int TASKS = BLOCK_N / 4 * (DIM_TILES * 2), SHARE = (TASKS + THREADS - 1) / THREADS;
     Words<4> held[SHARE][4];
+
+    static INLINE bool is_task(int task) { return TASKS % THREADS == 0 || task < TASKS; }
 
     INLINE void start(element*, const element* memory, long long stride, int rows) {
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int task = thread_index() + i * THREADS;
             const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
-            const int limit = task < TASKS ? rows : 0;
-            UNROLL for (int j = 0; j < 4; ++j) held[i][j] = load_row(memory, stride, key + j, limit, dim, HEAD_DIM);
+            const bool there = is_task(task) && (HEAD_DIM == DIM_TILES * 16 || dim < HEAD_DIM);
+            UNROLL for (int j = 0; j < 4; ++j) {
+                const unsigned part = part_bytes(there, key + j, dim, stride);
+                held[i][j] = load_words4_within(memory, part, tile_bytes(rows, stride));
+            }
         }
     }
 
@@ -83,7 +95,7 @@ struct TransposingMover {
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int task = thread_index() + i * THREADS;
             const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
-            if (task < TASKS) store_turned(lds + dim * VALUE_STRIDE + key, VALUE_STRIDE, held[i]);
+            if (is_task(task)) store_turned<VALUE_STRIDE>(lds, dim, key, held[i]);
         }
     }
 };
@@ -94,10 +106,10 @@ template <> struct ValueMover<true> : TransposingMover {};
 // scores = Q K^T of this wave's 16 rows, in units of log2; keys that a row must not see get NO_SCORE.
 INLINE void multiply_keys(Tile* scores, const element* q_rows, const element* k_tile, int first_key, int last_seen) {
     UNROLL for (int n = 0; n < KEY_TILES; ++n) scores[n] = {};
-    UNROLL for (int d = 0; d < DIM_TILES; ++d) {
-        const Operand query = load_left(q_rows + d * 16, ROW_STRIDE);
+    UNROLL for (int d = 0; d < DIM_STEPS; ++d) {
+        const Operand query = load_left<ROW_STRIDE>(q_rows, d);
         UNROLL for (int n = 0; n < KEY_TILES; ++n) {
-            multiply_add(scores[n], query, load_right(k_tile + n * 16 * ROW_STRIDE + d * 16, ROW_STRIDE));
+            multiply_add(scores[n], query, load_right<ROW_STRIDE>(k_tile + n * 16 * ROW_STRIDE, d));
         }
     }
     UNROLL for (int n = 0; n < KEY_TILES; ++n) {
@@ -130,10 +142,10 @@ attention_prefetch(const element* __restrict__ q, const element* __restrict__ k,
     RowMover<BLOCK_M> q_mover;
     RowMover<BLOCK_N> k_mover;
     ValueMover<VALUES_TRANSPOSED> v_mover;
-    q_mover.start(q_tile, q + q_start, q_stride, seq_q - first_row);
+    q_mover.start(q_tile, q + q_start, q_stride, smaller(seq_q - first_row, BLOCK_M));
     q_mover.finish(q_tile);
-    k_mover.start(k_tiles, k_head, kv_stride, seq_kv);
-    v_mover.start(v_tiles, v_head, kv_stride, seq_kv);
+    k_mover.start(k_tiles, k_head, kv_stride, smaller(seq_kv, BLOCK_N));
+    v_mover.start(v_tiles, v_head, kv_stride, smaller(seq_kv, BLOCK_N));
     k_mover.finish(k_tiles);
     v_mover.finish(v_tiles);
     barrier();
@@ -145,10 +157,12 @@ attention_prefetch(const element* __restrict__ q, const element* __restrict__ k,
     for (int first_key = 0; first_key < keys; first_key += BLOCK_N) {
         const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
         const int next_key = first_key + BLOCK_N;
-        if (next_key < keys) {
-            k_mover.start(k_tiles + other * K_ELEMENTS, k_head + next_key * kv_stride, kv_stride, seq_kv - next_key);
-            v_mover.start(v_tiles + other * V_ELEMENTS, v_head + next_key * kv_stride, kv_stride, seq_kv - next_key);
+        const int next_rows = next_key < keys ? smaller(seq_kv - next_key, BLOCK_N) : 0;
+        if (!ASYNC_COPIES || next_rows) {
+            k_mover.start(k_tiles + other * K_ELEMENTS, k_head + next_key * kv_stride, kv_stride, next_rows);
+            v_mover.start(v_tiles + other * V_ELEMENTS, v_head + next_key * kv_stride, kv_stride, next_rows);
         }
+        schedule_fence();
 
         const element* k_tile = k_tiles + buffer * K_ELEMENTS;
         const element* v_tile = v_tiles + buffer * V_ELEMENTS;
@@ -179,9 +193,11 @@ attention_prefetch(const element* __restrict__ q, const element* __restrict__ k,
                 scores[n].value[i] = p;
                 running_sum[tile_slot(i)] += p;
             }
-            const Operand probabilities = as_left_operand(scores[n]);
+        }
+        UNROLL for (int n = 0; n < KEY_STEPS; ++n) {
+            const Operand probabilities = as_left_operand(scores + n * OPERAND_TILES);
             UNROLL for (int d = 0; d < DIM_TILES; ++d) {
-                multiply_add(accumulator[d], probabilities, load_values(v_tile, VALUE_STRIDE, n * 16, d * 16));
+                multiply_add(accumulator[d], probabilities, load_values<VALUE_STRIDE>(v_tile, n, d * 16));
             }
         }
 

@@ -30,16 +30,16 @@
 
 constexpr int THREADS = WAVES * GPU_WAVE;
 constexpr int WAVE_ROWS = ROW_TILES * 16, BLOCK_M = WAVES * WAVE_ROWS;
-constexpr int DIM = (HEAD_DIM + 15) / 16 * 16;  // as multiplied: the columns beyond HEAD_DIM are zeros
-constexpr int DIM_TILES = DIM / 16, KEY_TILES = BLOCK_N / 16;
+// As multiplied: the columns beyond HEAD_DIM are zeros.
+constexpr int DIM_STEPS = (HEAD_DIM + OPERAND_COLUMNS - 1) / OPERAND_COLUMNS, DIM = DIM_STEPS * OPERAND_COLUMNS;
+constexpr int DIM_TILES = (HEAD_DIM + 15) / 16, KEY_TILES = BLOCK_N / 16, KEY_STEPS = BLOCK_N / OPERAND_COLUMNS;
+static_assert(BLOCK_N % OPERAND_COLUMNS == 0, "a tile of keys is whole operands");
 constexpr int LANES_PER_ROW = DIM <= 32 ? 4 : DIM <= 64 ? 8 : DIM <= 128 ? 16 : 32;  // 8 elements each
 constexpr int ROW_STRIDE = DIM + LDS_PADDING;  // elements, of Q and K in LDS
 constexpr int VALUE_STRIDE = VALUES_TRANSPOSED ? BLOCK_N + LDS_PADDING : ROW_STRIDE;
-constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM : BLOCK_N;
+constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM_TILES * 16 : BLOCK_N;
 constexpr int BUFFERS = ASYNC_COPIES ? 2 : 1;
 constexpr int K_ELEMENTS = BLOCK_N * ROW_STRIDE, V_ELEMENTS = VALUE_ROWS * VALUE_STRIDE;
-// The registers of RDNA do not hold both kinds of tile.
-constexpr bool ALWAYS_MASKED = GPU_MATRIX == GPU_MATRIX_WMMA || (GPU_MATRIX == GPU_MATRIX_WMMA_GFX12 && DIM > 128);
 constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
 
 // ROWS x DIM to LDS as it is. LANES_PER_ROW threads share a row; a power of two, so that a thread keeps its column.
@@ -48,21 +48,26 @@ struct RowMover {
     static constexpr int STEP = THREADS / LANES_PER_ROW, SHARE = (ROWS + STEP - 1) / STEP;
     Words<4> held[ASYNC_COPIES ? 1 : SHARE];
 
+    // Known when compiled where all threads have a part of each row; else a comparison of each thread.
+    static INLINE bool is_inside(int row, int column, int columns) {
+        return (ROWS % STEP == 0 || row < ROWS) && (columns == LANES_PER_ROW * 8 || column < columns);
+    }
+
     template <bool WHOLE>
     INLINE void start(element* lds, const element* memory, long long stride, int rows) {
         const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
         const element* from = memory + first * stride + column;
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int row = first + i * STEP;
-            const bool wanted = (WHOLE || row < rows) && column < HEAD_DIM;
+            const bool there = is_inside(row, column, HEAD_DIM);
             if constexpr (ASYNC_COPIES) {
-                const bool inside = row < ROWS && column < DIM;
+                const bool wanted = (WHOLE || row < rows) && there;
+                const bool inside = is_inside(row, column, DIM);
                 if (inside) copy_async(lds + row * ROW_STRIDE + column, wanted ? from : memory, wanted);
+                from += STEP * stride;
             } else {
-                held[i] = {{0, 0, 0, 0}};
-                if (wanted && row < ROWS) held[i] = load_words4(from);
+                held[i] = load_words4_within(memory, part_bytes(there, row, column, stride), tile_bytes(rows, stride));
             }
-            from += STEP * stride;
         }
     }
 
@@ -71,23 +76,28 @@ struct RowMover {
         const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int row = first + i * STEP;
-            if (row < ROWS && column < DIM) store_row(lds + row * ROW_STRIDE + column, held[i]);
+            if (is_inside(row, column, DIM)) store_words4(lds + place_in_lds<ROW_STRIDE>(row, column), held[i]);
         }
     }
 };
 
-// BLOCK_N keys x DIM to LDS as [dim][key]: a thread turns 4 keys x 8 dimensions around.
+// BLOCK_N keys to LDS as [dim][key]: a thread turns 4 keys x 8 dimensions around.
 struct TransposingMover {
-    static constexpr int TASKS = BLOCK_N / 4 * (DIM / 8), SHARE = (TASKS + THREADS - 1) / THREADS;
+    static constexpr int TASKS = BLOCK_N / 4 * (DIM_TILES * 2), SHARE = (TASKS + THREADS - 1) / THREADS;
     Words<4> held[SHARE][4];
+
+    static INLINE bool is_task(int task) { return TASKS % THREADS == 0 || task < TASKS; }
 
     template <bool WHOLE>
     INLINE void start(element*, const element* memory, long long stride, int rows) {
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int task = thread_index() + i * THREADS;
             const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
-            const int limit = task < TASKS ? (WHOLE ? BLOCK_N : rows) : 0;
-            UNROLL for (int j = 0; j < 4; ++j) held[i][j] = load_row(memory, stride, key + j, limit, dim, HEAD_DIM);
+            const bool there = is_task(task) && (HEAD_DIM == DIM_TILES * 16 || dim < HEAD_DIM);
+            UNROLL for (int j = 0; j < 4; ++j) {
+                const unsigned part = part_bytes(there, key + j, dim, stride);
+                held[i][j] = load_words4_within(memory, part, tile_bytes(rows, stride));
+            }
         }
     }
 
@@ -95,7 +105,7 @@ struct TransposingMover {
         UNROLL for (int i = 0; i < SHARE; ++i) {
             const int task = thread_index() + i * THREADS;
             const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
-            if (task < TASKS) store_turned(lds + dim * VALUE_STRIDE + key, VALUE_STRIDE, held[i]);
+            if (is_task(task)) store_turned<VALUE_STRIDE>(lds, dim, key, held[i]);
         }
     }
 };
@@ -105,7 +115,7 @@ template <> struct ValueMover<true> : TransposingMover {};
 
 // What a wave keeps of its rows while it walks over the keys.
 struct Rows {
-    Operand queries[ROW_TILES][Q_IN_REGISTERS ? DIM_TILES : 1];
+    Operand queries[ROW_TILES][Q_IN_REGISTERS ? DIM_STEPS : 1];
     Tile accumulator[ROW_TILES][DIM_TILES];
     float running_max[ROW_TILES][ROWS_PER_LANE];  // of the unscaled scores
     float running_sum[ROW_TILES][ROWS_PER_LANE];  // of this lane's columns
@@ -117,17 +127,17 @@ INLINE void multiply_keys(Tile (&scores)[ROW_TILES][KEY_TILES], const Rows& rows
     UNROLL for (int m = 0; m < ROW_TILES; ++m) {
         UNROLL for (int n = 0; n < KEY_TILES; ++n) scores[m][n] = {};
     }
-    UNROLL for (int d = 0; d < DIM_TILES; ++d) {
+    UNROLL for (int d = 0; d < DIM_STEPS; ++d) {
         Operand queries[ROW_TILES];
         UNROLL for (int m = 0; m < ROW_TILES; ++m) {
             if constexpr (Q_IN_REGISTERS) {
                 queries[m] = rows.queries[m][d];
             } else {
-                queries[m] = load_left(q_rows + m * 16 * ROW_STRIDE + d * 16, ROW_STRIDE);
+                queries[m] = load_left<ROW_STRIDE>(q_rows + m * 16 * ROW_STRIDE, d);
             }
         }
         UNROLL for (int n = 0; n < KEY_TILES; ++n) {
-            const Operand keys = load_right(k_tile + n * 16 * ROW_STRIDE + d * 16, ROW_STRIDE);
+            const Operand keys = load_right<ROW_STRIDE>(k_tile + n * 16 * ROW_STRIDE, d);
             UNROLL for (int m = 0; m < ROW_TILES; ++m) multiply_add(scores[m][n], queries[m], keys);
         }
     }
@@ -151,8 +161,10 @@ INLINE void mask_scores(Tile (&scores)[ROW_TILES][KEY_TILES], int first_key, int
 // what was accumulated need not be multiplied by a correction for nearly every tile.
 constexpr float SLACK_LOG2 = 8.0f;
 
+// The maximum of a row that has seen no key: above NO_SCORE, so that the probability of what is masked is 0.
+constexpr float NO_MAX = 0.5f * NO_SCORE;
+
 // Probabilities in place of the scores; maximum, sum and what was accumulated follow, where a score is too large.
-template <bool MASKED>
 INLINE void update_softmax(Tile (&scores)[KEY_TILES], Tile (&accumulator)[DIM_TILES],
                            float (&running_max)[ROWS_PER_LANE], float (&running_sum)[ROWS_PER_LANE]) {
     float new_max[ROWS_PER_LANE];
@@ -183,31 +195,57 @@ INLINE void update_softmax(Tile (&scores)[KEY_TILES], Tile (&accumulator)[DIM_TI
     UNROLL for (int n = 0; n < KEY_TILES; ++n) {
         UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
             const float score = scores[n].value[i];
-            const bool seen = !MASKED || score != NO_SCORE;
-            const float p = seen ? exp2_fast(score * SCALE_LOG2 - running_max[tile_slot(i)] * SCALE_LOG2) : 0.0f;
+            const float p = exp2_fast(score * SCALE_LOG2 - running_max[tile_slot(i)] * SCALE_LOG2);
             scores[n].value[i] = p;
             running_sum[tile_slot(i)] += p;
         }
     }
 }
 
-template <bool MASKED>
+// `crossed`: by the diagonal or by the end of the keys.
 INLINE void visit_tile(Rows& rows, const element* q_rows, const element* k_tile, const element* v_tile, int first_key,
-                       int last_seen, int seq_kv) {
+                       int last_seen, int seq_kv, bool crossed) {
     Tile scores[ROW_TILES][KEY_TILES];
     multiply_keys(scores, rows, q_rows, k_tile);
-    if constexpr (MASKED) mask_scores(scores, first_key, last_seen, seq_kv);
+    if (crossed) mask_scores(scores, first_key, last_seen, seq_kv);
     UNROLL for (int m = 0; m < ROW_TILES; ++m) {
-        update_softmax<MASKED>(scores[m], rows.accumulator[m], rows.running_max[m], rows.running_sum[m]);
+        update_softmax(scores[m], rows.accumulator[m], rows.running_max[m], rows.running_sum[m]);
     }
-    UNROLL for (int n = 0; n < KEY_TILES; ++n) {
+    UNROLL for (int n = 0; n < KEY_STEPS; ++n) {
         Operand probabilities[ROW_TILES];
-        UNROLL for (int m = 0; m < ROW_TILES; ++m) probabilities[m] = as_left_operand(scores[m][n]);
+        UNROLL for (int m = 0; m < ROW_TILES; ++m) probabilities[m] = as_left_operand(scores[m] + n * OPERAND_TILES);
         UNROLL for (int d = 0; d < DIM_TILES; ++d) {
-            const Operand values = load_values(v_tile, VALUE_STRIDE, n * 16, d * 16);
+            const Operand values = load_values<VALUE_STRIDE>(v_tile, n, d * 16);
             UNROLL for (int m = 0; m < ROW_TILES; ++m) multiply_add(rows.accumulator[m][d], probabilities[m], values);
         }
     }
+}
+
+// Q of the workgroup, of which there are `row_limit` rows from `q` on: to LDS, and from there to registers where it
+// stays in these; on CDNA without LDS.
+INLINE void read_queries(Rows& rows, element* q_tile, const element* q_rows, const element* q, long long stride,
+                         int row_limit) {
+#if GPU_MATRIX == GPU_MATRIX_MFMA && Q_IN_REGISTERS
+    UNROLL for (int m = 0; m < ROW_TILES; ++m) {
+        const int first = wave_index() * WAVE_ROWS + m * 16;
+        UNROLL for (int d = 0; d < DIM_STEPS; ++d) {
+            rows.queries[m][d] = load_left_direct(q + first * stride, stride, row_limit - first, d, HEAD_DIM);
+        }
+    }
+#else
+    RowMover<BLOCK_M> mover;
+    mover.start<false>(q_tile, q, stride, smaller(row_limit, BLOCK_M));
+    mover.finish(q_tile);
+    if constexpr (Q_IN_REGISTERS) {
+        barrier();
+        UNROLL for (int m = 0; m < ROW_TILES; ++m) {
+            UNROLL for (int d = 0; d < DIM_STEPS; ++d) {
+                rows.queries[m][d] = load_left<ROW_STRIDE>(q_rows + m * 16 * ROW_STRIDE, d);
+            }
+        }
+        barrier();
+    }
+#endif
 }
 
 // Divide by the sums and write a wave's rows, of which there are `row_limit`.
@@ -254,48 +292,38 @@ attention_best(const element* __restrict__ q, const element* __restrict__ k, con
 
     Rows rows = {};
     UNROLL for (int m = 0; m < ROW_TILES; ++m) {
-        UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) rows.running_max[m][slot] = NO_SCORE;
+        UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) rows.running_max[m][slot] = NO_MAX;
     }
-    RowMover<BLOCK_M> q_mover;
     RowMover<BLOCK_N> k_mover;
     ValueMover<VALUES_TRANSPOSED> v_mover;
-    q_mover.start<false>(q_tile, q + q_start, q_stride, seq_q - first_row);
-    q_mover.finish(q_tile);
-    if constexpr (Q_IN_REGISTERS) {
-        barrier();
-        UNROLL for (int m = 0; m < ROW_TILES; ++m) {
-            UNROLL for (int d = 0; d < DIM_TILES; ++d) {
-                rows.queries[m][d] = load_left(q_rows + m * 16 * ROW_STRIDE + d * 16, ROW_STRIDE);
-            }
-        }
-        barrier();
-    }
-    k_mover.start<false>(k_tiles, k_head, kv_stride, seq_kv);
-    v_mover.start<false>(v_tiles, v_head, kv_stride, seq_kv);
+    read_queries(rows, q_tile, q_rows, q + q_start, q_stride, seq_q - first_row);
+    k_mover.start<false>(k_tiles, k_head, kv_stride, smaller(seq_kv, BLOCK_N));
+    v_mover.start<false>(v_tiles, v_head, kv_stride, smaller(seq_kv, BLOCK_N));
     k_mover.finish(k_tiles);
     v_mover.finish(v_tiles);
     barrier();
 
+    const element *next_k = k_head, *next_v = v_head;
     for (int first_key = 0; first_key < keys; first_key += BLOCK_N) {
         const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
         const int next_key = first_key + BLOCK_N;
-        const element* next_k = k_head + next_key * kv_stride;
-        const element* next_v = v_head + next_key * kv_stride;
-        if (next_key < keys && next_key + BLOCK_N <= seq_kv) {
+        next_k += BLOCK_N * kv_stride;
+        next_v += BLOCK_N * kv_stride;
+        const int next_rows = next_key < keys ? smaller(seq_kv - next_key, BLOCK_N) : 0;
+        if (ASYNC_COPIES && next_rows == BLOCK_N) {
             k_mover.start<true>(k_tiles + other * K_ELEMENTS, next_k, kv_stride, BLOCK_N);
             v_mover.start<true>(v_tiles + other * V_ELEMENTS, next_v, kv_stride, BLOCK_N);
-        } else if (next_key < keys) {
-            k_mover.start<false>(k_tiles + other * K_ELEMENTS, next_k, kv_stride, seq_kv - next_key);
-            v_mover.start<false>(v_tiles + other * V_ELEMENTS, next_v, kv_stride, seq_kv - next_key);
+        } else if (!ASYNC_COPIES || next_rows) {
+            k_mover.start<false>(k_tiles + other * K_ELEMENTS, next_k, kv_stride, next_rows);
+            v_mover.start<false>(v_tiles + other * V_ELEMENTS, next_v, kv_stride, next_rows);
         }
+        schedule_fence();
 
         const element* k_tile = k_tiles + buffer * K_ELEMENTS;
         const element* v_tile = v_tiles + buffer * V_ELEMENTS;
-        const bool crossed = ALWAYS_MASKED || next_key > seq_kv || (CAUSAL && next_key - 1 > last_seen);
-        if (!crossed) {
-            visit_tile<false>(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv);
-        } else if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
-            visit_tile<true>(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv);
+        const bool crossed = next_key > seq_kv || (CAUSAL && next_key - 1 > last_seen);
+        if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
+            visit_tile(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, crossed);
         }
 
         if (BUFFERS == 1) barrier();  // everybody is done with the tile

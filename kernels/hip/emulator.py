@@ -32,7 +32,7 @@ from pytest_attnperf.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["EMULATOR_FLOPS_MAX", "EmulatedKernel", "EmulationError", "load", "missing_emulator"]
+__all__ = ["EMULATOR_FLOPS_MAX", "EmulatedKernel", "EmulationError", "LdsAccess", "load", "missing_emulator"]
 
 EMULATOR_FLOPS_MAX = 5e7
 """Useful floating-point operations of a case that a checked kernel of this folder does in about a second."""
@@ -64,6 +64,18 @@ class _Argument(ctypes.Structure):
 _SAME_PLACE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64)
 
 
+class LdsAccess(ctypes.Structure):
+    """`LdsAccess` of emulated/state.h: one access of one thread to LDS.
+
+    block, thread   who
+    place           of the call in the object; equal for the threads of one instruction
+    offset, bytes   where in the LDS variables, or in dynamic LDS
+    writes          1 or 0
+    """
+
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("block", "thread", "place", "offset", "bytes", "writes"))
+
+
 class _EmulatedLaunch(ctypes.Structure):
     """`Launch` of emulated/state.h."""
 
@@ -82,6 +94,9 @@ class _EmulatedLaunch(ctypes.Structure):
         ("arguments", ctypes.POINTER(_Argument)),
         ("same_place", _SAME_PLACE),
         ("places", ctypes.c_uint64 * 3),
+        ("lds_accesses", ctypes.POINTER(LdsAccess)),
+        ("lds_room", ctypes.c_uint64),
+        ("lds_count", ctypes.c_uint64),
         ("traffic_bytes", ctypes.c_uint64),
         ("message", ctypes.c_char * 1024),
     )
@@ -114,6 +129,8 @@ class EmulatedKernel:
     """A kernel that runs on the CPU; made by `load`.
 
     traffic_bytes   of tensors that the threads of the last checked launch read and wrote, each thread's own counted
+    lds_room        most accesses to LDS that a checked launch records; 0 unless set
+    lds_accesses    those of the last launch, in the order in which they happened
     """
 
     def __init__(
@@ -121,6 +138,8 @@ class EmulatedKernel:
     ) -> None:
         self._kernel, self._face, self._turns, self._checked, self._library = kernel, face, turns, checked, library
         self.traffic_bytes = 0
+        self.lds_room = 0
+        self.lds_accesses: Sequence[LdsAccess] = ()
         if kernel.threads != library.threads or not 0 < kernel.threads <= MAX_THREADS:
             raise EmulationError(
                 f"{kernel.function} of {kernel.file} is KERNEL({library.threads}), and is launched with "
@@ -141,7 +160,10 @@ class EmulatedKernel:
             int(self._checked), len(regions), len(prepared), 0, (_Region * len(regions))(*regions),
             (_Argument * len(prepared))(*prepared), self._library.same_place,
         )  # fmt: skip
+        recorded = (LdsAccess * self.lds_room)()
+        launch.lds_accesses, launch.lds_room = recorded, self.lds_room
         self._library.run(launch)
+        self.lds_accesses = recorded[: int(launch.lds_count)]
         self.traffic_bytes = int(launch.traffic_bytes)
 
     def _check_arguments(self, arguments: Sequence[torch.Tensor | int]) -> None:

@@ -27,31 +27,37 @@ class Face:
 
     wave                  lanes of a wave
     matrix                whether it has matrix instructions that matrix.h uses
+    operand_columns       columns of an operand of a matrix instruction: head dimensions are filled up to a multiple
     lds_padding           elements added to each row of a tile in LDS
     values_transposed     whether V is kept as [dim][key]
     buffers               tiles of K and V in LDS, so that the next can load meanwhile
+    queries_direct        whether queries that stay in registers come there without LDS
     """
 
     wave: int
     matrix: bool
+    operand_columns: int
     lds_padding: int
     values_transposed: bool
     buffers: int
+    queries_direct: bool = False
 
     def tiles_bytes(self, head_dim: int, block_m: int, block_n: int) -> tuple[int, int]:
         """Returns (LDS bytes of BLOCK_M rows of Q, LDS bytes of all buffered tiles of K and V), in the layout of the
         kernels of steps 6 and 7."""
-        dim = -(-head_dim // 16) * 16
-        row = dim + self.lds_padding
-        values = dim * (block_n + self.lds_padding) if self.values_transposed else block_n * row
+        row = -(-head_dim // self.operand_columns) * self.operand_columns + self.lds_padding
+        dims = -(-head_dim // 16) * 16
+        values = dims * (block_n + self.lds_padding) if self.values_transposed else block_n * row
         return ELEMENT_BYTES * block_m * row, ELEMENT_BYTES * self.buffers * (block_n * row + values)
 
 
-CDNA = Face(wave=64, matrix=True, lds_padding=4, values_transposed=True, buffers=1)
-RDNA = Face(wave=32, matrix=True, lds_padding=8, values_transposed=True, buffers=1)
-RDNA_WITHOUT = Face(wave=32, matrix=False, lds_padding=8, values_transposed=True, buffers=1)
-GCN = Face(wave=64, matrix=False, lds_padding=8, values_transposed=True, buffers=1)
-NVIDIA = Face(wave=32, matrix=True, lds_padding=8, values_transposed=False, buffers=2)
+CDNA = Face(
+    wave=64, matrix=True, operand_columns=32, lds_padding=0, values_transposed=True, buffers=1, queries_direct=True
+)
+RDNA = Face(wave=32, matrix=True, operand_columns=16, lds_padding=8, values_transposed=True, buffers=1)
+RDNA_WITHOUT = Face(wave=32, matrix=False, operand_columns=16, lds_padding=8, values_transposed=True, buffers=1)
+GCN = Face(wave=64, matrix=False, operand_columns=16, lds_padding=8, values_transposed=True, buffers=1)
+NVIDIA = Face(wave=32, matrix=True, operand_columns=16, lds_padding=8, values_transposed=False, buffers=2)
 
 
 def face_of(arch: str) -> Face:

@@ -31,6 +31,12 @@
 //   low_float(word), high_float(word)     and back
 //   Words<N>, Floats<N>                   N registers of 32 bits
 //   load_words4(pointer)                  16 bytes at a 16-byte aligned address; store_words4(pointer, words)
+//   load_words4_within(pointer, bytes, limit)
+//                                         the same `bytes` beyond a pointer that is equal in all lanes, zeros from
+//                                         `limit` on; no branch on AMD, so that nothing waits for the words before
+//                                         they are used
+//
+//   schedule_fence()                      AMD's compiler moves nothing across: loads stand before products
 //
 //   copy_async(lds, global, wanted)       16 bytes to LDS without passing through registers, zeros where not wanted;
 //   copies_done()                         ... all of this thread's copies are there (a barrier() shows them to others)
@@ -74,7 +80,6 @@ struct Floats {
 constexpr bool ASYNC_COPIES = GPU_MATRIX == GPU_MATRIX_MMA;
 
 INLINE int lane_index() { return thread_index() % GPU_WAVE; }
-INLINE int wave_index() { return thread_index() / GPU_WAVE; }
 
 INLINE Words<4> load_words4(const void* pointer) {
     return *static_cast<const Words<4>*>(__builtin_assume_aligned(pointer, 16));

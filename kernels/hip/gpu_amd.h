@@ -10,7 +10,7 @@
 #define INLINE __attribute__((device)) __attribute__((always_inline)) inline
 #define KERNEL(THREADS) \
     extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(THREADS, THREADS))) void
-#define LDS __attribute__((shared))
+#define LDS __attribute__((shared)) __attribute__((aligned(16)))
 #define DYNAMIC_LDS(TYPE, NAME) extern __attribute__((shared)) __attribute__((aligned(16))) TYPE NAME[]
 
 #if defined(__GFX9__)
@@ -46,6 +46,9 @@ INLINE void wave_barrier() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
 
+// Equal in all lanes, which the compiler cannot know: in a scalar register, so that branches on it need no lane masks.
+INLINE int wave_index() { return __builtin_amdgcn_readfirstlane(thread_index() / GPU_WAVE); }
+
 INLINE unsigned shuffle_word(unsigned word, int lane) { return __builtin_amdgcn_ds_bpermute(lane * 4, word); }
 INLINE float shuffle(float value, int lane) {
     return __builtin_bit_cast(float, shuffle_word(__builtin_bit_cast(unsigned, value), lane));
@@ -70,13 +73,12 @@ INLINE float fast_reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
 INLINE float to_float(element bits) { return __builtin_bit_cast(float, unsigned(bits) << 16); }
 INLINE float low_float(unsigned word) { return __builtin_bit_cast(float, word << 16); }
 INLINE float high_float(unsigned word) { return __builtin_bit_cast(float, word & 0xffff0000u); }
-// Round to nearest even; NaN stays NaN because its quiet bit is set.
-INLINE element to_element(float value) {
-    const unsigned bits = __builtin_bit_cast(unsigned, value);
-    const unsigned rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    return value != value ? element(bits >> 16 | 0x40u) : element(rounded);
+// The compiler rounds to nearest even without a branch, by one instruction for two values where there is one (gfx950).
+typedef __bf16 Bfloats2 __attribute__((ext_vector_type(2)));
+INLINE element to_element(float value) { return __builtin_bit_cast(element, __bf16(value)); }
+INLINE unsigned pack(float low, float high) {
+    return __builtin_bit_cast(unsigned, Bfloats2{__bf16(low), __bf16(high)});
 }
-INLINE unsigned pack(float low, float high) { return to_element(low) | unsigned(to_element(high)) << 16; }
 #else
 typedef _Float16 Halves2 __attribute__((ext_vector_type(2)));
 INLINE float to_float(element bits) { return float(__builtin_bit_cast(_Float16, bits)); }
@@ -88,12 +90,36 @@ INLINE unsigned pack(float low, float high) {
 }
 #endif
 
+#if __has_builtin(__builtin_amdgcn_raw_buffer_load_b128)
+// Last word of a buffer's description: raw bytes, out of bounds from the limit on (LLVM: AMDGPUUsage, buffer resources;
+// instruction set guides of CDNA3, RDNA3 and RDNA4, buffer resource descriptor).
+#if defined(__GFX9__)
+constexpr int RAW_BUFFER = 0x00027000;
+#else
+constexpr int RAW_BUFFER = 0x31004000;
+#endif
+typedef unsigned Unsigned4 __attribute__((ext_vector_type(4)));
+
+INLINE Words<4> load_words4_within(const void* pointer, unsigned bytes, unsigned limit) {
+    const auto buffer = __builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(pointer), 0, limit, RAW_BUFFER);
+    return __builtin_bit_cast(Words<4>, __builtin_amdgcn_raw_buffer_load_b128(buffer, bytes, 0, 0));
+}
+#else
+INLINE Words<4> load_words4_within(const void* pointer, unsigned bytes, unsigned limit) {
+    Words<4> words = {};
+    if (bytes < limit) words = *reinterpret_cast<const Words<4>*>(static_cast<const char*>(pointer) + bytes);
+    return words;
+}
+#endif
+
 INLINE void copy_async(void* lds, const void* global, bool wanted) {
     Words<4> words = {};
     if (wanted) words = *static_cast<const Words<4>*>(global);
     *static_cast<Words<4>*>(lds) = words;
 }
 INLINE void copies_done() {}
+
+INLINE void schedule_fence() { __builtin_amdgcn_sched_barrier(0); }
 
 // Matrix instructions, c + a b, on registers as the instruction set guides lay them out (see matrix.h).
 #if GPU_MATRIX == GPU_MATRIX_MFMA
@@ -111,6 +137,26 @@ INLINE Floats<4> mfma_16x16x16(Words<2> a, Words<2> b, Floats<4> c) {
     sum = __builtin_amdgcn_mfma_f32_16x16x16f16(left, right, sum, 0, 0, 0);
 #endif
     return __builtin_bit_cast(Floats<4>, sum);
+}
+
+// 32 columns: a lane's eight elements lie side by side. Before gfx950 two instructions do it, each half of the elements.
+INLINE Floats<4> mfma_16x16x32(Words<4> a, Words<4> b, Floats<4> c) {
+#if defined(__gfx950__)
+    Float4 sum = __builtin_bit_cast(Float4, c);
+#if ELEMENT_BF16
+    typedef __bf16 Bfloats8 __attribute__((ext_vector_type(8)));
+    const Bfloats8 left = __builtin_bit_cast(Bfloats8, a), right = __builtin_bit_cast(Bfloats8, b);
+    sum = __builtin_amdgcn_mfma_f32_16x16x32_bf16(left, right, sum, 0, 0, 0);
+#else
+    typedef _Float16 Half8 __attribute__((ext_vector_type(8)));
+    const Half8 left = __builtin_bit_cast(Half8, a), right = __builtin_bit_cast(Half8, b);
+    sum = __builtin_amdgcn_mfma_f32_16x16x32_f16(left, right, sum, 0, 0, 0);
+#endif
+    return __builtin_bit_cast(Floats<4>, sum);
+#else
+    c = mfma_16x16x16({{a.word[0], a.word[1]}}, {{b.word[0], b.word[1]}}, c);
+    return mfma_16x16x16({{a.word[2], a.word[3]}}, {{b.word[2], b.word[3]}}, c);
+#endif
 }
 #elif GPU_MATRIX == GPU_MATRIX_WMMA
 typedef float Float8 __attribute__((ext_vector_type(8)));

@@ -15,7 +15,7 @@
 #define LDS static __attribute__((used, section("emulated_lds"), aligned(16)))
 #define DYNAMIC_LDS(TYPE, NAME) TYPE* const NAME = static_cast<TYPE*>(emulated_dynamic_lds())
 
-#if GPU_EMULATED == 942
+#if GPU_EMULATED == 942 || GPU_EMULATED == 950
 #define GPU_WAVE 64
 #define GPU_MATRIX GPU_MATRIX_MFMA
 #elif GPU_EMULATED == 1100
@@ -31,7 +31,7 @@
 #define GPU_WAVE 32
 #define GPU_MATRIX GPU_MATRIX_MMA
 #else
-#error "GPU_EMULATED is 942, 1100, 1201, 1030 or 90"
+#error "GPU_EMULATED is 942, 950, 1100, 1201, 1030 or 90"
 #endif
 
 // Where a collective was called. `convergent` keeps the compiler from moving or merging calls across branches;
@@ -41,7 +41,7 @@
 #define EMULATED_REGISTERS __attribute__((noescape))
 
 // In the order of `MatrixKind` of the runtime.
-enum EmulatedMatrix { EMULATED_MFMA, EMULATED_WMMA, EMULATED_WMMA_GFX12, EMULATED_MMA };
+enum EmulatedMatrix { EMULATED_MFMA, EMULATED_WMMA, EMULATED_WMMA_GFX12, EMULATED_MMA, EMULATED_MFMA_32 };
 
 extern "C" {
 __attribute__((const)) int emulated_thread_index();
@@ -65,6 +65,7 @@ INLINE int thread_index() { return emulated_thread_index(); }
 INLINE int block_index_x() { return emulated_block_index(0); }
 INLINE int block_index_y() { return emulated_block_index(1); }
 INLINE int block_index_z() { return emulated_block_index(2); }
+INLINE int wave_index() { return thread_index() / GPU_WAVE; }
 
 INLINE void barrier(EMULATED_PLACE) { emulated_barrier(file, line); }
 INLINE void wave_barrier(EMULATED_PLACE) { emulated_wave_barrier(file, line); }
@@ -108,15 +109,31 @@ INLINE unsigned pack(float low, float high) { return to_element(low) | unsigned(
 INLINE float low_float(unsigned word) { return to_float(element(word & 0xffffu)); }
 INLINE float high_float(unsigned word) { return to_float(element(word >> 16)); }
 
+INLINE Words<4> load_words4_within(const void* pointer, unsigned bytes, unsigned limit) {
+    Words<4> words = {{0, 0, 0, 0}};
+    if (bytes < limit) words = *reinterpret_cast<const Words<4>*>(static_cast<const char*>(pointer) + bytes);
+    return words;
+}
+
 // On every face: the bytes arrive at copies_done() and not before.
 INLINE void copy_async(void* lds, const void* global, bool wanted) { emulated_copy_async(lds, global, wanted); }
 INLINE void copies_done() { emulated_copies_done(); }
+INLINE void schedule_fence() {}
 
 // Matrix instructions, c + a b; emulated/wave_operations.h states where each register lies in its matrix.
 #if GPU_MATRIX == GPU_MATRIX_MFMA
 INLINE Floats<4> mfma_16x16x16(Words<2> a, Words<2> b, Floats<4> c, EMULATED_PLACE) {
     emulated_matrix(EMULATED_MFMA, ELEMENT_BF16, a.word, b.word, c.value, file, line);
     return c;
+}
+INLINE Floats<4> mfma_16x16x32(Words<4> a, Words<4> b, Floats<4> c, EMULATED_PLACE) {
+#if GPU_EMULATED == 950
+    emulated_matrix(EMULATED_MFMA_32, ELEMENT_BF16, a.word, b.word, c.value, file, line);
+    return c;
+#else
+    c = mfma_16x16x16({{a.word[0], a.word[1]}}, {{b.word[0], b.word[1]}}, c, file, line);
+    return mfma_16x16x16({{a.word[2], a.word[3]}}, {{b.word[2], b.word[3]}}, c, file, line);
+#endif
 }
 #elif GPU_MATRIX == GPU_MATRIX_WMMA
 INLINE Floats<8> wmma_16x16x16(Words<8> a, Words<8> b, Floats<8> c, EMULATED_PLACE) {

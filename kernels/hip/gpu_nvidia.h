@@ -16,6 +16,7 @@ INLINE int thread_index() { return threadIdx.x; }
 INLINE int block_index_x() { return blockIdx.x; }
 INLINE int block_index_y() { return blockIdx.y; }
 INLINE int block_index_z() { return blockIdx.z; }
+INLINE int wave_index() { return thread_index() / GPU_WAVE; }
 
 INLINE void barrier() { __syncthreads(); }
 INLINE void wave_barrier() { __syncwarp(); }
@@ -77,6 +78,12 @@ INLINE unsigned pack(float low, float high) {
 }
 #endif
 
+INLINE Words<4> load_words4_within(const void* pointer, unsigned bytes, unsigned limit) {
+    Words<4> words = {{0, 0, 0, 0}};
+    if (bytes < limit) words = *reinterpret_cast<const Words<4>*>(static_cast<const char*>(pointer) + bytes);
+    return words;
+}
+
 INLINE unsigned lds_address(const void* pointer) { return unsigned(__cvta_generic_to_shared(pointer)); }
 
 INLINE void copy_async(void* lds, const void* global, bool wanted) {
@@ -85,6 +92,7 @@ INLINE void copy_async(void* lds, const void* global, bool wanted) {
                  : "memory");
 }
 INLINE void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+INLINE void schedule_fence() {}
 
 // Four 8 x 8 matrices of elements; lane l names row l % 8 of matrix l / 8 (16 bytes) and gets of each matrix row l / 4
 // the elements 2 (l % 4) and the one after; transposed: of column l / 4.

@@ -1,33 +1,37 @@
 // 16 x 16 products on whatever matrix instruction there is, for attention: scores = Q K^T, out += P V.
 //
-// A wave multiplies two operands of 16 rows of 16 elements each, "left" (queries) and "right" (keys, or the dimensions
-// of V): tile[row of left][row of right] += sum over the 16 columns of left * right. Which lane holds what differs; a
-// kernel needs three facts of it only:
+// A wave multiplies two operands of 16 rows of OPERAND_COLUMNS elements each, "left" (queries) and "right" (keys, or
+// the dimensions of V): tile[row of left][row of right] += sum over the columns of left * right. Which lane holds what
+// differs; a kernel needs four facts of it only:
 //
+//   OPERAND_COLUMNS        16, and 32 on CDNA: a lane then has 16 bytes of a row
 //   Tile                   TILE_VALUES floats per lane of a 16 x 16 result
 //   tile_row(i)            row of this lane's value i (a query), tile_column(i) its column
 //   tile_slot(i)           which of the lane's ROWS_PER_LANE rows that is: row statistics are kept once per slot
 //
 //   lane l holds                 operand: row, columns                      tile: row, column of value i
-//   MFMA   v_mfma_f32_16x16x16   l % 16, 4 (l / 16) ... + 3                 l % 16, 4 (l / 16) + i
+//   MFMA   v_mfma, 32 columns    l % 16, 8 (l / 16) ... + 7                 l % 16, 4 (l / 16) + i
 //   WMMA   RDNA3                 l % 16, all 16 (twice in a wave)           l % 16, 2 i + l / 16
 //   WMMA   RDNA4                 l % 16, 8 (l / 16) ... + 7                 l % 16, 8 (l / 16) + i
 //   MMA    m16n8k16, twice       l / 4 (+ 8), 2 (l % 4) ... + 1 (+ 8)       l / 4 + 8 (i / 2 % 2),
 //                                                                           8 (i / 4) + 2 (l % 4) + i % 2
 //   none   shuffles              l % 16, all 16                             as RDNA3
 //
-// The order of an operand's columns is free as long as left and right have the same, for they are summed over. (AMD's
-// matrix calculator numbers RDNA4's otherwise: 8 (i / 4) + 4 (l / 16) + i % 4.) That of rows is not.
+// The order of an operand's columns is free as long as left and right have the same, for they are summed over. So two
+// v_mfma_f32_16x16x16, the first of a lane's elements 0 to 3, the second of 4 to 7, make one product of 32 columns.
+// (AMD's matrix calculator numbers RDNA4's otherwise: 8 (i / 4) + 4 (l / 16) + i % 4.) That of rows is not.
 //
 // AMD's instructions give the transposed product, right * left^T: a lane then owns one query, and on CDNA and RDNA4 the
-// tile it holds is laid out as the operand that the second product needs. mma.sync has that property untransposed.
+// tile it holds is laid out as the operand that the second product needs; on CDNA two tiles are one operand, whose keys
+// are 4 (l / 16) + i and 16 + 4 (l / 16) + i, and V is kept in that order (place_of_value). mma.sync has
+// that property untransposed.
 //
 // Sources: AMD Instinct MI200 and MI300 instruction set guides (matrix arithmetic instructions), RDNA3 and RDNA4
 // instruction set guides (WMMA), PTX manual (mma.m16n8k16, ldmatrix).
 #pragma once
 
 #if GPU_MATRIX == GPU_MATRIX_MFMA
-constexpr int OPERAND_WORDS = 2, TILE_VALUES = 4, ROWS_PER_LANE = 1;
+constexpr int OPERAND_WORDS = 4, TILE_VALUES = 4, ROWS_PER_LANE = 1;
 #elif GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
 constexpr int OPERAND_WORDS = 4, TILE_VALUES = 8, ROWS_PER_LANE = 1;
 #elif GPU_MATRIX == GPU_MATRIX_MMA
@@ -36,6 +40,9 @@ constexpr int OPERAND_WORDS = 4, TILE_VALUES = 8, ROWS_PER_LANE = 2;
 constexpr int OPERAND_WORDS = 8, TILE_VALUES = 8, ROWS_PER_LANE = 1;
 #endif
 
+constexpr int OPERAND_COLUMNS = GPU_MATRIX == GPU_MATRIX_MFMA ? 32 : 16;
+constexpr int OPERAND_TILES = OPERAND_COLUMNS / 16;  // of probabilities, side by side, that make an operand
+
 typedef Words<OPERAND_WORDS> Operand;
 typedef Floats<TILE_VALUES> Tile;
 
@@ -43,9 +50,36 @@ typedef Floats<TILE_VALUES> Tile;
 // transposes on the way.
 constexpr bool VALUES_TRANSPOSED = GPU_MATRIX != GPU_MATRIX_MMA;
 
-// Elements added to each row in LDS. What is read at once by 16 rows then begins in different banks: a row of 8 bytes
-// (MFMA) moves on by 2 banks, one of 16 bytes by 4.
-constexpr int LDS_PADDING = GPU_MATRIX == GPU_MATRIX_MFMA ? 4 : 8;
+// Elements added to each row in LDS, so that what 16 rows read at once begins in different banks. On CDNA none: there
+// the 16-byte pieces of a row change places instead (place_in_lds), and two workgroups fit where padding leaves one.
+constexpr int LDS_PADDING = GPU_MATRIX == GPU_MATRIX_MFMA ? 0 : 8;
+
+// Where the elements from `column` on, within a piece of 8, of a row of LDS begin; rows of STRIDE elements.
+template <int STRIDE>
+INLINE int place_in_lds(int row, int column) {
+#if GPU_MATRIX == GPU_MATRIX_MFMA
+    // Pieces that change places: a power of two that divides those of a row. Found by search: no two lanes that are
+    // served at once meet in a bank, of 32 or of 64 (tests/kernels/hip/test_bank_conflicts.py).
+    constexpr int PIECES = STRIDE / 8 & -(STRIDE / 8);
+    const int low = row & 7, high = row >> 3 & 1;
+    const int moved = PIECES >= 16 ? row & 15 : PIECES == 8 ? low ^ 5 * high : low >> 1 ^ 3 * high;
+    static_assert(PIECES >= 4, "rows are multiples of 32 elements");
+    return row * STRIDE + (column ^ 8 * moved);
+#else
+    return row * STRIDE + column;
+#endif
+}
+
+// The same of V kept as [dim][key], for 4 keys from a multiple of 4 on. On CDNA, neighbouring rows of 8 to 15 (of 16)
+// change places, so that the rows that a wave writes at once, 8 apart, lie in different halves of the banks.
+template <int STRIDE>
+INLINE int place_of_value(int dim, int key) {
+#if GPU_MATRIX == GPU_MATRIX_MFMA
+    return place_in_lds<STRIDE>(dim ^ (dim >> 3 & 1), (key & ~31) + (key & 12) * 2 + (key & 16) / 4);
+#else
+    return place_in_lds<STRIDE>(dim, key);
+#endif
+}
 
 #if GPU_MATRIX == GPU_MATRIX_MMA
 INLINE int tile_row(int i) { return lane_index() / 4 + 8 * (i / 2 % 2); }
@@ -84,64 +118,81 @@ INLINE Words<4> load_row(const element* memory, long long stride, int row, int r
     return {{0, 0, 0, 0}};
 }
 
-// 8 elements into a row of LDS; rows have no more than 8-byte alignment where LDS_PADDING is 4.
-INLINE void store_row(element* lds, Words<4> words) {
-    reinterpret_cast<Words<2>*>(lds)[0] = {{words.word[0], words.word[1]}};
-    reinterpret_cast<Words<2>*>(lds)[1] = {{words.word[2], words.word[3]}};
+// Bytes of a tile from its first element on, and of a part of it; a part that there is not lies beyond. 32 bits are
+// enough: 128 rows of the 65,535 heads that a grid can have.
+INLINE unsigned tile_bytes(int rows, long long stride) { return unsigned(rows) * unsigned(stride) * sizeof(element); }
+INLINE unsigned part_bytes(bool wanted, int row, int column, long long stride) {
+    return wanted ? tile_bytes(row, stride) + unsigned(column) * sizeof(element) : ~0u;
 }
 
-// 4 keys of 8 dimensions each, turned around into 8 rows of LDS, `stride` elements apart, of 4 keys.
-INLINE void store_turned(element* lds, int stride, const Words<4> (&keys)[4]) {
-    UNROLL for (int dim = 0; dim < 8; ++dim) {
+// 4 keys of 8 dimensions each, turned around into 8 rows of LDS of 4 keys.
+template <int STRIDE>
+INLINE void store_turned(element* lds, int dim, int key, const Words<4> (&keys)[4]) {
+    UNROLL for (int i = 0; i < 8; ++i) {
         unsigned value[4];
-        UNROLL for (int i = 0; i < 4; ++i) value[i] = keys[i].word[dim / 2] >> dim % 2 * 16 & 0xffffu;
+        UNROLL for (int j = 0; j < 4; ++j) value[j] = keys[j].word[i / 2] >> i % 2 * 16 & 0xffffu;
         const Words<2> row = {{value[0] | value[1] << 16, value[2] | value[3] << 16}};
-        *reinterpret_cast<Words<2>*>(lds + dim * stride) = row;
+        *reinterpret_cast<Words<2>*>(lds + place_of_value<STRIDE>(dim + i, key)) = row;
     }
 }
 
-// A left operand: 16 rows of LDS from `corner` on, `stride` elements apart.
-INLINE Operand load_left(const element* corner, int stride) {
+// A left operand: columns OPERAND_COLUMNS * step and on of 16 rows of LDS.
+template <int STRIDE>
+INLINE Operand load_left(const element* rows, int step) {
     const int lane = lane_index();
 #if GPU_MATRIX == GPU_MATRIX_MFMA
-    return *reinterpret_cast<const Operand*>(corner + lane % 16 * stride + 4 * (lane / 16));
+    return load_words4(rows + place_in_lds<STRIDE>(lane % 16, 32 * step + 8 * (lane / 16)));
 #elif GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
-    return load_words4(corner + lane % 16 * stride + 8 * (lane / 16));
+    return load_words4(rows + step * 16 + lane % 16 * STRIDE + 8 * (lane / 16));
 #elif GPU_MATRIX == GPU_MATRIX_MMA
-    return ldmatrix_x4(corner + lane % 16 * stride + lane / 16 * 8);
+    return ldmatrix_x4(rows + step * 16 + lane % 16 * STRIDE + lane / 16 * 8);
 #else
-    const element* row = corner + lane % 16 * stride;
+    const element* row = rows + step * 16 + lane % 16 * STRIDE;
     const Words<4> low = load_words4(row), high = load_words4(row + 8);
     return {{low.word[0], low.word[1], low.word[2], low.word[3],  //
              high.word[0], high.word[1], high.word[2], high.word[3]}};
 #endif
 }
 
+#if GPU_MATRIX == GPU_MATRIX_MFMA
+// The same from memory, of which `rows` rows and `columns` columns exist; zeros elsewhere.
+INLINE Operand load_left_direct(const element* memory, long long stride, int rows, int step, int columns) {
+    const int row = lane_index() % 16, column = 32 * step + 8 * (lane_index() / 16);
+    const int existing = rows < 0 ? 0 : smaller(rows, 16);
+    return load_words4_within(memory, part_bytes(column < columns, row, column, stride), tile_bytes(existing, stride));
+}
+#endif
+
 // A right operand, from rows as above. mma.sync takes it 8 rows at a time, from two neighbouring registers each.
-INLINE Operand load_right(const element* corner, int stride) {
+template <int STRIDE>
+INLINE Operand load_right(const element* rows, int step) {
 #if GPU_MATRIX == GPU_MATRIX_MMA
     const int lane = lane_index();
-    return ldmatrix_x4(corner + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8);
+    return ldmatrix_x4(rows + step * 16 + (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 8);
 #else
-    return load_left(corner, stride);
+    return load_left<STRIDE>(rows, step);
 #endif
 }
 
-// The right operand of out += P V: 16 dimensions of 16 keys. `values` is [dim][key] where VALUES_TRANSPOSED, else
-// [key][dim], rows `stride` elements apart.
-INLINE Operand load_values(const element* values, int stride, int key, int dim) {
-#if GPU_MATRIX == GPU_MATRIX_MMA
+// The right operand of out += P V: 16 dimensions of OPERAND_COLUMNS keys. `values` is [dim][key] where
+// VALUES_TRANSPOSED, else [key][dim].
+template <int STRIDE>
+INLINE Operand load_values(const element* values, int step, int dim) {
     const int lane = lane_index();
-    return ldmatrix_x4_transposed(values + (key + lane % 16) * stride + dim + lane / 16 * 8);
+#if GPU_MATRIX == GPU_MATRIX_MMA
+    return ldmatrix_x4_transposed(values + (step * 16 + lane % 16) * STRIDE + dim + lane / 16 * 8);
+#elif GPU_MATRIX == GPU_MATRIX_MFMA
+    const int row = lane % 16 ^ lane / 8 % 2;  // as place_of_value
+    return load_words4(values + dim * STRIDE + place_in_lds<STRIDE>(row, 32 * step + 8 * (lane / 16)));
 #else
-    return load_right(values + dim * stride + key, stride);
+    return load_right<STRIDE>(values + dim * STRIDE, step);
 #endif
 }
 
 // tile += left right^T.
 INLINE void multiply_add(Tile& tile, const Operand& left, const Operand& right) {
 #if GPU_MATRIX == GPU_MATRIX_MFMA
-    tile = mfma_16x16x16(right, left, tile);
+    tile = mfma_16x16x32(right, left, tile);
 #elif GPU_MATRIX == GPU_MATRIX_WMMA || GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
     tile = wmma_16x16x16(right, left, tile);
 #elif GPU_MATRIX == GPU_MATRIX_MMA
@@ -162,10 +213,15 @@ INLINE void multiply_add(Tile& tile, const Operand& left, const Operand& right) 
 #endif
 }
 
-// A tile of probabilities as the left operand of the product with V, rounded to elements.
-INLINE Operand as_left_operand(const Tile& tile) {
+// OPERAND_TILES tiles of probabilities as the left operand of the product with V, rounded to elements.
+INLINE Operand as_left_operand(const Tile* tiles) {
+    const Tile& tile = tiles[0];
     Operand operand;
-#if GPU_MATRIX == GPU_MATRIX_MFMA || GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
+#if GPU_MATRIX == GPU_MATRIX_MFMA
+    UNROLL for (int i = 0; i < OPERAND_WORDS; ++i) {
+        operand.word[i] = pack(tiles[i / 2].value[i % 2 * 2], tiles[i / 2].value[i % 2 * 2 + 1]);
+    }
+#elif GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
     UNROLL for (int i = 0; i < OPERAND_WORDS; ++i) operand.word[i] = pack(tile.value[2 * i], tile.value[2 * i + 1]);
 #elif GPU_MATRIX == GPU_MATRIX_MMA
     // Word 0: row l / 4, columns from 0; 1: row + 8; 2 and 3: the same from column 8.
@@ -183,13 +239,32 @@ INLINE Operand as_left_operand(const Tile& tile) {
     return operand;
 }
 
-// Write a tile, value by value times `factor[slot]`, to rows of memory from `corner` on; only rows and columns below
-// `rows` and `columns`.
+// Write a tile times `factor[slot]` to rows of memory from `corner` on; only rows and columns below `rows` and
+// `columns`, which is a multiple of 8. A lane writes what it has side by side at once: on AMD 8 or 16 bytes.
 INLINE void store_tile(element* corner, long long stride, const Tile& tile, const float* factor, int rows,
                        int columns) {
+#if GPU_MATRIX == GPU_MATRIX_MMA
     UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
         if (tile_row(i) < rows && tile_column(i) < columns) {
             corner[tile_row(i) * stride + tile_column(i)] = to_element(tile.value[i] * factor[tile_slot(i)]);
         }
     }
+#else
+    Tile scaled;
+    UNROLL for (int i = 0; i < TILE_VALUES; ++i) scaled.value[i] = tile.value[i] * factor[0];
+#if GPU_MATRIX == GPU_MATRIX_MFMA
+    const int column = tile_column(0);
+    Words<2> words = {{pack(scaled.value[0], scaled.value[1]), pack(scaled.value[2], scaled.value[3])}};
+#else
+    const Operand row = as_left_operand(&scaled);
+    const int half = lane_index() / 16 % 2, column = 8 * half;
+    Words<4> words;
+    UNROLL for (int i = 0; i < 4; ++i) {
+        words.word[i] = OPERAND_WORDS == 8 && half ? row.word[i + OPERAND_WORDS - 4] : row.word[i];
+    }
+#endif
+    if (tile_row(0) < rows && column < columns) {
+        *reinterpret_cast<decltype(words)*>(corner + tile_row(0) * stride + column) = words;
+    }
+#endif
 }

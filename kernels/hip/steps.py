@@ -108,7 +108,8 @@ def _waves_with_tiles(config: Config, head_dim: int, face: Face) -> WorkgroupSiz
 def _waves_with_row_tiles(config: Config, head_dim: int, face: Face) -> WorkgroupSize:
     rows = config["WAVES"] * config["ROW_TILES"] * 16
     queries, tiles = face.tiles_bytes(head_dim, rows, config["BLOCK_N"])
-    lds_bytes = max(queries, tiles) if config["Q_IN_REGISTERS"] else queries + tiles
+    staged = 0 if face.queries_direct else queries
+    lds_bytes = max(staged, tiles) if config["Q_IN_REGISTERS"] else queries + tiles
     return WorkgroupSize(rows, config["WAVES"] * face.wave, lds_bytes)
 
 

@@ -253,6 +253,14 @@ static const Memory* memory_at(u64 address) {
     leave();
 }
 
+static void record_access(u64 offset, u64 bytes, bool writes, const void* place) {
+    Launch& launch = *state.launch;
+    if (launch.lds_count < launch.lds_room)
+        launch.lds_accesses[launch.lds_count] = {state.block_number - 1, u32(state.current), place_of(place),
+                                                 u32(offset), u32(bytes), writes};
+    launch.lds_count++;
+}
+
 static void check(u64 address, u64 bytes, bool writes, const void* place) {
     if (address - u64(state.stacks) < state.stack_bytes) return;
     const Memory* of = memory_at(address);
@@ -263,7 +271,10 @@ static void check(u64 address, u64 bytes, bool writes, const void* place) {
         report_beyond(of, address, bytes, writes, place);
     }
     if (offset >= of->bytes || bytes > of->bytes - offset) report_beyond(of, address, bytes, writes, place);
-    if (!of->lds) state.launch->traffic_bytes += bytes;
+    if (!of->lds)
+        state.launch->traffic_bytes += bytes;
+    else
+        record_access(offset, bytes, writes, place);
     if (!of->accesses) {
         if (!writes) return;
         report(place, nullptr, "write to const: thread %d writes offset %llu of %s, which the kernel takes as const",

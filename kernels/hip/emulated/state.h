@@ -37,6 +37,16 @@ struct Argument {
     long long region;
 };
 
+// One access of one thread to LDS, as recorded on request.
+struct LdsAccess {
+    u32 block;
+    u32 thread;
+    u32 place;   // of the call, as an offset in the image
+    u32 offset;  // in the LDS variables, or in dynamic LDS
+    u32 bytes;
+    u32 writes;
+};
+
 struct Launch {
     int grid[3];
     int threads;
@@ -52,6 +62,9 @@ struct Launch {
     const Argument* arguments;
     int (*same_place)(u64 one, u64 other);  // whether two places of the image are one position in the source
     u64 places[3];                          // out: offsets in the image, 0 for none
+    LdsAccess* lds_accesses;                // out: the first `lds_room` accesses, if checked; null for none
+    u64 lds_room;
+    u64 lds_count;                          // out: of all accesses
     u64 traffic_bytes;                      // out: of tensors, read and written, summed over threads, if checked
     char message[1024];                     // out
 };

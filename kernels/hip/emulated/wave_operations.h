@@ -8,7 +8,7 @@ struct Shuffle {
 };
 
 // In the order of `EmulatedMatrix` of gpu_emulated.h.
-enum MatrixKind { MFMA, WMMA, WMMA_GFX12, MMA };
+enum MatrixKind { MFMA, WMMA, WMMA_GFX12, MMA, MFMA_32 };
 
 struct Matrix {
     MatrixKind kind;
@@ -57,14 +57,14 @@ static bool whole_wave(int first, int count) {
     return false;
 }
 
-// One 16 x N x 16 product: a(row, k), b(k, column) and c(row, column) as functions that find a register.
+// One 16 x N x `depth` product: a(row, k), b(k, column) and c(row, column) as functions that find a register.
 // Products are exact, their sum is in double and rounded once: hardware rounds oftener, in an order it does not state.
 template <class A, class B, class C>
-static void multiply(int columns, A a, B b, C c) {
+static void multiply(int columns, A a, B b, C c, int depth = 16) {
     for (int row = 0; row < 16; row++)
         for (int column = 0; column < columns; column++) {
             double sum = c(row, column);
-            for (int k = 0; k < 16; k++) sum += double(a(row, k)) * double(b(k, column));
+            for (int k = 0; k < depth; k++) sum += double(a(row, k)) * double(b(k, column));
             c(row, column) = float(sum);
         }
 }
@@ -72,6 +72,7 @@ static void multiply(int columns, A a, B b, C c) {
 // Where the registers lie.
 //   MFMA        CDNA3 ISA guide, V_MFMA_F32_16X16X16_F16: lane l holds row l % 16 of a (column
 //               of b), k = 4 (l / 16) + i; of c column l % 16, rows 4 (l / 16) + i
+//   MFMA_32     CDNA4 ISA guide, V_MFMA_F32_16X16X32_F16: the same with k = 8 (l / 16) + i
 //   WMMA        RDNA3 ISA guide, WMMA: lane l holds row l % 16 of a (column of b), all 16 k, lanes 16 to 31 the
 //               same again; of c column l % 16, rows 2 i + l / 16
 //   WMMA_GFX12  RDNA4 ISA guide, WMMA: lane l holds row l % 16 of a (column of b), k = 8 (l / 16) + i; of c
@@ -90,6 +91,11 @@ static void complete_matrix(int first, int count) {
             16, [&](int row, int k) { return number(bf16, lane(row + k / 4 * 16).a, k % 4); },
             [&](int k, int column) { return number(bf16, lane(column + k / 4 * 16).b, k % 4); },
             [&](int row, int column) -> float& { return lane(column + row / 4 * 16).c[row % 4]; });
+    if (kind == MFMA_32)
+        return multiply(
+            16, [&](int row, int k) { return number(bf16, lane(row + k / 8 * 16).a, k % 8); },
+            [&](int k, int column) { return number(bf16, lane(column + k / 8 * 16).b, k % 8); },
+            [&](int row, int column) -> float& { return lane(column + row / 4 * 16).c[row % 4]; }, 32);
     if (kind == WMMA_GFX12)
         return multiply(
             16, [&](int row, int k) { return number(bf16, lane(row + k / 8 * 16).a, k % 8); },

@@ -155,16 +155,16 @@ def test_a_variable_that_is_never_set_does_not_compile(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("bf16", [False, True], ids=["f16", "bf16"])
-@pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "gfx1201", "sm_90"])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100", "gfx1201", "sm_90"])
 def test_matrix_instructions_multiply(cache: Path, arch: str, bf16: bool) -> None:
     """Registers laid out as the manuals say give c + a b."""
     import torch
 
-    columns = 8 if arch == "sm_90" else 16
-    a, b, c = torch.randn(16, 16), torch.randn(16, columns), torch.randn(16, columns)
+    columns, depth = 8 if arch == "sm_90" else 16, 32 if arch == "gfx950" else 16
+    a, b, c = torch.randn(16, depth), torch.randn(depth, columns), torch.randn(16, columns)
     a, b = (x.to(torch.bfloat16 if bf16 else torch.float16) for x in (a, b))
     d = torch.full_like(c, torch.nan)
-    kernel = HipKernel(MATRICES, "product", WAVES[arch], {"ELEMENT_BF16": str(int(bf16))})
+    kernel = HipKernel(MATRICES, "product", WAVES.get(arch, 64), {"ELEMENT_BF16": str(int(bf16))})
     load(kernel, arch=arch, cache=cache)((1, 1, 1), a, b, c, d, 0)
     assert torch.allclose(d.double(), c.double() + a.double() @ b.double(), atol=1e-5)
 
@@ -261,7 +261,8 @@ def test_wrong_kernels_are_named(cache: Path, tmp_path: Path) -> None:
 def test_the_environment_names_the_face(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an architecture the one of ATTNPERF_HIP_EMULATE is imitated, else gfx942."""
     monkeypatch.delenv(EMULATED_ARCH, raising=False)
-    assert emulated_gpu_of(None) == emulated_gpu_of("gfx950") == emulator_objects.EmulatedGpu(942, 64)
+    assert emulated_gpu_of(None) == emulated_gpu_of("gfx90a") == emulator_objects.EmulatedGpu(942, 64)
+    assert emulated_gpu_of("gfx950") == emulator_objects.EmulatedGpu(950, 64)
     monkeypatch.setenv(EMULATED_ARCH, "gfx1151")
     assert emulated_gpu_of(None) == emulator_objects.EmulatedGpu(1100, 32)
 

@@ -14,7 +14,7 @@ from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.prefill import Prefill
 
 H200 = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
-FACES = ("gfx942", "gfx1100", "gfx1201", "gfx1030", "sm_90")
+FACES = ("gfx942", "gfx1100", "gfx1201", "gfx1030", "sm_90", "gfx950")
 STEPS = {backend.name: backend for backend in BACKENDS}
 MATRIX = [name for name, backend in STEPS.items() if backend.step.matrix]
 SCALAR = [name for name in STEPS if name not in MATRIX]

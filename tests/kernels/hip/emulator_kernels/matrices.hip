@@ -7,7 +7,12 @@
 #define THREADS GPU_WAVE
 #endif
 
-constexpr int K = 16, COLUMNS = GPU_MATRIX == GPU_MATRIX_MMA ? 8 : 16;
+#if GPU_EMULATED == 950
+constexpr int K = 32;
+#else
+constexpr int K = 16;
+#endif
+constexpr int COLUMNS = GPU_MATRIX == GPU_MATRIX_MMA ? 8 : 16;
 
 INLINE unsigned two(const element* at, int distance) { return at[0] | unsigned(at[distance]) << 16; }
 
@@ -37,15 +42,21 @@ KERNEL(THREADS) product(const element* __restrict__ a, const element* __restrict
     sum = mma_m16n8k16(left, {right.word[0], right.word[1]}, sum);
     for (int i = 0; i < 4; i++) d[row(i) * 8 + column(i)] = same ? sum.value[i] : -1e9f;
 #elif GPU_MATRIX == GPU_MATRIX_MFMA
-    // AMD's matrix instruction calculator, v_mfma_f32_16x16x16_f16: a[lane % 16][4 (lane / 16) + i].
-    Words<2> left, right;
-    for (int i = 0; i < 2; i++) {
-        left.word[i] = a_words(lane % 16, lane / 16 * 4 + i * 2);
-        right.word[i] = b_words(lane / 16 * 4 + i * 2, lane % 16);
+    // AMD's matrix instruction calculator, v_mfma_f32_16x16x16_f16: a[lane % 16][4 (lane / 16) + i]; CDNA4 instruction
+    // set guide, v_mfma_f32_16x16x32_f16: a[lane % 16][8 (lane / 16) + i].
+    constexpr int OWN = K / 4;
+    Words<OWN / 2> left, right;
+    for (int i = 0; i < OWN / 2; i++) {
+        left.word[i] = a_words(lane % 16, lane / 16 * OWN + i * 2);
+        right.word[i] = b_words(lane / 16 * OWN + i * 2, lane % 16);
     }
     Floats<4> sum;
     for (int i = 0; i < 4; i++) sum.value[i] = c[(lane / 16 * 4 + i) * 16 + lane % 16];
+#if GPU_EMULATED == 950
+    sum = mfma_16x16x32(left, right, sum);
+#else
     sum = mfma_16x16x16(left, right, sum);
+#endif
     for (int i = 0; i < 4; i++) d[(lane / 16 * 4 + i) * 16 + lane % 16] = sum.value[i];
 #elif GPU_MATRIX == GPU_MATRIX_WMMA || GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
     // RDNA3: a lane holds all k, the upper half of the wave the same again; RDNA4: each half of the wave 8 of them.
