@@ -9,7 +9,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
-from pytest_attnperf.records.code import KernelCode
+from pytest_attnperf.records.code import KernelCode, LoopEstimate
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
 from pytest_attnperf.tools.tuner.pruning import (
     PruneRules,
@@ -173,6 +173,18 @@ def test_figures_are_the_worst_of_all_kernels() -> None:
     assert static_figures([replace(CODE, arch="sm_70")]).occupancy is None
     with pytest.raises(ValueError, match="at least one kernel"):
         static_figures([])
+
+
+def loop(cycles: float) -> LoopEstimate:
+    """The estimate of a loop that takes so many cycles, of which its products need 512."""
+    return LoopEstimate(2, cycles, 512.0, 512, 400, 100, 16, 90, 17, 7, 28, 4, 20, 4)
+
+
+def test_the_worst_loop_of_all_kernels_counts() -> None:
+    """Kernels without an estimate, such as one that combines parts, do not; without any there is none."""
+    found = static_figures([replace(CODE, key_loop=loop(1024)), replace(CODE, key_loop=loop(2048)), CODE])
+    assert found.peak_share == 0.25
+    assert static_figures([CODE]).peak_share is None
 
 
 def order(arch: str = "gfx942", **changed: dict[str, Any]) -> str:
