@@ -157,6 +157,7 @@ class StaticFigures:
     occupancy        waves per SIMD, on NVIDIA warps per sub-partition of an SM; None where it is not computed
     matrix           matrix instructions in loops, of all builds; None where the code was not disassembled
     loop_instructions, loop_lds   all instructions in loops, and those that read or write LDS; None likewise
+    peak_share       estimated share of the matrix units' peak in the key loop, +-30 %; None where it is not estimated
     """
 
     registers: int
@@ -168,6 +169,7 @@ class StaticFigures:
     code_bytes: int = 0
     loop_instructions: int | None = None
     loop_lds: int | None = None
+    peak_share: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,20 @@
-"""Classifies AMD instructions by their mnemonics.
+"""Classifies AMD instructions by their mnemonics, and counts cycles and operations of matrix instructions.
 
 Mnemonics from LLVM's AMDGPU instruction syntax pages (AMDGPUAsmGFX9, GFX90a, GFX940, GFX10, GFX11, GFX12) and AMD's ISA
 documents of CDNA 2 to 4 and RDNA 2 to 4; checked against every mnemonic that LLVM 22's assembler knows.
+
+Passes of matrix instructions from the guides of CDNA 3 and 4 ("VALU matrix instructions"): a pass is 4 cycles of a
+SIMD's matrix unit. An instruction that multiplies one pair of matrices into 32 x 32 (16 x 16) sums takes 8 (4) passes,
+with fp32 elements twice as many, because it has a quarter of the products; the one for elements of 4 to 8 bits twice as
+many if either matrix has 8. Of instructions on several small pairs, only the size of a sum counts. llvm-mca agrees
+(`-instruction-tables`, HWXDL), except that it does not look at the element types of `f8f6f4`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from pytest_attnperf.codeobject.instructions import SIZED, Instruction, with_width
@@ -69,6 +76,23 @@ _RULES = {
     ),
 }
 _RULES |= dict.fromkeys(("buffer", "tbuffer", "flat", "cluster"), _RULES["global"])
+
+CYCLES_PER_PASS = 4
+
+PEAK_FLOPS_PER_CYCLE = {
+    "gfx942": {16: 512, 8: 1024, 32: 64, 64: 64, 19: 256},
+    "gfx950": {16: 1024, 8: 2048, 4: 4096, 32: 64, 64: 32},
+}
+"""Architecture -> bits of an element (19: xf32) -> operations per cycle of one SIMD's matrix unit by its best
+instruction. Four times as many are the FLOP per clock and CU in AMD's gpu-arch-specs page and CDNA white papers."""
+
+_MFMA = re.compile(
+    r"v_mfma_(?:scale_)?(?:f32|i32|f64)_(?P<rows>\d+)x(?P<columns>\d+)x(?P<depth>\d+)(?:_(?P<pairs>\d+)b)?_?"
+    r"(?P<element>f16|bf16|f32|xf32|f64|i8|(?:fp8|bf8)_(?:fp8|bf8)|f8f6f4)(?:_1k)?(?:_e64)?$"
+)
+_ELEMENT_BITS = {"f16": 16, "bf16": 16, "f32": 32, "xf32": 19, "f64": 64}
+_SINGLE_PASSES, _SEVERAL_PASSES = {32: 8, 16: 4}, {32: 16, 16: 8, 4: 2}
+_FACTOR_FORMAT = re.compile(r"\b(?:cbsz|blgp):(\d)")
 
 _FORMAT = re.compile(r"format_(?:d16_)?(?:hi_)?([xyzw]+)$")
 _DWORDS = re.compile(r"dword(?:x(\d{1,4}))?")
@@ -151,3 +175,36 @@ def _width_bytes(mnemonic: str) -> int | None:
     if mnemonic.endswith(("param_load", "direct_load")):
         return 4
     return next((_NAMED_BYTES[word] for word in mnemonic.split("_") if word in _NAMED_BYTES), None)
+
+
+@dataclass(frozen=True)
+class MatrixStep:
+    """One matrix instruction of a wave: cycles that it occupies the matrix unit, operations, bits of an element."""
+
+    cycles: int
+    flops: int
+    bits: int
+
+
+def read_matrix_step(mnemonic: str, operands: str, arch: str) -> MatrixStep | None:
+    """Returns cycles and operations of an MFMA instruction; None for another instruction, for a sparse one, and for an
+    architecture or a shape that is not known."""
+    found = _MFMA.match(mnemonic)
+    peaks = PEAK_FLOPS_PER_CYCLE.get(arch)
+    if found is None or peaks is None:
+        return None
+    rows, pairs = int(found["rows"]), int(found["pairs"] or 1)
+    bits = _ELEMENT_BITS.get(found["element"], 8)
+    passes = (_SINGLE_PASSES if pairs == 1 else _SEVERAL_PASSES).get(rows)
+    if found["element"] == "f8f6f4":
+        # Formats 0 and 1 are fp8 and bf8; an operand without a format has 0. The others have 6 or 4 bits.
+        formats = [int(one) for one in _FACTOR_FORMAT.findall(operands)]
+        bits = 8 if len(formats) < 2 or min(formats) < 2 else 4
+        passes = None if passes is None else passes * (2 if bits == 8 else 1)
+    elif bits == 64:
+        passes = {16: 8 if arch == "gfx942" else 16, 4: 4}.get(rows)
+    elif bits == 32 and pairs == 1 and passes is not None:
+        passes *= 2
+    if passes is None or bits not in peaks:
+        return None
+    return MatrixStep(passes * CYCLES_PER_PASS, 2 * rows * int(found["columns"]) * int(found["depth"]) * pairs, bits)

@@ -19,6 +19,7 @@ import msgspec
 from pytest_attnperf.codeobject.built import Built, assembly_text, object_bytes
 from pytest_attnperf.codeobject.decoding import Decoded, decode_machine_code, disassembler_version
 from pytest_attnperf.codeobject.instructions import Place
+from pytest_attnperf.codeobject.issue_model import estimate_key_loop
 from pytest_attnperf.codeobject.line_table import LineTable, read_line_table
 from pytest_attnperf.codeobject.objects import ObjectContents, ObjectKernel, read_object, select_kernel
 from pytest_attnperf.errors import CodeObjectError
@@ -95,6 +96,7 @@ class Analyser:
             undecoded=decoded.undecoded,
             lines=decoded.lines,
         )
+        code = replace(code, key_loop=estimate_key_loop(code, decoded.innermost_loops))
         self._save_code(key, code)
         return code
 

@@ -35,13 +35,15 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d{1,9})\b")
 class Decoded:
     """Values for the fields of the same names in `KernelCode`.
 
-    undecoded   why `instructions` or `in_loops` are empty, '' if they are not
+    undecoded         why `instructions` or `in_loops` are empty, '' if they are not
+    innermost_loops   instructions of each innermost loop, in order of address
     """
 
     instructions: dict[str, int]
     in_loops: dict[str, int]
     lines: tuple[SourceLine, ...]
     undecoded: str
+    innermost_loops: tuple[tuple[Instruction, ...], ...] = ()
 
 
 def decode_machine_code(
@@ -120,9 +122,12 @@ def _count_classes(listing: Listing | None, classify: Callable[[str, str], str],
     loops = find_loops(listing.instructions, classes)
     inside = [name for one, name in zip(listing.instructions, classes, strict=True) if one.address in loops.members]
     lines = source_lines(listing.instructions, classes)
-    return Decoded(
-        _order_classes(classes), _order_classes(inside), lines, f"loops: {loops.unknown}" if loops.unknown else ""
+    innermost = tuple(
+        tuple(one for one in listing.instructions if one.address in members)
+        for members in split_loops(loops, listing.instructions)
     )
+    reason = f"loops: {loops.unknown}" if loops.unknown else ""
+    return Decoded(_order_classes(classes), _order_classes(inside), lines, reason, innermost)
 
 
 def _order_classes(classes: Sequence[str]) -> dict[str, int]:
@@ -235,6 +240,20 @@ def find_loops(instructions: Sequence[Instruction], classes: Sequence[str]) -> L
             # NVIDIA's compiler for sm_80 leaves loops by calls that never return.
             inside |= called if called & returns else set()
     return Loops(tuple(sorted(loops, key=lambda loop: loop.header)), frozenset(inside))
+
+
+def split_loops(loops: Loops, instructions: Sequence[Instruction]) -> tuple[frozenset[int], ...]:
+    """Returns the addresses of each innermost loop: an outer loop is split into those inside of it."""
+    successors = _find_successors(instructions) if loops.loops else {}
+    return tuple(inner for loop in loops.loops for inner in _split_loop(loop.members, successors))
+
+
+def _split_loop(members: frozenset[int], successors: Mapping[int, Collection[int]]) -> list[frozenset[int]]:
+    """Returns the innermost loops of a loop: what still repeats if nothing jumps back to its entry."""
+    entry = _find_loop_entry(members, successors)
+    without = {at: [to for to in successors[at] if to in members and to != entry] for at in sorted(members)}
+    inner = _find_cycles(without)
+    return [deeper for one in inner for deeper in _split_loop(one, successors)] or [members]
 
 
 def _find_successors(instructions: Sequence[Instruction]) -> dict[int, tuple[int, ...]]:

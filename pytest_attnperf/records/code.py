@@ -45,6 +45,41 @@ class SourceLine:
 
 
 @dataclass(frozen=True)
+class LoopEstimate:
+    """One iteration of a kernel's key loop by the static issue model of `codeobject.issue_model`: estimated, +-30 %.
+
+    waves           of a SIMD that share its units
+    cycles          of the SIMD per iteration of one wave
+    peak_cycles     that the loop's products take at the matrix units' peak for their element types
+    matrix_cycles   that they take by the instructions used
+    vector_cycles   of VALU and transcendental instructions
+    lds_cycles      that LDS accesses take of the SIMD's share
+    matrix, valu, transcendental, salu, lds, loads, waits, barriers   instructions; `loads` also counts stores
+    """
+
+    waves: int
+    cycles: float
+    peak_cycles: float
+    matrix_cycles: int
+    vector_cycles: int
+    lds_cycles: int
+    matrix: int
+    valu: int
+    transcendental: int
+    salu: int
+    lds: int
+    loads: int
+    waits: int
+    barriers: int
+
+    @property
+    def peak_share(self) -> float:
+        """Estimated share of the matrix units' peak. It orders configurations of one workload as cycles per key do: a
+        key of a row costs 2 (D + Dv) operations in all of them."""
+        return self.peak_cycles / self.cycles
+
+
+@dataclass(frozen=True)
 class KernelCode:
     """One kernel of a code object.
 
@@ -74,6 +109,7 @@ class KernelCode:
                        does not say
     reserved_sgprs     SGPRs per wave, the same, without those of the trap handler
     lines              source lines behind matrix, LDS, memory and scratch instructions, in order of address
+    key_loop           the estimate of its key loop; None where there is none (see `codeobject.issue_model`)
     """
 
     name: str
@@ -101,6 +137,7 @@ class KernelCode:
     reserved_vgprs: int = 0
     reserved_sgprs: int = 0
     lines: tuple[SourceLine, ...] = ()
+    key_loop: LoopEstimate | None = None
 
     @property
     def lds_bytes(self) -> int:

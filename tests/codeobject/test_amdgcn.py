@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections import defaultdict
@@ -7,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.codeobject.amdgcn import classify, falls_through, scratch_resource
+from pytest_attnperf.codeobject.amdgcn import (
+    PEAK_FLOPS_PER_CYCLE,
+    MatrixStep,
+    classify,
+    falls_through,
+    read_matrix_step,
+    scratch_resource,
+)
 from pytest_attnperf.codeobject.instructions import CLASSES, Instruction
 
 TABLE = Path(__file__).parents[1] / "data" / "assembly" / "amd_instructions.txt"
@@ -132,3 +140,119 @@ def test_a_buffer_access_through_that_resource_is_scratch() -> None:
     assert classify("buffer_load_dword", spilled, scratch_resource="s[8:11]") == "scratch_load"
     assert classify("buffer_store_dword", stored, scratch_resource="s[8:11]") == "global_store_4B"
     assert classify("buffer_store_dword", spilled) == "global_store_4B"
+
+
+SHAPES = {
+    "v_mfma_f32_32x32x8_f16": (16, 2),
+    "v_mfma_f32_32x32x8_bf16": (16, 2),
+    "v_mfma_f32_16x16x16_bf16": (4, 2),
+    "v_mfma_f32_32x32x4_2b_f16": (32, 2),
+    "v_mfma_f32_16x16x4_4b_f16": (16, 2),
+    "v_mfma_f32_4x4x4_16b_f16": (4, 2),
+    "v_mfma_f32_32x32x2_f32": (16, 1),
+    "v_mfma_f32_16x16x4_f32": (4, 1),
+    "v_mfma_f32_16x16x1_4b_f32": (16, 1),
+    "v_mfma_i32_32x32x16_i8": (16, 2),
+    "v_mfma_f32_16x16x32_fp8_bf8": (4, 2),
+    "v_mfma_f64_16x16x4_f64": (8, 2),
+    "v_mfma_f64_4x4x4_4b_f64": (2, 2),
+}
+"""Instructions of gfx942 and gfx950 -> registers of the sums and of a factor."""
+
+ONLY = {
+    "gfx942": {"v_mfma_f32_32x32x4_xf32": (16, 2), "v_mfma_f32_16x16x8_xf32": (4, 2)},
+    "gfx950": {
+        "v_mfma_f32_32x32x16_bf16": (16, 4),
+        "v_mfma_f32_16x16x32_f16": (4, 4),
+        "v_mfma_i32_32x32x32_i8": (16, 4),
+        "v_mfma_i32_16x16x64_i8": (4, 4),
+    },
+}
+
+
+@pytest.mark.skipif(shutil.which("llvm-mca-22") is None, reason="llvm-mca-22 is not installed (Debian: llvm-22)")
+@pytest.mark.parametrize("arch", sorted(ONLY))
+def test_passes_are_those_of_llvm_mca(arch: str) -> None:
+    """A pass is a cycle of llvm-mca's matrix unit."""
+    known = SHAPES | ONLY[arch]
+    lines = [
+        f"{name} v[0:{sums - 1}], v[64:{63 + own}], v[80:{79 + own}], v[0:{sums - 1}]"
+        for name, (sums, own) in known.items()
+    ]
+    text = re.sub(r"v\[(\d+):\1\]", r"v\1", "\n".join(lines) + "\n")
+    ran = subprocess.run(
+        ["llvm-mca-22", "-mtriple=amdgcn", f"-mcpu={arch}", "-instruction-tables"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    table = re.findall(r"^ +\d+ +\d+ +([\d.]+) .*?(v_mfma\w+) ", ran.stdout, re.M)
+    measured = {name: float(passes) for passes, name in table}
+    assert measured.keys() == known.keys()
+    for name, passes in measured.items():
+        step = read_matrix_step(name, "", arch)
+        assert step is not None, name
+        assert step.cycles == 4 * passes, name
+
+
+@pytest.mark.parametrize(
+    ("arch", "bits", "name"),
+    [
+        ("gfx942", 16, "v_mfma_f32_32x32x8_f16"),
+        ("gfx942", 8, "v_mfma_f32_32x32x16_fp8_fp8"),
+        ("gfx942", 32, "v_mfma_f32_32x32x2_f32"),
+        ("gfx942", 19, "v_mfma_f32_32x32x4_xf32"),
+        ("gfx942", 64, "v_mfma_f64_16x16x4_f64"),
+        ("gfx950", 16, "v_mfma_f32_16x16x32_bf16"),
+        ("gfx950", 8, "v_mfma_i32_32x32x32_i8"),
+        ("gfx950", 32, "v_mfma_f32_16x16x4_f32"),
+        ("gfx950", 64, "v_mfma_f64_16x16x4_f64"),
+    ],
+)
+def test_the_best_instruction_of_a_type_reaches_the_peak(arch: str, bits: int, name: str) -> None:
+    """Operations per cycle of one SIMD are a quarter of what AMD's pages say of a CU."""
+    step = read_matrix_step(name, "", arch)
+    assert step is not None
+    assert step.bits == bits
+    assert step.flops / step.cycles == PEAK_FLOPS_PER_CYCLE[arch][bits]
+
+
+def test_gfx942s_instructions_reach_half_of_gfx950s_peak() -> None:
+    """The same shape takes as long on both; only the deeper ones are faster."""
+    step = read_matrix_step("v_mfma_f32_32x32x8_f16", "", "gfx950")
+    assert step == read_matrix_step("v_mfma_f32_32x32x8_f16", "", "gfx942") == MatrixStep(32, 16384, 16)
+    assert step is not None
+    assert step.flops / step.cycles == PEAK_FLOPS_PER_CYCLE["gfx950"][16] / 2
+
+
+@pytest.mark.parametrize(
+    ("formats", "expected"),
+    [
+        ("", MatrixStep(64, 131072, 8)),
+        (" cbsz:1 blgp:1", MatrixStep(64, 131072, 8)),
+        (" blgp:4", MatrixStep(64, 131072, 8)),
+        (" cbsz:4 blgp:4", MatrixStep(32, 131072, 4)),
+        (" cbsz:2 blgp:3", MatrixStep(32, 131072, 4)),
+    ],
+)
+def test_eight_bits_in_either_factor_take_twice_as_long(formats: str, expected: MatrixStep) -> None:
+    """Formats 0 and 1 have 8 bits, the others 6 or 4 (CDNA4's guide; llvm-mca does not look at them)."""
+    operands = "v[0:15], v[16:23], v[24:31], v[0:15]" + formats
+    for name in ("v_mfma_f32_32x32x64_f8f6f4", "v_mfma_scale_f32_32x32x64_f8f6f4"):
+        assert read_matrix_step(name, operands, "gfx950") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        ("v_mfma_f32_32x32x8_f16", "gfx1100"),
+        ("v_smfmac_f32_16x16x32_f16", "gfx942"),
+        ("v_mfma_f32_64x64x8_f16", "gfx942"),
+        ("v_mfma_f32_32x32x4_xf32", "gfx950"),
+        ("v_add_f32_e32", "gfx942"),
+    ],
+)
+def test_what_is_not_known_has_no_passes(name: str, arch: str) -> None:
+    """Another architecture, sparse products, a shape or type that does not exist there, other instructions."""
+    assert read_matrix_step(name, "v0, v1, v2", arch) is None

@@ -85,6 +85,18 @@ def test_real_instructions_of_a_real_object() -> None:
     assert looping.in_loops["matrix"] == 1
 
 
+@pytest.mark.usefixtures("_objdump")
+def test_the_key_loop_of_a_real_object_is_estimated() -> None:
+    """With the waves that the launch leaves: one product in the inner of two loops."""
+    data = (DATA.parent / "assembly" / "tile-gfx942.co").read_bytes()
+    found = Analyser().analyse(data, "tile.co", kernel="tile", threads=256).key_loop
+    assert found is not None
+    assert (found.waves, found.matrix, found.matrix_cycles, found.valu, found.barriers) == (8, 1, 16, 1, 2)
+    crowded = Analyser().analyse(data, "tile.co", kernel="tile", threads=256, lds_dynamic_bytes=40_000).key_loop
+    assert crowded is not None
+    assert crowded.waves == 1
+
+
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_a_build_is_analysed_as_it_was_declared(arch: str, decodings: list[str]) -> None:
     """Of a bundle the declared architecture is taken; kernel, threads and LDS are the build's."""

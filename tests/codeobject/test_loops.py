@@ -7,20 +7,26 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.codeobject import amdgcn, sass
-from pytest_attnperf.codeobject.decoding import INDIRECT, Loop, Loops, find_loops, read_assembly
+from pytest_attnperf.codeobject.decoding import INDIRECT, Loop, Loops, find_loops, read_assembly, split_loops
 from pytest_attnperf.codeobject.disassembly import parse_cubin_listing
 from pytest_attnperf.codeobject.instructions import Instruction, Listing
 
 DATA = Path(__file__).parents[1] / "data" / "assembly"
 
 
-def loops_of(*texts: str) -> Loops:
-    """Loops of AMD instructions in a row; a branch names the index that it goes to, a call to nowhere names none."""
+def listed(*texts: str) -> list[Instruction]:
+    """AMD instructions in a row; a branch names the index that it goes to, a call to nowhere names none."""
     found = []
     for index, text in enumerate(texts):
         mnemonic, _, operand = text.partition(" ")
         target = int(operand) if operand.isdigit() else None
         found.append(Instruction(mnemonic, operand, index, target, None, amdgcn.falls_through(mnemonic)))
+    return found
+
+
+def loops_of(*texts: str) -> Loops:
+    """Loops of such instructions."""
+    found = listed(*texts)
     return find_loops(found, [amdgcn.classify(one.mnemonic, one.operands) for one in found])
 
 
@@ -47,6 +53,18 @@ def test_loops_inside_a_loop_and_of_one_header_are_one() -> None:
     """Two branches to one header (a `continue`), and an inner loop."""
     found = loops_of("v_nop", "v_nop", "s_cbranch_scc0 1", "v_nop", "s_cbranch_vccz 3", "s_cbranch_scc1 1", "s_endpgm")
     assert found.loops == (Loop(1, frozenset({1, 2, 3, 4, 5})),)
+
+
+def test_nested_loops_are_split_into_the_innermost() -> None:
+    """A persistent kernel walks over keys inside of a walk over blocks; a loop of its own stays one."""
+    texts = (
+        "s_mov_b32", "v_add_f32", "s_cbranch_scc1 1", "v_exp_f32", "s_cbranch_scc1 3", "s_cbranch_scc1 0",
+        "v_add_f32", "s_cbranch_scc1 6", "s_endpgm",
+    )  # fmt: skip
+    listing, found = listed(*texts), loops_of(*texts)
+    assert [set(loop.members) for loop in found.loops] == [{0, 1, 2, 3, 4, 5}, {6, 7}]
+    assert sorted(map(sorted, split_loops(found, listing))) == [[1, 2], [3, 4], [6, 7]]
+    assert split_loops(loops_of("v_add_f32", "s_endpgm"), listed("v_add_f32", "s_endpgm")) == ()
 
 
 def test_two_loops_in_a_row_are_two() -> None:

@@ -153,7 +153,7 @@ def decode_kernel(
             l_i = l_i * rescale + tl.exp2(sink - m_new)
             acc = acc * rescale[:, None]
             m_i = m_new
-        acc = acc / l_i[:, None]
+        acc = acc * (1.0 / l_i)[:, None]
         tl.store(out_ptr + row[:, None] * HEAD_DIM + offs_d[None, :], acc.to(out_ptr.dtype.element_ty), mask=q_mask)
         if WITH_LSE:
             to_lse = (batch * kv_heads * GROUP + head) * QUERIES + token

@@ -182,7 +182,7 @@ def _attend_block(
         True, WINDOW, CAP, PAGE, HEAD_DIM, BLOCK_M, BLOCK_N, BLOCK_D, PRECISION, IN_FP32,
     )  # fmt: skip
 
-    acc = acc / l_i[:, None]
+    acc = acc * (1.0 / l_i)[:, None]
     if QUANTISED:
         acc = acc * tl.load(v_scale_ptr)
     tl.store(out_ptr + to_rows, acc.to(out_ptr.dtype.element_ty), mask=q_mask)

@@ -111,7 +111,7 @@ def mla_split_kernel(
     )  # fmt: skip
 
     slots = rows * parts + part
-    acc = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]
+    acc = acc * (1.0 / tl.where(l_i == 0.0, 1.0, l_i))[:, None]
     tl.store(part_ptr + slots[:, None] * C + offs_c[None, :], acc.to(part_ptr.dtype.element_ty), mask=c_mask)
     tl.store(part_lse_ptr + slots, m_i + tl.log2(l_i), mask=in_rows)
 

@@ -167,7 +167,7 @@ def attend_block(
             True, R, C, BLOCK_M, BLOCK_N, BLOCK_R, BLOCK_C, PRECISION, IN_FP32,
         )  # fmt: skip
 
-    latent = (acc / l_i[:, None]).to(q_nope_ptr.dtype.element_ty)
+    latent = (acc * (1.0 / l_i)[:, None]).to(q_nope_ptr.dtype.element_ty)
     for start_d in tl.range(0, DV, BLOCK_D):
         in_d = start_d + offs_d < DV
         w = tl.load(

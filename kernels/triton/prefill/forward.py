@@ -69,28 +69,31 @@ def store_rows(
     GUARDED: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_DV: tl.constexpr,
     TAIL_DV: tl.constexpr, INT8_WEIGHTS: tl.constexpr,
 ):  # fmt: skip
-    """Divide by the sum of the weights, apply the scale of the values, and store out and the log-sum-exp."""
+    """Divide by the sum of the weights, apply the scale of the values, and store out and the log-sum-exp.
+
+    One division a row: an exact one takes about ten instructions, and a lane has up to 64 elements.
+    """
     rows = tl.arange(0, BLOCK_M)
     in_sequence = start_m + rows < seq_q
     divisor = l_i
     if GUARDED:
         divisor = tl.where(l_i == 0.0, 1.0, l_i)
-    weight = divisor
-    if v_scale_ptr is not None:
-        weight = divisor / tl.load(v_scale_ptr)
+    factor = 1.0 / divisor
     if INT8_WEIGHTS:
-        weight = weight * INT8_STEPS
+        factor = 1.0 / (divisor * INT8_STEPS)
+    if v_scale_ptr is not None:
+        factor = factor * tl.load(v_scale_ptr)
     offs_d = tl.arange(0, BLOCK_DV)
     tl.store(
         out_rows + (rows[:, None] * out_stride + offs_d[None, :]),
-        (acc / weight[:, None]).to(out_rows.dtype.element_ty),
+        (acc * factor[:, None]).to(out_rows.dtype.element_ty),
         mask=in_sequence[:, None] & (offs_d < HEAD_DIM_V)[None, :],
     )
     if TAIL_DV > 0:
         offs_tail = BLOCK_DV + tl.arange(0, TAIL_DV)
         tl.store(
             out_rows + (rows[:, None] * out_stride + offs_tail[None, :]),
-            (acc_tail / weight[:, None]).to(out_rows.dtype.element_ty),
+            (acc_tail * factor[:, None]).to(out_rows.dtype.element_ty),
             mask=in_sequence[:, None] & (offs_tail < HEAD_DIM_V)[None, :],
         )
     if lse_rows is not None:

@@ -133,7 +133,7 @@ def trans_v_kernel(
             True, CAUSAL, EVEN_N, BLOCK_M, BLOCK_N, PRELOAD_V, IN_FP32,
         )  # fmt: skip
 
-    acc = acc / l_i[:, None]
+    acc = acc * (1.0 / l_i)[:, None]
     tl.store(out_ptr + to_rows + q_tile, acc.to(out_ptr.dtype.element_ty), mask=inside[:, None])
     if WITH_LSE:
         lse_rows = lse_ptr + tl.program_id(0).to(tl.int64) * seq_q + offs_m

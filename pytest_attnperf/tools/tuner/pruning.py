@@ -5,8 +5,12 @@ Rules that compare use the default's own objects, build by build: what the defau
 candidate was not compiled or its objects cannot be read, it is kept.
 
 Also ranks candidates without their GPU, finds repeats of one program, and finds candidates with little private memory.
-The rank is an order for trying, not a verdict. A code object does not show what decides most close races: how well
-loads are hidden, how many workgroups a problem gives, caches. The criteria, most costly first:
+The rank is an order for trying, not a verdict. A code object does not show how many workgroups a problem gives, or what
+caches hold. For gfx942 and gfx950, whose key loops `codeobject.issue_model` estimates (+-30 %), the criterion is the
+fewest estimated cycles per key without spills: any spill comes behind, by powers of two. Cycles per key and row are
+compared as the share of the matrix units' peak: a key of a row costs all candidates equally many operations.
+
+Elsewhere, and between equals, the criteria are, most costly first:
 1. spills: registers kept in memory, and private memory per lane, by powers of two; up to 15 registers count as none;
 2. the share of matrix instructions among all instructions of loops, in steps of 5 %: more is better. All matrix
    instructions count alike, which favours small ones: on Hopper a tile of 32 rows by HMMA over one by HGMMA;
@@ -25,6 +29,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pytest_attnperf.codeobject.arch import lds_limit_bytes
+from pytest_attnperf.codeobject.issue_model import ESTIMATED
 from pytest_attnperf.codeobject.nvidia_occupancy import nvidia_occupancy_of
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.errors import CodeObjectError, UsageError
@@ -92,6 +97,7 @@ def static_figures(codes: Sequence[KernelCode]) -> StaticFigures:
         code_bytes=max(code.code_bytes for code in codes),
         loop_instructions=sum(sum(code.in_loops.values()) for code in codes) if decoded else None,
         loop_lds=sum(_count_lds_instructions(code) for code in codes) if decoded else None,
+        peak_share=min((code.key_loop.peak_share for code in codes if code.key_loop), default=None),
     )
 
 
@@ -231,12 +237,21 @@ def rank(static: Mapping[Candidate, StaticFigures], arch: str) -> list[Candidate
     return sorted(static, key=lambda candidate: (*score(static[candidate], enough), candidate.id))
 
 
+def describe_criterion(static: Iterable[StaticFigures]) -> str:
+    """Returns what `rank` orders these by, as text for a summary."""
+    if any(figures.peak_share is not None for figures in static):
+        return f"fewest cycles per key without spills, {ESTIMATED}"
+    return "spills, share of matrix instructions, LDS instructions, waves per SIMD, registers"
+
+
 def score(figures: StaticFigures, waves_enough: int = WAVES_ENOUGH) -> Score:
-    """Returns a candidate's sort key, smaller is better: spills, share of matrix instructions, LDS instructions per
-    matrix instruction, waves per SIMD up to `waves_enough`, registers, code size."""
+    """Returns a candidate's sort key, smaller is better: spills, estimated cycles per key, share of matrix
+    instructions, LDS instructions per matrix instruction, waves per SIMD up to `waves_enough`, registers, code size."""
+    step = SPILLS_STEP if figures.peak_share is None else 1
     occupancy = UNKNOWN if figures.occupancy is None else -min(float(figures.occupancy), float(waves_enough))
     return (
-        float((max(figures.spills or 0, figures.scratch_bytes // 4) // SPILLS_STEP).bit_length()),
+        float((max(figures.spills or 0, figures.scratch_bytes // 4) // step).bit_length()),
+        UNKNOWN if figures.peak_share is None else -figures.peak_share,
         _matrix_share(figures),
         _lds_per_matrix(figures),
         occupancy,

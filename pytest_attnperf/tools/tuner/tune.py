@@ -28,6 +28,7 @@ from pytest_attnperf.tools.tuner.job import (
 )
 from pytest_attnperf.tools.tuner.pruning import (
     SAME_CODE,
+    describe_criterion,
     find_light_candidates,
     prune_candidates,
     rank,
@@ -195,7 +196,10 @@ class _Run:
         place = next((n for n, one in enumerate(ranking, 1) if one.id == self.space.default.id), None)
         where = f"the default is number {place}" if place else "the default could not be ranked"
         summary = f"{len(ranking)} candidates ranked by code object for {self.job.arch}; {where}. Nothing was timed"
-        self.notes.insert(0, "nothing was timed: the order only suggests what to time first")
+        self.notes[:0] = [
+            "nothing was timed: the order only suggests what to time first",
+            f"ranked by {describe_criterion(known.values())}",
+        ]
         files = self._make_files(ranking[0]) if self.job.static_files and ranking[0].id != self.space.default.id else ()
         return self._make_result(
             STATIC_ONLY, summary, "static", ranking[0], ranking=tuple((one, None) for one in ranking), files=files

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_attnperf.codeobject.issue_model import ESTIMATED
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.regular_file import read_regular
@@ -35,7 +36,8 @@ BYTES_MAX = 1 << 28
 SHOWN = 10
 """Candidates of the ranking that a table shows, plus the default."""
 
-_FIGURES = ("registers", "spills", "scratch B", "LDS B", "waves/SIMD")
+_PEAK = "est. MFMA %"
+_FIGURES = ("registers", "spills", "scratch B", "LDS B", "waves/SIMD", _PEAK)
 """Columns about a candidate's code objects."""
 
 REASONS_SHOWN = 4
@@ -142,6 +144,8 @@ def ranking_table(result: TuneResult) -> Table:
     known = {name: cells for name, cells in columns.items() if any(cell != ABSENT for cell in cells)}
     marks = [_format_rank(rank, candidate, result) for rank, (candidate, _) in shown]
     notes = [f"all of these: {_format_values(shared)}"] if shared else []
+    if _PEAK in known:
+        notes.append(f"{_PEAK}: share of the matrix units' peak in the key loop, {ESTIMATED}")
     if len(result.ranking) > len(shown):
         notes.append(f"{len(result.ranking) - len(shown)} further candidates are in the JSON file")
     rows = tuple(zip(marks, *known.values(), strict=True))
@@ -222,4 +226,5 @@ def _static_cells(figures: StaticFigures | None) -> tuple[str, ...]:
         return (ABSENT,) * len(_FIGURES)
     spills = ABSENT if figures.spills is None else str(figures.spills)
     occupancy = ABSENT if figures.occupancy is None else f"{figures.occupancy:g}"
-    return (str(figures.registers), spills, str(figures.scratch_bytes), str(figures.lds_bytes), occupancy)
+    peak = ABSENT if figures.peak_share is None else f"{figures.peak_share * 100:.1f}"
+    return (str(figures.registers), spills, str(figures.scratch_bytes), str(figures.lds_bytes), occupancy, peak)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_attnperf.codeobject.decoding import read_assembly
+from pytest_attnperf.codeobject.issue_model import estimate_key_loop
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
-from pytest_attnperf.records.code import KernelCode
+from pytest_attnperf.records.code import KernelCode, LoopEstimate
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
 from pytest_attnperf.tools.tuner.pruning import (
     PruneRules,
+    describe_criterion,
     find_light_candidates,
     prune_candidates,
     rank,
@@ -21,6 +25,7 @@ from pytest_attnperf.tools.tuner.pruning import (
 )
 from pytest_attnperf.tuning_records import Candidate, Excluded, StaticFigures, Value
 
+ASSEMBLY = Path(__file__).parents[2] / "data" / "assembly"
 DEFAULT = Candidate({"BLOCK_M": 128})
 OTHER = Candidate({"BLOCK_M": 64})
 GOOD = Candidate({"BLOCK_M": 32})
@@ -175,6 +180,18 @@ def test_figures_are_the_worst_of_all_kernels() -> None:
         static_figures([])
 
 
+def loop(cycles: float) -> LoopEstimate:
+    """The estimate of a loop that takes so many cycles, of which its products need 512."""
+    return LoopEstimate(2, cycles, 512.0, 512, 400, 100, 16, 90, 17, 7, 28, 4, 20, 4)
+
+
+def test_the_worst_loop_of_all_kernels_counts() -> None:
+    """Kernels without an estimate, such as one that combines parts, do not; without any there is none."""
+    found = static_figures([replace(CODE, key_loop=loop(1024)), replace(CODE, key_loop=loop(2048)), CODE])
+    assert found.peak_share == 0.25
+    assert static_figures([CODE]).peak_share is None
+
+
 def order(arch: str = "gfx942", **changed: dict[str, Any]) -> str:
     """Names of candidates in rank, each with these figures changed."""
     known = {Candidate({}, name): replace(FIGURES, **figures) for name, figures in changed.items()}
@@ -196,12 +213,68 @@ def order(arch: str = "gfx942", **changed: dict[str, Any]) -> str:
         ({}, {"matrix": None}),
         ({}, {"occupancy": None}),
         ({}, {"matrix": 0}),
+        ({"peak_share": 0.5, "matrix": 5, "occupancy": 1, "registers": 320}, {"peak_share": 0.4}),
+        ({"peak_share": 0.3}, {"peak_share": 0.6, "spills": 1}),
+        ({"peak_share": 0.3}, {"peak_share": 0.6, "scratch_bytes": 4}),
+        ({"peak_share": 0.1, "matrix": 5}, {"peak_share": None}),
+        ({"peak_share": 0.5, "matrix": 40}, {"peak_share": 0.5}),
     ],
 )
 def test_what_costs_most_counts_first(better: dict[str, Any], worse: dict[str, Any]) -> None:
-    """Spills, then matrix share, LDS traffic, waves up to two, registers, size; what is not known comes last."""
+    """Spills, then estimated cycles per key, matrix share, LDS traffic, waves up to two, registers, size; what is not
+    known comes last."""
     assert order(a=better, b=worse) == "a b"
     assert order(b=better, a=worse) == "b a"
+
+
+def of_compiled_loop(name: str, arch: str, **changed: Any) -> StaticFigures:
+    """Figures of the flash kernel with that key loop, as compiled by Triton, and these resources."""
+    listing = read_assembly((ASSEMBLY / f"prefill-{name}-{arch}.s").read_text(), "key_loop")
+    code = replace(CODE, arch=arch, **changed)
+    return static_figures([replace(code, key_loop=estimate_key_loop(code, [listing.instructions]))])
+
+
+def test_variants_that_a_review_found_better_come_first() -> None:
+    """On gfx942 two stages before one, on gfx950 tiles of 64 keys and two stages before 32 and one; and one wave with
+    320 registers, which the share of matrix instructions put first, behind both."""
+    heavy: dict[str, Any] = {"vgprs": 256, "agprs": 64, "unified_vgprs": 320}
+    known = {
+        "gfx942": {
+            "shipped": of_compiled_loop("shipped", "gfx942", vgprs=212, unified_vgprs=212),
+            "two-stages": of_compiled_loop("two-stages", "gfx942", vgprs=224, unified_vgprs=224),
+            "one-wave": of_compiled_loop("two-stages", "gfx942", **heavy),
+        },
+        "gfx950": {
+            "shipped": of_compiled_loop("shipped", "gfx950", vgprs=194, unified_vgprs=194),
+            "wide-two-stages": of_compiled_loop(
+                "wide-two-stages", "gfx950", vgprs=255, unified_vgprs=255, lds_dynamic_bytes=67520
+            ),
+            "one-wave": of_compiled_loop("shipped", "gfx950", **heavy),
+        },
+    }
+    ranked = {
+        arch: [one.label for one in rank({Candidate({}, name): figures for name, figures in found.items()}, arch)]
+        for arch, found in known.items()
+    }
+    assert ranked == {
+        "gfx942": ["two-stages", "shipped", "one-wave"],
+        "gfx950": ["wide-two-stages", "shipped", "one-wave"],
+    }
+
+
+def test_a_hip_kernel_with_two_waves_comes_before_one() -> None:
+    """The same loop with Q in registers: less LDS, so that a second workgroup fits."""
+    two, one = (of_compiled_loop("shipped", "gfx942", lds_dynamic_bytes=size) for size in (32_768, 51_456))
+    assert (two.occupancy, one.occupancy) == (2, 1)
+    assert rank({Candidate({}, "one"): one, Candidate({}, "two"): two}, "gfx942")[0].label == "two"
+
+
+def test_the_criterion_is_named() -> None:
+    """What an order rests on differs by architecture."""
+    assert describe_criterion([FIGURES, replace(FIGURES, peak_share=0.4)]) == (
+        "fewest cycles per key without spills, estimated by a static issue model, +-30 %, never run"
+    )
+    assert describe_criterion([FIGURES]).startswith("spills, share of matrix instructions")
 
 
 def test_equal_candidates_keep_the_order_of_their_names() -> None:

@@ -171,6 +171,17 @@ def test_candidates_are_told_apart_by_what_differs() -> None:
     assert table.notes == ("all of these: num_warps=4",)
 
 
+def test_an_estimate_says_that_it_is_one() -> None:
+    """Its column has a note with what it is and how far it may be off."""
+    table = ranking_table(replace(TUNED, static={WINNER.id: replace(FIGURES, peak_share=0.4567)}))
+    assert [column.header for column in table.columns][-1] == "est. MFMA %"
+    assert [row[-1] for row in table.rows] == ["45.7", "-"]
+    assert table.notes[1] == (
+        "est. MFMA %: share of the matrix units' peak in the key loop, estimated by a static issue model, +-30 %, "
+        "never run"
+    )
+
+
 def test_figures_that_are_known_of_none_are_left_out() -> None:
     """No column of dashes: without code objects nothing is said of them, and in a static run no cost."""
     measured = ranking_table(replace(TUNED, static={}))
