@@ -185,7 +185,7 @@ def _find_odd_passes(summary: ProfileSummary) -> Iterator[ProfileFinding]:
         listed = "; ".join(odd[:MOST_NAMES]) + (f"; and {more} more" if more > 0 else "")
         yield make_open_finding("passes", said, f"{said}, but {listed}", listed)
     expected = passes.count * (passes.layers or 0)
-    for family in summary.families:
+    for family in (summary.in_passes or summary).families:
         if expected and family.family.lower() == "attention" and family.calls % expected:
             said = f"{family.calls} calls of attention"
             should = f"do not divide by {passes.count} passes x {passes.layers} layers = {expected}"

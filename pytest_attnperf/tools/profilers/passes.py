@@ -70,9 +70,8 @@ def find_passes(calls: Calls, *, passes: int | None = None, layers: int | None =
     counted = f"counted {calls.whose}" if calls.whose else ""
     if found.count is None:
         return PassesFound(ForwardPasses(None, _join_parts(found.how, counted), layers))
-    inside = _count_inside(calls, found, found.begins, found.ends)
-    between = _count_inside(calls, found, found.ends[:-1], found.begins[1:])
-    if between.attention and layers is None:
+    inside = _count_inside(calls, found.begins, found.ends) if found.begins else calls
+    if layers is None and _count_inside(calls, found.ends[:-1], found.begins[1:]).attention:
         depth, layers_how = None, "attention runs between them, too: their layers are not known"
     else:
         depth, layers_how = _infer_layers(inside, found.count, layers)
@@ -99,14 +98,12 @@ class _Inferred:
     ends: tuple[int, ...] = ()
 
 
-def _count_inside(calls: Calls, found: _Inferred, begins: Sequence[int], ends: Sequence[int]) -> Calls:
-    """Returns the calls from each of `begins` to its end, by kernel; all calls if it is not known where passes are."""
-    if calls.order is None or not found.begins:
-        return calls if begins is found.begins else Calls({})
+def _count_inside(calls: Calls, begins: Sequence[int], ends: Sequence[int]) -> Calls:
+    """Returns the calls from each of `begins` to its end, by kernel."""
     names = {number: name for name, number in calls.numbers.items()}
     inside: Counter[int] = Counter()
     for begin, end in zip(begins, ends, strict=True):
-        inside.update(calls.order[begin:end])
+        inside.update((calls.order or ())[begin:end])
     counts = {names[number]: count for number, count in inside.items() if number in names}
     return Calls(counts, [name for name in calls.attention if name in counts])
 
@@ -156,8 +153,9 @@ def _find_in_order(calls: Calls, order: Sequence[int], passes: int | None, layer
     group = _choose_group(len(found.begins), most, passes, layers)
     ends = found.ends[group - 1 :: group]
     begins = found.begins[::group][: len(ends)]
-    outside = [begins[0], found.between, len(text) - ends[-1]]
     placed = tuple(places[begin] for begin in begins), tuple(places[end - 1] + 1 for end in ends)
+    between = sum(placed[0][1:]) - sum(placed[1][:-1])
+    outside = [placed[0][0], between, len(order) - placed[1][-1]]
     how = _describe_repeats(found, group, outside)
     if not most and found.covered < LEAST_SHARE * len(text):
         how = f"no passes inferred: {how}; that is no half of the dispatches, and none of it is attention"

@@ -15,6 +15,7 @@ from pytest_attnperf.records.profiles import (
     Gain,
     KernelShape,
     KernelTime,
+    PhaseTime,
     ProfileSummary,
     ShapeTime,
     Spread,
@@ -41,6 +42,7 @@ SHOWN_KERNELS = 15
 SHOWN_SHAPES = 12
 SHOWN_HOST = 8
 SHOWN_LINES = 12
+SHOWN_FAMILIES = 3
 ATTENTION = "attention"
 """Family whose gain has a line of its own besides the largest one's, because this package is about attention."""
 
@@ -85,13 +87,13 @@ def profile_lines(summary: ProfileSummary) -> list[str]:
         lines.append(f"warm-up: {_clean_text(summary.warm_up)}")
     if summary.passes is not None:
         lines += _pass_lines(summary)
-    return lines
+    return [*lines, *map(_phase_line, summary.phases)]
 
 
 def profile_tables(summary: ProfileSummary, *, shown: int = SHOWN_KERNELS) -> list[Table]:
     """Returns tables of families, the `shown` longest kernels, their resources, counters, and host calls; leaves out a
     table that would be empty."""
-    tables = [_family_table(summary)] if summary.families else []
+    tables = [_family_table(summary.in_passes or summary)] if summary.families else []
     if summary.kernels:
         tables += [_kernel_table(summary, shown), *_shape_tables(summary, shown)]
     if summary.counters:
@@ -114,10 +116,11 @@ def conclusion_lines(summary: ProfileSummary) -> list[str]:
     lines = [*_first_lines(summary)]
     lines += [f"contradiction: {_clean_text(found.text)}" for found in summary.findings if found.holds is False]
     lines += [f"open: {_clean_text(found.text)}" for found in summary.findings if found.holds is None]
+    about, of_what = ("advice for the passes", "of them") if summary.in_passes else ("advice", "overall")
     for advice in summary.advice:
         known = advice.gain is not None and math.isfinite(advice.gain)
-        most = f" (at most {format_gain(advice.gain)} overall)" if known else ""
-        lines.append(f"advice: {_clean_text(advice.text)}{most}; evidence: {_clean_text(advice.evidence)}")
+        most = f" (at most {format_gain(advice.gain)} {of_what})" if known else ""
+        lines.append(f"{about}: {_clean_text(advice.text)}{most}; evidence: {_clean_text(advice.evidence)}")
     lines += [f"note: {_clean_text(note)}" for note in summary.notes]
     lines += [f"problem: {_clean_text(str(problem))}" for problem in summary.problems]
     return lines
@@ -167,12 +170,28 @@ def _pass_lines(summary: ProfileSummary) -> list[str]:
     return [f"{head} ({_clean_text(passes.how)})", *odd]
 
 
+def _phase_line(phase: PhaseTime) -> str:
+    """Formats a phase: its dispatches and time, how long nothing ran, and the families with most of its time."""
+    line = f"phase {phase.kind.value}: {format_ns(phase.total_ns)} in {phase.calls:,} dispatches"
+    line += f", nothing ran in {format_percent(phase.idle_share)} of its {format_ns(phase.span_ns)}"
+    if phase.idle_shares:
+        shown = ", ".join(format_percent(share) for share in phase.idle_shares[:SHOWN_LINES])
+        more = ", ..." if len(phase.idle_shares) > SHOWN_LINES else ""
+        return f"{line} (in each pass {shown}{more})"
+    largest = (
+        f"{_clean_text(family.family)} {format_percent(family.share)} ({family.calls:,} calls)"
+        for family in phase.families[:SHOWN_FAMILIES]
+    )
+    return f"{line}; most time: {', '.join(largest)}"
+
+
 def _family_table(summary: ProfileSummary) -> Table:
     limits = {one.name: one.limit for one in summary.gains}
     passes = summary.passes.count if summary.passes is not None else None
     rows = tuple(_family_row(family, limits.get(family.family), passes) for family in summary.families)
     total = ("all", make_ns_cell(summary.total_ns), "100 %", format_count(summary.calls), *("",) * 4)
-    return Table("where the time goes", "family", _make_columns(FAMILY_COLUMNS), (*rows, total))
+    title = "where the time goes in the passes" if summary.is_part else "where the time goes"
+    return Table(title, "family", _make_columns(FAMILY_COLUMNS), (*rows, total))
 
 
 def _family_row(family: FamilyTime, limit: float | None, passes: int | None) -> tuple[Cell, ...]:
@@ -297,8 +316,9 @@ def _format_vgprs(shape: KernelShape) -> str:
 
 
 def _first_lines(summary: ProfileSummary) -> list[str]:
-    largest = summary.families[0].family if summary.families else ""
-    lines = [gain_line(one) for one in summary.gains if one.name == largest or ATTENTION in one.name]
+    part = summary.in_passes or summary
+    largest = part.families[0].family if part.families else ""
+    lines = [gain_line(one) for one in part.gains if one.name == largest or ATTENTION in one.name]
     first = summary.first_calls
     if first is None:
         return lines
