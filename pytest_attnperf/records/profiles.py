@@ -169,6 +169,17 @@ class ShapeTime:
     caveats: tuple[str, ...] = ()
 
 
+class Confidence(str, enum.Enum):
+    """How sure it is which family a kernel is of."""
+
+    SURE = "sure"
+    """By its name, and no figure is against it."""
+    LIKELY = "likely"
+    """By figures and neighbours that are against the family in its name."""
+    DOUBTFUL = "doubtful"
+    """By its name, with some evidence against it."""
+
+
 @dataclass(frozen=True)
 class KernelTime:
     """One kernel (or direction of copying), all sizes together.
@@ -177,6 +188,7 @@ class KernelTime:
     steady     of those after the warm-up; None where all are warm-up, or the order is not known (stats files)
     first_ns   duration of the first dispatch; None where the order is not known
     share      of all GPU time
+    confidence, evidence   how sure the family is, and what is against the one in the kernel's name
     """
 
     name: str
@@ -187,6 +199,8 @@ class KernelTime:
     steady: Spread | None = None
     first_ns: int | None = None
     shapes: tuple[ShapeTime, ...] = ()
+    confidence: Confidence = Confidence.SURE
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import sub
 
@@ -16,6 +16,7 @@ from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.profiles import (
     Agent,
+    Confidence,
     FirstCalls,
     KernelShape,
     KernelTime,
@@ -37,7 +38,9 @@ from pytest_attnperf.tools.profilers.first_calls import (
     sum_host_times,
     use_given_warm_up,
 )
+from pytest_attnperf.tools.profilers.kernel_evidence import Classified, classify_kernels
 from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, OTHER, FamilyRules
+from pytest_attnperf.tools.profilers.name_matching import shorten_name
 from pytest_attnperf.tools.profilers.passes import Calls, PassesFound, find_passes
 from pytest_attnperf.tools.profilers.phases import cut_phases, group_families
 from pytest_attnperf.tools.profilers.profile import Profile
@@ -76,10 +79,13 @@ def summarise_profile(
         if value is not None and value < least:
             raise UsageError(f"{name} is {value}, must be at least {least}")
     rules = rules or FamilyRules.load_default()
+    classified = classify_kernels(profile.dispatches, rules)
+    rules = rules.with_families({name: one.family for name, one in classified.items()})
     traced = Traced.from_dispatches(profile.dispatches, rules)
     found = find_passes(_count_calls(profile, traced, rules), passes=passes, layers=layers)
     cut = _choose_warm_up(traced, found, warm_up)
     kernels = _add_shares(list_trace_kernels(traced, cut, profile) + list_stats_kernels(profile, traced, rules))
+    kernels = tuple(_add_evidence(kernel, classified) for kernel in kernels)
     families = group_families(kernels, rules)
     timeline = compute_timeline(profile.dispatches)
     phases = cut_phases(traced, found, rules)
@@ -119,7 +125,11 @@ def _sum_up_passes(
     first, behind = found.begins[0], found.ends[-1]
     inside = traced.dispatches.select_range(first, behind)
     warm_up = WarmUp(cut.text, max(0, cut.before - first))
-    kernels = _add_shares(list_trace_kernels(Traced.from_dispatches(inside, rules), warm_up, profile))
+    known = {kernel.name: kernel for kernel in summary.kernels}
+    kernels = tuple(
+        replace(kernel, confidence=known[kernel.name].confidence, evidence=known[kernel.name].evidence)
+        for kernel in _add_shares(list_trace_kernels(Traced.from_dispatches(inside, rules), warm_up, profile))
+    )
     families = group_families(kernels, rules)
     timeline = compute_timeline(inside)
     return replace(
@@ -139,6 +149,11 @@ def _sum_up_passes(
         phases=tuple(phase for phase in summary.phases if phase.kind is PhaseKind.PASSES),
         is_part=True,
     )
+
+
+def _add_evidence(kernel: KernelTime, classified: Mapping[str, Classified]) -> KernelTime:
+    found = classified.get(kernel.name) if kernel.kind == "kernel" else None
+    return replace(kernel, confidence=found.confidence, evidence=found.evidence) if found else kernel
 
 
 def _find_first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int]) -> FirstCalls | None:
@@ -203,6 +218,11 @@ def _list_notes(
             f"the trace holds {traced.kernel_calls:,} kernel dispatches and the statistics count {counted:,}: one is "
             "incomplete, or they are of different runs; shown is the trace"
         )
+    for kernel in kernels:
+        if kernel.evidence:
+            doubtful = kernel.confidence is Confidence.DOUBTFUL
+            what = f"{kernel.family} by its name, but" if doubtful else f"likely {kernel.family}, in spite of its name:"
+            notes.append(f"{shorten_name(kernel.name)}: {what} {'; '.join(kernel.evidence)}")
     unknown = [kernel for kernel in kernels if kernel.family == OTHER.name]
     share = sum(kernel.share for kernel in unknown)
     if unknown and share > UNKNOWN_SHARE:

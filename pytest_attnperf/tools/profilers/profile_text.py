@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from pytest_attnperf.records.counters import make_readings
 from pytest_attnperf.records.profiles import (
+    Confidence,
     FamilyTime,
     Gain,
     KernelShape,
@@ -222,7 +223,7 @@ def _kernel_row(kernel: KernelTime) -> tuple[Cell, ...]:
     spread = kernel.steady or kernel.spread
     return (
         short_name(kernel.name, NAME_WIDTH),
-        _clean_text(kernel.family),
+        _clean_text(kernel.family) + ("" if kernel.confidence is Confidence.SURE else "?"),
         make_ns_cell(kernel.spread.total_ns, TOTAL),
         format_percent(kernel.share),
         format_count(kernel.spread.calls),
