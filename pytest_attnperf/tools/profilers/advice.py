@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pytest_attnperf.records.profiles import Advice, FamilyTime, ProfileSummary
 from pytest_attnperf.records.time_units import format_ns
 from pytest_attnperf.tools.profilers.amdahl import format_percent, overall_gain
+from pytest_attnperf.tools.profilers.contradictions import list_doubted_kernels
 from pytest_attnperf.tools.profilers.gemm_advice import GEMM_RULES
 from pytest_attnperf.tools.profilers.launch_advice import LAUNCH_RULES
 from pytest_attnperf.tools.profilers.name_matching import shorten_name
@@ -75,9 +76,13 @@ def advise_on_largest(summary: ProfileSummary) -> Iterator[Advice]:
 
 def advise_leaving_alone(summary: ProfileSummary) -> Iterator[Advice]:
     """Yields advice not to optimise kernel families that compute and take less than 2 % of GPU time each. It does not
-    judge a small kernel of a large family."""
+    judge a small kernel of a large family, nor a family with a kernel that may compute nothing."""
+    names = list_doubted_kernels(summary)
+    doubted = {kernel.family for kernel in summary.kernels if kernel.name in names}
     small = [
-        family for family in summary.families if family.share < LEAVE_ALONE and family.nature in ("compute", UNKNOWN)
+        family
+        for family in summary.families
+        if family.share < LEAVE_ALONE and family.nature in ("compute", UNKNOWN) and family.family not in doubted
     ]
     small = sorted((family for family in small if family.total_ns), key=lambda one: -one.total_ns)
     for family in small[:SHOWN]:

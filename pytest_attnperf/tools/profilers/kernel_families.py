@@ -68,6 +68,9 @@ MEMORY_COPY = "memory copy"
 
 
 ATTENTION = "attention"
+
+
+SOFTMAX = "softmax"
 """Families of the default rules that other modules use."""
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.profiles import ForwardPasses
+from pytest_attnperf.reports.run.profile_figures import cut_middle
 from pytest_attnperf.tools.profilers.repeats import Repeats, encode_kernels, find_repeats
 
 FITTING_SHARE = 0.95
@@ -38,7 +39,7 @@ class Calls:
     """The kernel calls of one device.
 
     counts       calls by kernel, without the runtime's copies and fills
-    attention    the kernels among them that are attention
+    attention    the kernels among them that are attention; without these, softmax, a step of it
     order        numbers of the kernels, ordered by start; None if only counts are known
     numbers      number of each kernel in `order`
     apart        calls of the runtime's copies and fills, by name: not used, but reported if they do not fit
@@ -161,7 +162,8 @@ def _find_in_order(calls: Calls, order: Sequence[int], passes: int | None, layer
         how = f"no passes inferred: {how}; that is no half of the dispatches, and none of it is attention"
         return _Inferred(None, f"{how}; give --passes")
     shown = _Inferred(len(begins), f"{len(begins)} {'pass' if len(begins) == 1 else 'passes'}: {how}", *placed)
-    less = f"{sum(outside):,} {'dispatch stands' if sum(outside) == 1 else 'dispatches stand'} outside" * any(outside)
+    others = len(text) - found.covered
+    less = f"{others:,} {'kernel runs' if others == 1 else 'kernels run'} outside" if others else ""
     return shown if passes or layers else _or_layers(shown, most, less)
 
 
@@ -323,5 +325,5 @@ def _run_that_often(kernels: int) -> str:
 
 
 def cut_name(name: str) -> str:
-    """Cuts a kernel's name to 80 characters, with '...' at the end of a longer one."""
-    return name if len(name) <= NAME_CHARACTERS else name[: NAME_CHARACTERS - 3] + "..."
+    """Returns a kernel's name in 80 characters: a longer one without its middle, because names differ at their ends."""
+    return cut_middle(name, NAME_CHARACTERS)

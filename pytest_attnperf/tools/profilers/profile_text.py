@@ -31,6 +31,7 @@ from pytest_attnperf.reports.run.profile_figures import (
     format_waves,
     make_ns_cell,
     short_name,
+    tell_apart,
 )
 from pytest_attnperf.reports.text.figures import ABSENT, BYTES_PER_MIB, one_line
 from pytest_attnperf.reports.text.time_cells import TOTAL, Cell
@@ -209,7 +210,8 @@ def _family_row(family: FamilyTime, limit: float | None, passes: int | None) -> 
 
 
 def _kernel_table(summary: ProfileSummary, shown: int) -> Table:
-    rows = tuple(_kernel_row(kernel) for kernel in summary.kernels[:shown])
+    names = _name_kernels(summary)
+    rows = tuple(_kernel_row(kernel, names[kernel.name]) for kernel in summary.kernels[:shown])
     rest = summary.kernels[shown:]
     notes: tuple[str, ...] = ()
     if rest:
@@ -219,10 +221,14 @@ def _kernel_table(summary: ProfileSummary, shown: int) -> Table:
     return Table("kernels", "kernel", _make_columns(KERNEL_COLUMNS), rows, notes)
 
 
-def _kernel_row(kernel: KernelTime) -> tuple[Cell, ...]:
+def _name_kernels(summary: ProfileSummary) -> dict[str, str]:
+    return tell_apart((kernel.name for kernel in summary.kernels), NAME_WIDTH)
+
+
+def _kernel_row(kernel: KernelTime, name: str) -> tuple[Cell, ...]:
     spread = kernel.steady or kernel.spread
     return (
-        short_name(kernel.name, NAME_WIDTH),
+        name,
         _clean_text(kernel.family) + ("" if kernel.confidence is Confidence.SURE else "?"),
         make_ns_cell(kernel.spread.total_ns, TOTAL),
         format_percent(kernel.share),
@@ -245,7 +251,8 @@ def _shape_tables(summary: ProfileSummary, shown: int) -> list[Table]:
     told = [(kernel, shape) for kernel in summary.kernels[:shown] for shape in kernel.shapes if _has_resources(shape)]
     if not told:
         return []
-    rows = tuple(_shape_row(kernel, shape) for kernel, shape in told[:SHOWN_SHAPES])
+    names = _name_kernels(summary)
+    rows = tuple(_shape_row(shape, names[kernel.name]) for kernel, shape in told[:SHOWN_SHAPES])
     caveats = list(dict.fromkeys(caveat for _, shape in told[:SHOWN_SHAPES] for caveat in shape.caveats))
     more = [f"{len(told) - SHOWN_SHAPES} more sizes"] if len(told) > SHOWN_SHAPES else []
     notes = (SHAPE_LEGEND, *more, *map(_clean_text, caveats))
@@ -265,10 +272,10 @@ def _has_resources(shape: ShapeTime) -> bool:
     return one.kind == "kernel" and (one.workgroup is not None or one.vgprs is not None or one.lds_bytes is not None)
 
 
-def _shape_row(kernel: KernelTime, told: ShapeTime) -> tuple[Cell, ...]:
+def _shape_row(told: ShapeTime, name: str) -> tuple[Cell, ...]:
     shape = told.shape
     return (
-        short_name(kernel.name, NAME_WIDTH),
+        name,
         format_count(told.spread.calls),
         make_ns_cell(told.spread.median_ns),
         format_size(shape.workgroup),

@@ -177,7 +177,7 @@ def test_attention_in_two_kernels_of_different_counts_tells_no_layers() -> None:
 def test_long_names_are_cut() -> None:
     """A name of a thousand characters leaves the sentence readable."""
     found = find_passes(_counted({"a": 2, "b": 2, "x" * 900: 2000, "y" * 900: 3}))
-    assert found.passes.odd == (f"{'y' * 77}...: 3 calls do not divide by 2 passes",)
+    assert found.passes.odd == (f"{'y' * 47}...{'y' * 30}: 3 calls do not divide by 2 passes",)
 
 
 @pytest.mark.parametrize("tokens", [63, 127])
@@ -197,7 +197,7 @@ def test_one_pass_of_equal_layers_is_not_many_passes() -> None:
         assert found.count is None
         assert "32 stretches with one call of attention each may be passes, or layers of one" in found.how
         assert found.how.endswith("give --passes or --layers")
-    assert "since 1 dispatch stands outside" in find_passes(_traced(names)).passes.how
+    assert "since 1 kernel runs outside" in find_passes(_traced(names)).passes.how
     assert "since 1 kernel runs less often (embed: 1)" in found.how
     given = find_passes(_traced(names), passes=1).passes
     assert given.layers == 32
