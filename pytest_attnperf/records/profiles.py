@@ -6,6 +6,7 @@ are of the GPU's busy time: the durations of all kernels, copies and memory sets
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 
 from pytest_attnperf.records import Launch
@@ -168,6 +169,17 @@ class ShapeTime:
     caveats: tuple[str, ...] = ()
 
 
+class Confidence(str, enum.Enum):
+    """How sure it is which family a kernel is of."""
+
+    SURE = "sure"
+    """By its name, and no figure is against it."""
+    LIKELY = "likely"
+    """By figures and neighbours that are against the family in its name."""
+    DOUBTFUL = "doubtful"
+    """By its name, with some evidence against it."""
+
+
 @dataclass(frozen=True)
 class KernelTime:
     """One kernel (or direction of copying), all sizes together.
@@ -176,6 +188,7 @@ class KernelTime:
     steady     of those after the warm-up; None where all are warm-up, or the order is not known (stats files)
     first_ns   duration of the first dispatch; None where the order is not known
     share      of all GPU time
+    confidence, evidence   how sure the family is, and what is against the one in the kernel's name
     """
 
     name: str
@@ -186,6 +199,8 @@ class KernelTime:
     steady: Spread | None = None
     first_ns: int | None = None
     shapes: tuple[ShapeTime, ...] = ()
+    confidence: Confidence = Confidence.SURE
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -229,6 +244,43 @@ class ForwardPasses:
     how: str
     layers: int | None = None
     odd: tuple[str, ...] = ()
+
+
+class PhaseKind(str, enum.Enum):
+    """What a stretch of a trace is, by its place and its kernels."""
+
+    LOADING = "loading"
+    """Before the passes, without attention."""
+    BEFORE = "before"
+    """Before the passes, with attention: a prefill, or a warm-up at other sizes."""
+    PASSES = "passes"
+    """From the first pass to the end of the last, what stands between them included."""
+    AFTER = "after"
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """One phase of a trace.
+
+    calls           dispatches in it
+    total_ns        sum of their durations; `busy_ns` the time in which at least one ran
+    span_ns         from the first start to the last end
+    families        kernels by family; shares are of `total_ns`
+    idle_shares     of each pass in the phase of the passes, the share of its span in which nothing ran; else ()
+    """
+
+    kind: PhaseKind
+    calls: int
+    total_ns: int
+    span_ns: int
+    busy_ns: int
+    families: tuple[FamilyTime, ...] = ()
+    idle_shares: tuple[float, ...] = ()
+
+    @property
+    def idle_share(self) -> float:
+        """Share of the span in which nothing ran; 0 for an empty one."""
+        return 1 - self.busy_ns / self.span_ns if self.span_ns else 0.0
 
 
 @dataclass(frozen=True)
@@ -280,6 +332,9 @@ class ProfileSummary:
     total_ns      durations of all kernels, copies and sets added up; `busy_ns` the time in which at least one ran;
                   `span_ns` from the first start to the last end; None where there is no trace
     warm_up       how many dispatches count as warm-up, and why, as text
+    phases        what stands before, in and after the passes; () if nothing stands outside them, or none are known
+    in_passes     the same for the phase of the passes alone, which advice is about; None without phases
+    is_part       whether this is such a part
     """
 
     name: str
@@ -301,6 +356,9 @@ class ProfileSummary:
     advice: tuple[Advice, ...] = ()
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    phases: tuple[PhaseTime, ...] = ()
+    in_passes: ProfileSummary | None = None
+    is_part: bool = False
 
 
 @dataclass(frozen=True)

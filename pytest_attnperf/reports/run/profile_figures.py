@@ -4,6 +4,7 @@ which profilers give with all template arguments, to the part that distinguishes
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from pytest_attnperf.records.code import Occupancy
 from pytest_attnperf.records.counters import without_parameters
@@ -93,6 +94,37 @@ def short_name(name: str, width: int) -> str:
     """
     clean = one_line(name, 4 * max(width, 1) + len(name)).strip()
     return cut_middle(without_parameters(clean.removeprefix("void ")), width)
+
+
+def tell_apart(names: Iterable[str], width: int) -> dict[str, str]:
+    """Returns each kernel's name in at most `width` columns. Names that would look alike keep the place where they
+    differ instead of their end; a number tells what is then still alike."""
+    short = {name: short_name(name, width) for name in names}
+    alike: dict[str, list[str]] = {}
+    for name, cut in short.items():
+        alike.setdefault(cut, []).append(name)
+    used = set(alike)
+    for group in alike.values():
+        if len(group) < 2:
+            continue
+        whole = [short_name(name, len(name)) for name in group]
+        places = range(max(map(len, whole)))
+        differ = next((place for place in places if len({text[: place + 1] for text in whole}) > 1), 0)
+        for number, (name, text) in enumerate(zip(group, whole, strict=True), 1):
+            cut = _keep_place(text, differ, width)
+            if cut in used:
+                cut = f"{cut[: max(0, width - 1 - len(f'#{number}'))]} #{number}"
+            short[name] = cut
+            used.add(cut)
+    return short
+
+
+def _keep_place(text: str, place: int, width: int) -> str:
+    """Returns a beginning of `text`, '...', and what stands around `place`, in `width` columns."""
+    head = max(0, width * 2 // 5 - len(ELLIPSIS))
+    left = max(0, width - head - len(ELLIPSIS))
+    begin = max(head, min(place - left // 4, len(text) - left))
+    return f"{text[:head]}{ELLIPSIS}{text[begin : begin + left]}"[:width]
 
 
 def cut_middle(text: str, width: int) -> str:

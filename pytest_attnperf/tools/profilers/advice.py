@@ -8,11 +8,13 @@ launches; a launch that takes little of the GPU's time is not named.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from pytest_attnperf.records.profiles import Advice, FamilyTime, ProfileSummary
 from pytest_attnperf.records.time_units import format_ns
 from pytest_attnperf.tools.profilers.amdahl import format_percent, overall_gain
+from pytest_attnperf.tools.profilers.contradictions import list_doubted_kernels
 from pytest_attnperf.tools.profilers.gemm_advice import GEMM_RULES
 from pytest_attnperf.tools.profilers.launch_advice import LAUNCH_RULES
 from pytest_attnperf.tools.profilers.name_matching import shorten_name
@@ -74,9 +76,13 @@ def advise_on_largest(summary: ProfileSummary) -> Iterator[Advice]:
 
 def advise_leaving_alone(summary: ProfileSummary) -> Iterator[Advice]:
     """Yields advice not to optimise kernel families that compute and take less than 2 % of GPU time each. It does not
-    judge a small kernel of a large family."""
+    judge a small kernel of a large family, nor a family with a kernel that may compute nothing."""
+    names = list_doubted_kernels(summary)
+    doubted = {kernel.family for kernel in summary.kernels if kernel.name in names}
     small = [
-        family for family in summary.families if family.share < LEAVE_ALONE and family.nature in ("compute", UNKNOWN)
+        family
+        for family in summary.families
+        if family.share < LEAVE_ALONE and family.nature in ("compute", UNKNOWN) and family.family not in doubted
     ]
     small = sorted((family for family in small if family.total_ns), key=lambda one: -one.total_ns)
     for family in small[:SHOWN]:
@@ -143,22 +149,28 @@ def advise_on_fills(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_idle(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice if no kernel ran in 10 % or more of the time from the first dispatch to the last."""
+    """Yields advice if no kernel ran in 10 % or more of the time from the first dispatch to the last, or of the median
+    pass where passes are known apart from loading."""
     busy, span = summary.busy_ns, summary.span_ns
-    if not busy or not span or 1 - busy / span < IDLE_SHARE:
+    passes = [share for phase in summary.phases for share in phase.idle_shares]
+    idle = statistics.median(passes) if passes else 1 - busy / span if busy and span else 0.0
+    if idle < IDLE_SHARE:
         return
     mean = summary.total_ns / summary.calls if summary.calls else math.inf
+    where = (
+        f"the median of {len(passes)} passes,"
+        if passes
+        else f"{format_ns(span or 0)} from the first dispatch to the last, warm-up"
+    )
     evidence = (
-        f"idle for {format_percent(1 - busy / span)} of {format_ns(span)} from the first dispatch to the last, "
-        f"warm-up and the "
-        f"profiler's own cost included; {summary.calls} dispatches of {format_ns(mean)} on average; the gain is of "
-        "elapsed time"
+        f"idle for {format_percent(idle)} of {where} and the profiler's own cost included; {summary.calls} dispatches "
+        f"of {format_ns(mean)} on average; the gain is of elapsed time"
     )
     if mean < SHORT_KERNEL_NS:
         text = "The GPU waits between many short kernels: capture them in a graph, or fuse them"
     else:
         text = "The GPU waits between its kernels, which are not short: look for synchronisation and host work between"
-    yield Advice(text, evidence, span / busy - 1)
+    yield Advice(text, evidence, overall_gain(idle, math.inf))
 
 
 def advise_on_first_calls(summary: ProfileSummary) -> Iterator[Advice]:

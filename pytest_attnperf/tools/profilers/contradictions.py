@@ -24,9 +24,9 @@ from pytest_attnperf.records.profiles import (
     StatsRow,
 )
 from pytest_attnperf.roofline.floors import UNRELIABLE
-from pytest_attnperf.tools.profilers.claims.claim_rules import make_contradiction, make_open_finding
+from pytest_attnperf.tools.profilers.claims.claim_rules import ENCODED_VGPRS, make_contradiction, make_open_finding
 from pytest_attnperf.tools.profilers.claims.claimed_figures import format_percent, format_seconds, format_si
-from pytest_attnperf.tools.profilers.claims.claimed_occupancy import ENCODED_VGPRS, WHAT_TO_DO
+from pytest_attnperf.tools.profilers.claims.claimed_occupancy import WHAT_TO_DO
 from pytest_attnperf.tools.profilers.passes import cut_name
 
 NS = 1e-9
@@ -106,12 +106,9 @@ def _count_moved_bytes(shape: KernelShape) -> float:
 def _find_single_granules(summary: ProfileSummary) -> Iterator[ProfileFinding]:
     """Yields an open finding for each large launch of a matrix kernel with only one granule (8) of registers."""
     for kernel in summary.kernels:
-        if kernel.kind != "kernel" or kernel.family.lower() not in MATRIX_FAMILIES:
-            continue
         for one in kernel.shapes:
             shape = one.shape
-            large = (shape.threads or 0) >= WIDE_THREADS or (shape.lds_bytes or 0) >= SOME_LDS_BYTES
-            if not _has_one_granule(shape) or not large or _is_nvidia(shape, summary.agents):
+            if not _is_doubted(kernel, shape, summary.agents):
                 continue
             said = f"{cut_name(kernel.name)}: {_format_resources(shape)}"
             text = (
@@ -119,6 +116,23 @@ def _find_single_granules(summary: ProfileSummary) -> Iterator[ProfileFinding]:
                 f"sums of products in them. A kernel whose body was compiled out has this number. {WHAT_TO_DO}"
             )
             yield make_open_finding("registers", said, text, "one granule: is anything computed?")
+
+
+def list_doubted_kernels(summary: ProfileSummary) -> frozenset[str]:
+    """Returns the names of kernels that may compute nothing, by the registers of one of their launches."""
+    return frozenset(
+        kernel.name
+        for kernel in summary.kernels
+        if any(_is_doubted(kernel, one.shape, summary.agents) for one in kernel.shapes)
+    )
+
+
+def _is_doubted(kernel: KernelTime, shape: KernelShape, agents: Sequence[Agent]) -> bool:
+    """Returns whether a large launch of a matrix kernel has registers for no sums of products."""
+    if kernel.kind != "kernel" or kernel.family.lower() not in MATRIX_FAMILIES:
+        return False
+    large = (shape.threads or 0) >= WIDE_THREADS or (shape.lds_bytes or 0) >= SOME_LDS_BYTES
+    return large and _has_one_granule(shape) and not _is_nvidia(shape, agents)
 
 
 def _format_resources(shape: KernelShape) -> str:
@@ -185,7 +199,7 @@ def _find_odd_passes(summary: ProfileSummary) -> Iterator[ProfileFinding]:
         listed = "; ".join(odd[:MOST_NAMES]) + (f"; and {more} more" if more > 0 else "")
         yield make_open_finding("passes", said, f"{said}, but {listed}", listed)
     expected = passes.count * (passes.layers or 0)
-    for family in summary.families:
+    for family in (summary.in_passes or summary).families:
         if expected and family.family.lower() == "attention" and family.calls % expected:
             said = f"{family.calls} calls of attention"
             should = f"do not divide by {passes.count} passes x {passes.layers} layers = {expected}"

@@ -33,6 +33,10 @@ class Dispatches:
         for index, start, end in zip(self.shape, self.start_ns, self.end_ns, strict=True):
             yield self.shapes[index], start, end
 
+    def select_range(self, begin: int, end: int) -> Dispatches:
+        """Returns the dispatches from index `begin` up to `end`, which keep the numbers of their shapes."""
+        return Dispatches(self.shapes, self.shape[begin:end], self.start_ns[begin:end], self.end_ns[begin:end])
+
     def durations_by_shape(self) -> list[array[int]]:
         """Returns an array for each element of `shapes`: the ns of every dispatch of that shape, ordered by start."""
         found: list[array[int]] = [array("q") for _ in self.shapes]

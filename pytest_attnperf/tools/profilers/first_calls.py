@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.records.profiles import FirstCalls, Spread, StatsRow
 from pytest_attnperf.tools.profilers.dispatches import Dispatches
-from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, FamilyRules
+from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, SOFTMAX, FamilyRules
 from pytest_attnperf.tools.profilers.passes import Calls
 from pytest_attnperf.tools.profilers.spreads import compute_spread
 from pytest_attnperf.tools.profilers.torch_events import OPERATOR
@@ -251,7 +251,11 @@ class Traced:
                 for at in own:
                     number_of[at] = numbers.setdefault(kernel.name, len(numbers))
         order = array("i", map(number_of.__getitem__, self.dispatches.shape))
-        attention = [kernel.name for kernel in self.kernels if kernel.family == ATTENTION and kernel.name in counts]
+        families = {
+            family: [one.name for one in self.kernels if one.family == family and one.name in counts]
+            for family in (ATTENTION, SOFTMAX)
+        }
+        attention = families[ATTENTION] or families[SOFTMAX]
         devices = self._calls_by_device()
         whose = f"on {device}, the busiest of {len(devices)} devices" if len(devices) > 1 else ""
         return Calls(counts, attention, order, numbers, apart, whose)

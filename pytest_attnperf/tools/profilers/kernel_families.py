@@ -17,7 +17,7 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,6 +68,9 @@ MEMORY_COPY = "memory copy"
 
 
 ATTENTION = "attention"
+
+
+SOFTMAX = "softmax"
 """Families of the default rules that other modules use."""
 
 
@@ -88,9 +91,11 @@ class FamilyRule:
 
 @dataclass(frozen=True)
 class FamilyRules:
-    """Rules in the order in which they are tried. Results are cached by name, so a name is matched once."""
+    """Rules in the order in which they are tried. Results are cached by name, so a name is matched once. The first
+    `own` rules are of a user's file."""
 
     rules: tuple[FamilyRule, ...]
+    own: int = 0
     _known: dict[tuple[str, str], KernelFamily] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
@@ -107,7 +112,23 @@ class FamilyRules:
             text = read_regular(path, BYTES_MAX).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read the rules of kernel families {path}: {error}") from error
-        return FamilyRules(_parse_rules(text, str(path)) + _load_default().rules)
+        own = _parse_rules(text, str(path))
+        return FamilyRules(own + _load_default().rules, len(own))
+
+    def is_own(self, name: str) -> bool:
+        """Returns whether a rule of the user's file decides what a kernel is."""
+        part = _cut_matched(name)
+        return any(rule.kind in ("", "kernel") and rule.pattern.search(part) for rule in self.rules[: self.own])
+
+    def find_beside(self, name: str, family: str) -> KernelFamily | None:
+        """Returns what a kernel is by the rules of all families but one; None if none of them matches."""
+        part = _cut_matched(name)
+        others = (rule for rule in self.rules if rule.kind in ("", "kernel") and rule.family.name != family)
+        return next((rule.family for rule in others if rule.pattern.search(part)), None)
+
+    def with_families(self, families: Mapping[str, KernelFamily]) -> FamilyRules:
+        """Returns the same rules, but for kernels of these names the families given."""
+        return replace(self, _known={(name, "kernel"): family for name, family in families.items()})
 
     def find_family(self, name: str, kind: str = "kernel") -> KernelFamily:
         """Returns the family of a kernel, copy or memory set by its name; `OTHER` if no rule matches."""
@@ -123,13 +144,17 @@ class FamilyRules:
         return kind in ("copy", "set") or family.nature == "fill" or family.name == MEMORY_COPY
 
     def _match_rules(self, name: str, kind: str) -> KernelFamily:
-        for suffix in _SUFFIXES:
-            name = name.removesuffix(suffix)
-        part = name[:MATCHED_CHARACTERS]
+        part = _cut_matched(name)
         for rule in self.rules:
             if rule.kind in ("", kind) and rule.pattern.search(part):
                 return rule.family
         return OTHER
+
+
+def _cut_matched(name: str) -> str:
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name[:MATCHED_CHARACTERS]
 
 
 @functools.cache

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from pytest_attnperf.reports.run.profile_figures import cut_middle
+
 ANONYMOUS = "(anonymous namespace)"
 _ANONYMOUS_MARK = "\0"
 _SUFFIXES = (" [clone .kd]", ".kd")
@@ -70,12 +72,13 @@ def normalise_name(name: str) -> str:
 
 
 def shorten_name(name: str) -> str:
-    """Returns a kernel's name for a sentence: without template and function arguments, cut to `SHORT` characters."""
+    """Returns a kernel's name for a sentence: without template and function arguments, in `SHORT` characters. A longer
+    one loses its middle, because names of one library differ at their ends."""
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     plain = _split_template(name.replace(ANONYMOUS, _ANONYMOUS_MARK).removeprefix("void ").strip())[0]
     plain = plain.replace(_ANONYMOUS_MARK, ANONYMOUS)
-    return plain if len(plain) <= SHORT else f"{plain[: SHORT - 3]}..."
+    return cut_middle(plain, SHORT)
 
 
 def _split_template(name: str) -> tuple[str, str]:

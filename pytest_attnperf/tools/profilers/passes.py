@@ -1,43 +1,35 @@
-"""Infers how many forward passes (steps) a profile holds, from counts of calls, and checks the number by their order.
+"""Infers how many forward passes (steps) a profile holds: from the order of its dispatches, else from counts of calls.
 
-Counts: if a kernel runs k times in every pass, the passes divide its calls. The result is a number P that some kernels
-have as their calls (witnesses: they run once per pass), and that divides the calls of the kernels with nearly all
-dispatches. Several numbers may fit. A transformer's layers look like passes too, but then the calls of kernels that run
-once per pass are not divisible. So the number that explains most dispatches is taken, and of equal ones the largest.
+Order: passes are the longest repeating run of kernels, whatever stands before, between and after its repeats: a model
+that loads first calls some kernels of its passes, too, so no count of a whole profile need divide. Layers of one pass
+repeat as passes do. If attention runs once in each repeat and other kernels run outside, the result stays open. Copies
+and fills by the runtime are left out, because loading a model makes them too.
 
-Order: the dispatches that fit are cut into P stretches of equal length. Each must hold the same kernels the same number
-of times, and kernels that run once per pass must be at the same place in each. This check fails for two benchmarks in
-sequence, whose counts fit; for a prefill whose number of layers is the number of some kernel's calls; and for a trace
-that ends within a pass.
-
-Layers of one pass repeat as passes do. If attention runs once in each stretch and other kernels less often, the result
-stays open. Copies and fills by the runtime are left out, because loading a model makes them too.
+Counts, of statistics without an order: if a kernel runs k times in every pass, the passes divide its calls. The result
+is a number P that some kernels have as their calls (witnesses: they run once per pass), and that divides the calls of
+the kernels with nearly all dispatches. The number that explains most dispatches is taken, and of equal ones the
+largest. If the best of all numbers is one that a single kernel supports, the result stays open.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.profiles import ForwardPasses
+from pytest_attnperf.reports.run.profile_figures import cut_middle
+from pytest_attnperf.tools.profilers.repeats import Repeats, encode_kernels, find_repeats
 
 FITTING_SHARE = 0.95
 """Least share of dispatches of kernels whose calls are divisible by the passes."""
 
 WITNESSES = 2
-"""Least kernels that run once per pass if only counts are known; one is enough if the order confirms it."""
+"""Least kernels that run once per pass."""
 
-DISPLACED_SHARE = 0.02
-"""Largest share of dispatches in a wrong stretch, which parallel queues cause."""
-
-DRIFT_SHARE = 0.10
-"""Largest variation of the place of a kernel that runs once per stretch, as a share of the stretch."""
-
-TRIED = 8
-"""Most candidates whose order is checked, those that explain most first."""
+LEAST_SHARE = 0.5
+"""Least share of dispatches within passes, where no kernel of these is attention: loading has loops, too."""
 
 NAME_CHARACTERS = 80
 
@@ -47,7 +39,7 @@ class Calls:
     """The kernel calls of one device.
 
     counts       calls by kernel, without the runtime's copies and fills
-    attention    the kernels among them that are attention
+    attention    the kernels among them that are attention; without these, softmax, a step of it
     order        numbers of the kernels, ordered by start; None if only counts are known
     numbers      number of each kernel in `order`
     apart        calls of the runtime's copies and fills, by name: not used, but reported if they do not fit
@@ -64,31 +56,57 @@ class Calls:
 
 @dataclass(frozen=True)
 class PassesFound:
-    """The passes, and the index in `Calls.order` of the first kernel of every pass; empty if the order is unknown or
-    does not confirm the passes."""
+    """The passes, and the indices in `Calls.order` of the first kernel of every pass and behind its last one; empty if
+    the order is unknown or shows no passes."""
 
     passes: ForwardPasses
     begins: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
 
 
 def find_passes(calls: Calls, *, passes: int | None = None, layers: int | None = None) -> PassesFound:
     """Returns the number of forward passes and of layers in each, with reasons; None for one that cannot be inferred. A
     given number is kept and compared with the inferred one, never replaced."""
-    found, how, begins = _infer_passes(calls, layers) if passes is None else _compare_given(calls, passes, layers)
+    found = _infer_passes(calls, passes, layers) if passes is None else _compare_given(calls, passes, layers)
     counted = f"counted {calls.whose}" if calls.whose else ""
-    if found is None:
-        return PassesFound(ForwardPasses(None, _join_parts(how, counted), layers))
-    depth, layers_how = _infer_layers(calls, found, layers)
+    if found.count is None:
+        return PassesFound(ForwardPasses(None, _join_parts(found.how, counted), layers))
+    inside = _count_inside(calls, found.begins, found.ends) if found.begins else calls
+    if layers is None and _count_inside(calls, found.ends[:-1], found.begins[1:]).attention:
+        depth, layers_how = None, "attention runs between them, too: their layers are not known"
+    else:
+        depth, layers_how = _infer_layers(inside, found.count, layers)
     odd = tuple(
-        _describe_odd_kernel(name, count, found, of_runtime=of_runtime)
+        _describe_odd_kernel(name, count, found.count, of_runtime=of_runtime)
         for count, name, of_runtime in sorted(
-            [(count, name, False) for name, count in calls.counts.items()]
+            [(count, name, False) for name, count in inside.counts.items() if not found.begins]
             + [(count, name, True) for name, count in calls.apart.items()],
             key=lambda row: (-row[0], row[1]),
         )
-        if count % found
+        if count % found.count
     )
-    return PassesFound(ForwardPasses(found, _join_parts(how, layers_how, counted), depth, odd), begins)
+    how = _join_parts(found.how, layers_how, counted)
+    return PassesFound(ForwardPasses(found.count, how, depth, odd), found.begins, found.ends)
+
+
+@dataclass(frozen=True)
+class _Inferred:
+    """A number of passes, the reason in words, and where in the order they begin and end."""
+
+    count: int | None
+    how: str
+    begins: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+
+
+def _count_inside(calls: Calls, begins: Sequence[int], ends: Sequence[int]) -> Calls:
+    """Returns the calls from each of `begins` to its end, by kernel."""
+    names = {number: name for name, number in calls.numbers.items()}
+    inside: Counter[int] = Counter()
+    for begin, end in zip(begins, ends, strict=True):
+        inside.update((calls.order or ())[begin:end])
+    counts = {names[number]: count for number, count in inside.items() if number in names}
+    return Calls(counts, [name for name in calls.attention if name in counts])
 
 
 def _describe_odd_kernel(name: str, count: int, passes: int, *, of_runtime: bool) -> str:
@@ -100,60 +118,111 @@ def _join_parts(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _infer_passes(calls: Calls, layers: int | None) -> tuple[int | None, str, tuple[int, ...]]:
-    total = sum(calls.counts.values())
-    if len(calls.counts) < 2:
-        return None, "no passes inferred: that needs at least two kernels", ()
+def _infer_passes(calls: Calls, passes: int | None, layers: int | None) -> _Inferred:
+    if len(calls.counts) < 2 and passes is None:
+        return _Inferred(None, "no passes inferred: that needs at least two kernels")
+    if calls.order is not None:
+        return _find_in_order(calls, calls.order, passes, layers)
     if layers and layers == _most_attention(calls):
-        begins = _find_stretches(calls, 1)[0] if calls.order is not None else ()
-        return 1, f"1 pass: {layers:,} calls of attention are the {layers} layers given", begins
-    candidates = _list_candidates(calls, total, layers)
-    needed = WITNESSES if calls.order is None else 1
-    fitting = [found for found in candidates if found.share >= FITTING_SHARE and found.witnesses >= needed]
+        return _Inferred(1, f"1 pass: {layers:,} calls of attention are the {layers} layers given")
+    candidates = _list_candidates(calls, sum(calls.counts.values()), layers)
+    fitting = [found for found in candidates if found.share >= FITTING_SHARE and found.witnesses >= WITNESSES]
     if not fitting:
-        return None, f"no passes inferred: {_describe_nearest(candidates)}", ()
-    if calls.order is None:
-        count, how, begins = _choose_by_counts(candidates, fitting)
-        return (count, how, begins) if count is None else _or_layers(calls, count, how, begins)
-    for found in fitting[:TRIED]:
-        begins, same = _find_stretches(calls, found.count)
-        if begins:
-            how = f"{found}; the order of dispatches confirms it: {same}"
-            return _or_layers(calls, found.count, how, begins)
-    return None, f"no passes inferred: {fitting[0]}, but they do not come in as many equal stretches", ()
-
-
-def _or_layers(calls: Calls, count: int, how: str, begins: tuple[int, ...]) -> tuple[int | None, str, tuple[int, ...]]:
-    """Returns (number of passes, reason in words, indices where passes begin), if dispatches repeat `count` times. If
-    the repeats may be layers of one pass, the number is None and the indices (), or the reason says so."""
-    attention = _most_attention(calls)
+        return _Inferred(None, f"no passes inferred: {_describe_nearest(candidates)}")
+    count, how = _choose_by_counts(candidates, fitting)
+    if count is None:
+        return _Inferred(None, how)
     rare = sorted((calls_of, name) for name, calls_of in calls.counts.items() if calls_of < count)
-    if (attention and attention != count) or not (attention or rare):
-        return count, how, begins
-    less = f"{len(rare)} {'kernel runs' if len(rare) == 1 else 'kernels run'} less often" if rare else ""
-    if attention and rare:
-        example = f"{cut_name(rare[0][1])}: {rare[0][0]:,}"
-        how = f"{count} stretches with one call of attention each may be passes, or layers of one, since {less}"
-        return None, f"no passes inferred: {how} ({example}); give --passes or --layers", ()
+    return _or_layers(_Inferred(count, how), _most_attention(calls) / count, _describe_rare(rare))
+
+
+def _find_in_order(calls: Calls, order: Sequence[int], passes: int | None, layers: int | None) -> _Inferred:
+    """Returns the passes that the order of dispatches shows; None as their count if it shows none."""
+    places = [place for place, kernel in enumerate(order) if kernel >= 0]
+    if not places:
+        return _Inferred(None, "no passes inferred: only copies and fills ran")
+    whole = (places[0],), (places[-1] + 1,)
+    if passes == 1 or (layers and layers == _most_attention(calls)):
+        how = f"1 pass: {layers:,} calls of attention are the {layers} layers given" if passes is None else "1 pass"
+        return _Inferred(1, how, *whole)
+    attention = frozenset(chr(calls.numbers[name]) for name in calls.attention)
+    text = encode_kernels([order[place] for place in places])
+    found = find_repeats(text, needed=attention, passes=passes) or find_repeats(text, needed=attention)
+    if found is None:
+        return _Inferred(None, "no passes inferred: no run of two kernels or more repeats")
+    most = max((found.unit.count(kernel) for kernel in attention), default=0)
+    group = _choose_group(len(found.begins), most, passes, layers)
+    ends = found.ends[group - 1 :: group]
+    begins = found.begins[::group][: len(ends)]
+    placed = tuple(places[begin] for begin in begins), tuple(places[end - 1] + 1 for end in ends)
+    between = sum(placed[0][1:]) - sum(placed[1][:-1])
+    outside = [placed[0][0], between, len(order) - placed[1][-1]]
+    how = _describe_repeats(found, group, outside)
+    if not most and found.covered < LEAST_SHARE * len(text):
+        how = f"no passes inferred: {how}; that is no half of the dispatches, and none of it is attention"
+        return _Inferred(None, f"{how}; give --passes")
+    shown = _Inferred(len(begins), f"{len(begins)} {'pass' if len(begins) == 1 else 'passes'}: {how}", *placed)
+    others = len(text) - found.covered
+    less = f"{others:,} {'kernel runs' if others == 1 else 'kernels run'} outside" if others else ""
+    return shown if passes or layers else _or_layers(shown, most, less)
+
+
+def _choose_group(repeats: int, attention: int, passes: int | None, layers: int | None) -> int:
+    """Returns how many repeats are one pass by the numbers given: layers alone repeat as passes do."""
+    if passes and repeats % passes == 0:
+        return repeats // passes
+    if layers and attention and layers % attention == 0 and repeats >= layers // attention:
+        return layers // attention
+    return 1
+
+
+def _describe_repeats(found: Repeats, group: int, outside: Sequence[int]) -> str:
+    times, length = len(found.begins) // group, len(found.unit) * group
+    if found.displaced:
+        text = f"{times} stretches of {length:,} dispatches, {found.displaced:,} of them in a wrong one"
+    else:
+        text = f"{times} times the same {length:,} dispatches in one order"
+    said = [f"{count:,} {where}" for count, where in zip(outside, ("before", "between", "after"), strict=True) if count]
+    return f"{text}, with {' and '.join(said)} them" if said else text
+
+
+def _or_layers(found: _Inferred, attention: float, less: str) -> _Inferred:
+    """Returns what was found if each of its repeats is a pass. If they may be layers of one pass, the number is None,
+    or the reason says so.
+
+    attention   calls of attention in each repeat
+    less        what runs outside or less often, in words; '' if nothing does
+    """
+    if (attention and attention != 1) or not (attention or less):
+        return found
+    if attention and less:
+        how = f"{found.count} stretches with one call of attention each may be passes, or layers of one, since {less}"
+        return _Inferred(None, f"no passes inferred: {how}; give --passes or --layers")
     why = "each has one call of attention" if attention else less
-    return count, f"{how}; {why}: if these are layers of one pass, give --passes 1", begins
+    return replace(found, how=f"{found.how}; {why}: if these are layers of one pass, give --passes 1")
+
+
+def _describe_rare(rare: Sequence[tuple[int, str]]) -> str:
+    """Returns how many kernels run less often, with the first as an example; '' if there are none."""
+    if not rare:
+        return ""
+    count, name = rare[0]
+    return f"{len(rare)} {'kernel runs' if len(rare) == 1 else 'kernels run'} less often ({cut_name(name)}: {count:,})"
 
 
 def _most_attention(calls: Calls) -> int:
     return max((calls.counts[name] for name in calls.attention), default=0)
 
 
-def _choose_by_counts(
-    candidates: Sequence[_Candidate], fitting: Sequence[_Candidate]
-) -> tuple[int | None, str, tuple[int, ...]]:
-    """Returns (number of passes, reason in words, ()) of the best candidate in `fitting`. The number is None if the
-    best of all `candidates` divides it, so that its passes may be parts of passes, such as layers."""
+def _choose_by_counts(candidates: Sequence[_Candidate], fitting: Sequence[_Candidate]) -> tuple[int | None, str]:
+    """Returns the number of passes and the reason in words, of the best candidate in `fitting`. The number is None if
+    the best of all `candidates` divides it, so that its passes may be parts of passes, such as layers."""
     best, most = fitting[0], candidates[0]
     if most.share > best.share and best.count % most.count == 0:
         how = f"{best.count} or {most.count}, which only one kernel supports; counts without the order cannot decide"
-        return None, f"no passes inferred: {how}", ()
+        return None, f"no passes inferred: {how}"
     others = f"; {fitting[1].count} would fit too" if len(fitting) > 1 else ""
-    return best.count, f"{best}; from counts alone, without their order{others}", ()
+    return best.count, f"{best}; from counts alone, without their order{others}"
 
 
 @dataclass(frozen=True)
@@ -200,49 +269,21 @@ def _describe_nearest(candidates: Sequence[_Candidate]) -> str:
     )
 
 
-def _compare_given(calls: Calls, passes: int, layers: int | None) -> tuple[int, str, tuple[int, ...]]:
+def _compare_given(calls: Calls, passes: int, layers: int | None) -> _Inferred:
     """Returns the given number of passes, the evidence for and against it in words, and where passes begin."""
+    given = f"{passes} {'pass' if passes == 1 else 'passes'} as given"
+    if calls.order is not None:
+        found = _infer_passes(calls, passes, layers)
+        if found.count == passes:
+            return replace(found, how=f"{given}: {found.how}")
+        return _Inferred(passes, f"{given}; {'the order shows ' if found.count else ''}{found.how}")
     total = sum(calls.counts.values())
     share = sum(count for count in calls.counts.values() if count % passes == 0) / total if total else 0.0
-    begins = _find_stretches(calls, passes)[0] if calls.order is not None and share >= FITTING_SHARE else ()
-    inferred, how, _ = _infer_passes(calls, layers)
-    given = f"{passes} {'pass' if passes == 1 else 'passes'} as given"
+    inferred = _infer_passes(calls, None, layers)
     fitting = f"{given}: the calls of kernels with {share:.1%} of the dispatches divide by it"
-    if inferred == passes:
-        return passes, f"{fitting}, and as inferred: {how}", begins
-    return passes, f"{fitting}; {'inferred are ' if inferred else ''}{how}", begins
-
-
-def _find_stretches(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
-    """Returns the indices of `Calls.order` where passes begin, and how equal they are; ((), '') if unequal."""
-    fits = {calls.numbers[name] for name, count in calls.counts.items() if count % passes == 0}
-    order = calls.order or ()
-    places = array("q", (place for place, kernel in enumerate(order) if kernel in fits))
-    length = len(places) // passes
-    if not length:
-        return (), ""
-    kernels = array("q", map(order.__getitem__, places))
-    stretches = [kernels[first : first + length] for first in range(0, length * passes, length)]
-    begins = tuple(places[0 : length * passes : length])
-    if all(stretch == stretches[0] for stretch in stretches):
-        return begins, f"{passes} times the same {length:,} dispatches"
-    each = Counter({kernel: count // passes for kernel, count in Counter(kernels).items()})
-    displaced = sum((Counter(stretch) - each).total() for stretch in stretches)
-    if displaced > DISPLACED_SHARE * len(kernels) or _has_drift(calls, kernels, passes, length):
-        return (), ""
-    return begins, f"{passes} stretches of {length:,} dispatches, {displaced} of them in a wrong one"
-
-
-def _has_drift(calls: Calls, kernels: Sequence[int], passes: int, length: int) -> bool:
-    """Returns whether most kernels that run once per pass change their place by more than 10 % of a pass."""
-    once = {calls.numbers[name] for name, count in calls.counts.items() if count == passes}
-    offsets: dict[int, list[int]] = {kernel: [] for kernel in once}
-    for place, kernel in enumerate(kernels):
-        if kernel in once:
-            offsets[kernel].append(place - length * len(offsets[kernel]))
-    allowed = max(2.0, DRIFT_SHARE * length)
-    drifting = sum(max(places) - min(places) > allowed for places in offsets.values())
-    return 2 * drifting > len(once)
+    if inferred.count == passes:
+        return _Inferred(passes, f"{fitting}, and as inferred: {inferred.how}")
+    return _Inferred(passes, f"{fitting}; {'inferred are ' if inferred.count else ''}{inferred.how}")
 
 
 def _infer_layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, str]:
@@ -284,5 +325,5 @@ def _run_that_often(kernels: int) -> str:
 
 
 def cut_name(name: str) -> str:
-    """Cuts a kernel's name to 80 characters, with '...' at the end of a longer one."""
-    return name if len(name) <= NAME_CHARACTERS else name[: NAME_CHARACTERS - 3] + "..."
+    """Returns a kernel's name in 80 characters: a longer one without its middle, because names differ at their ends."""
+    return cut_middle(name, NAME_CHARACTERS)

@@ -92,6 +92,8 @@ def compare_profiles(
     steady = _has_order(before) and _has_order(after)
     counts = [summary.passes.count if summary.passes else None for summary in (before, after)]
     per_pass = all(counts)
+    if per_pass:
+        before, after = before.in_passes or before, after.in_passes or after
     old_unit, new_unit = (_Unit(count or 1 if per_pass else 1, steady) for count in counts)
     old, new = _group_by_name(before), _group_by_name(after)
     pairs = [(match, *_split_sides(match, old, new)) for match in match_names(old, new)]

@@ -1,35 +1,33 @@
 """Sums up one profile: where time goes, its spread, the warm-up, findings and advice.
 
-The time of each kernel comes from traces or statistics; shares follow once the total is known. One sweep over the
-dispatches, ordered by start, finds when the GPU worked and when it waited.
+The time of each kernel comes from traces or statistics; shares follow once the total is known. Where work stands
+outside the passes, such as the loading of a model, these are summed up apart, and advice is about them alone.
 """
 
 from __future__ import annotations
 
-import statistics
 from array import array
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import sub
 
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.profiles import (
     Agent,
-    FamilyTime,
+    Confidence,
     FirstCalls,
     KernelShape,
     KernelTime,
+    PhaseKind,
     ProfileSource,
     ProfileSummary,
     Spread,
 )
-from pytest_attnperf.records.time_units import format_ns
 from pytest_attnperf.tools.profilers.advice import collect_advice
 from pytest_attnperf.tools.profilers.amdahl import compute_gains
 from pytest_attnperf.tools.profilers.contradictions import find_contradictions
-from pytest_attnperf.tools.profilers.dispatches import Dispatches
 from pytest_attnperf.tools.profilers.first_calls import (
     KERNELS,
     Traced,
@@ -40,11 +38,15 @@ from pytest_attnperf.tools.profilers.first_calls import (
     sum_host_times,
     use_given_warm_up,
 )
+from pytest_attnperf.tools.profilers.kernel_evidence import Classified, classify_kernels
 from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, OTHER, FamilyRules
+from pytest_attnperf.tools.profilers.name_matching import shorten_name
 from pytest_attnperf.tools.profilers.passes import Calls, PassesFound, find_passes
+from pytest_attnperf.tools.profilers.phases import cut_phases, group_families
 from pytest_attnperf.tools.profilers.profile import Profile
 from pytest_attnperf.tools.profilers.resources import shape_time
 from pytest_attnperf.tools.profilers.spreads import add_spreads, compute_spread, join_durations
+from pytest_attnperf.tools.profilers.timeline import Timeline, compute_timeline
 
 UNKNOWN_SHARE = 0.05
 """Share of GPU time in kernels of no known family from which a note reports it."""
@@ -77,12 +79,16 @@ def summarise_profile(
         if value is not None and value < least:
             raise UsageError(f"{name} is {value}, must be at least {least}")
     rules = rules or FamilyRules.load_default()
+    classified = classify_kernels(profile.dispatches, rules)
+    rules = rules.with_families({name: one.family for name, one in classified.items()})
     traced = Traced.from_dispatches(profile.dispatches, rules)
     found = find_passes(_count_calls(profile, traced, rules), passes=passes, layers=layers)
     cut = _choose_warm_up(traced, found, warm_up)
     kernels = _add_shares(list_trace_kernels(traced, cut, profile) + list_stats_kernels(profile, traced, rules))
-    families = _group_families(kernels, rules)
+    kernels = tuple(_add_evidence(kernel, classified) for kernel in kernels)
+    families = group_families(kernels, rules)
     timeline = compute_timeline(profile.dispatches)
+    phases = cut_phases(traced, found, rules)
     host = sorted((row for row in profile.stats if row.domain == "api"), key=lambda row: -row.spread.total_ns)
     host_ns = sum_host_times(host)
     summary = ProfileSummary(
@@ -104,8 +110,50 @@ def summarise_profile(
         problems=profile.problems,
         notes=profile.notes + _list_notes(profile, traced, kernels, timeline),
     )
+    if phases:
+        summary = replace(summary, phases=phases)
+        summary = replace(summary, in_passes=_sum_up_passes(summary, profile, traced, found, cut, rules))
     summary = replace(summary, findings=find_contradictions(summary, device, stats=profile.stats))
-    return replace(summary, advice=collect_advice(summary))
+    return replace(summary, advice=collect_advice(summary.in_passes or summary))
+
+
+def _sum_up_passes(
+    summary: ProfileSummary, profile: Profile, traced: Traced, found: PassesFound, cut: WarmUp, rules: FamilyRules
+) -> ProfileSummary:
+    """Returns the summary of the phase of the passes alone: its kernels, families, gains and times. What concerns the
+    whole run, such as first calls and what the host did, is left out."""
+    first, behind = found.begins[0], found.ends[-1]
+    inside = traced.dispatches.select_range(first, behind)
+    warm_up = WarmUp(cut.text, max(0, cut.before - first))
+    known = {kernel.name: kernel for kernel in summary.kernels}
+    kernels = tuple(
+        replace(kernel, confidence=known[kernel.name].confidence, evidence=known[kernel.name].evidence)
+        for kernel in _add_shares(list_trace_kernels(Traced.from_dispatches(inside, rules), warm_up, profile))
+    )
+    families = group_families(kernels, rules)
+    timeline = compute_timeline(inside)
+    return replace(
+        summary,
+        total_ns=inside.total_ns,
+        calls=len(inside),
+        kernels=kernels,
+        families=families,
+        gains=compute_gains(families),
+        span_ns=timeline.span_ns if timeline else None,
+        busy_ns=timeline.busy_ns if timeline else None,
+        first_calls=None,
+        host=(),
+        counters=(),
+        problems=(),
+        notes=(),
+        phases=tuple(phase for phase in summary.phases if phase.kind is PhaseKind.PASSES),
+        is_part=True,
+    )
+
+
+def _add_evidence(kernel: KernelTime, classified: Mapping[str, Classified]) -> KernelTime:
+    found = classified.get(kernel.name) if kernel.kind == "kernel" else None
+    return replace(kernel, confidence=found.confidence, evidence=found.evidence) if found else kernel
 
 
 def _find_first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int]) -> FirstCalls | None:
@@ -151,20 +199,6 @@ def _add_shares(kernels: Sequence[KernelTime]) -> tuple[KernelTime, ...]:
     return tuple(sorted(shared, key=lambda kernel: (-kernel.spread.total_ns, kernel.name, kernel.kind)))
 
 
-def _group_families(kernels: Sequence[KernelTime], rules: FamilyRules) -> tuple[FamilyTime, ...]:
-    """Sums up kernels by family and nature, the longest first. Rules may give one family several natures."""
-    total = sum(kernel.spread.total_ns for kernel in kernels)
-    members: dict[tuple[str, str], list[KernelTime]] = {}
-    for kernel in kernels:
-        members.setdefault(rules.find_family(kernel.name, kernel.kind), []).append(kernel)
-    families = []
-    for (family, nature), each in members.items():
-        time = sum(kernel.spread.total_ns for kernel in each)
-        calls = sum(kernel.spread.calls for kernel in each)
-        families.append(FamilyTime(family, nature, len(each), calls, time, time / total if total else 0.0))
-    return tuple(sorted(families, key=lambda family: (-family.total_ns, family.family, family.nature)))
-
-
 def _list_notes(
     profile: Profile, traced: Traced, kernels: Sequence[KernelTime], timeline: Timeline | None
 ) -> tuple[str, ...]:
@@ -184,6 +218,11 @@ def _list_notes(
             f"the trace holds {traced.kernel_calls:,} kernel dispatches and the statistics count {counted:,}: one is "
             "incomplete, or they are of different runs; shown is the trace"
         )
+    for kernel in kernels:
+        if kernel.evidence:
+            doubtful = kernel.confidence is Confidence.DOUBTFUL
+            what = f"{kernel.family} by its name, but" if doubtful else f"likely {kernel.family}, in spite of its name:"
+            notes.append(f"{shorten_name(kernel.name)}: {what} {'; '.join(kernel.evidence)}")
     unknown = [kernel for kernel in kernels if kernel.family == OTHER.name]
     share = sum(kernel.share for kernel in unknown)
     if unknown and share > UNKNOWN_SHARE:
@@ -259,74 +298,4 @@ def list_stats_kernels(profile: Profile, traced: Traced, rules: FamilyRules) -> 
     return tuple(
         KernelTime(name, rules.find_family(name, kind).name, kind, add_spreads(each), 0.0)
         for (name, kind), each in spreads.items()
-    )
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """Busy and idle times in ns over all devices and queues of a profile; overlapping time counts once.
-
-    span_ns      from the first start to the last end
-    busy_ns      time in which at least one dispatch ran
-    work_ns      sum of durations; overlapping ones count in full
-    gaps         number of times in which nothing ran between two dispatches
-    median_gap_ns, longest_gap_ns   of these, None if there are none
-    """
-
-    span_ns: int
-    busy_ns: int
-    work_ns: int
-    gaps: int
-    median_gap_ns: float | None = None
-    longest_gap_ns: int | None = None
-
-    @property
-    def idle_ns(self) -> int:
-        """Nanoseconds within the span in which nothing ran: the sum of all gaps."""
-        return self.span_ns - self.busy_ns
-
-    @property
-    def overlap_ns(self) -> int:
-        """Nanoseconds by which the sum of durations exceeds the busy time."""
-        return self.work_ns - self.busy_ns
-
-    @property
-    def idle_share(self) -> float:
-        """Idle time as a share of the span; 0 for an empty one."""
-        return self.idle_ns / self.span_ns if self.span_ns else 0.0
-
-    def __str__(self) -> str:
-        text = f"the GPU idles for {self.idle_share:.1%} of the {format_ns(self.span_ns)} from first start to last end"
-        if self.median_gap_ns is not None and self.longest_gap_ns is not None:
-            text += (
-                f": {self.gaps:,} gaps between dispatches, median {format_ns(self.median_gap_ns)}, "
-                f"longest {format_ns(self.longest_gap_ns)}"
-            )
-        if self.overlap_ns:
-            text += f"; dispatches overlap by {format_ns(self.overlap_ns)}"
-        return text
-
-
-def compute_timeline(dispatches: Dispatches) -> Timeline | None:
-    """Returns how long dispatches, ordered by start, kept the GPU busy or idle; None without dispatches."""
-    if not len(dispatches):
-        return None
-    first = dispatches.start_ns[0]
-    reached, busy = first, 0
-    gaps = array("q")
-    for start, end in zip(dispatches.start_ns, dispatches.end_ns, strict=True):
-        if start > reached:
-            gaps.append(start - reached)
-            busy += end - start
-            reached = end
-        elif end > reached:
-            busy += end - reached
-            reached = end
-    return Timeline(
-        span_ns=reached - first,
-        busy_ns=busy,
-        work_ns=dispatches.total_ns,
-        gaps=len(gaps),
-        median_gap_ns=statistics.median(gaps) if gaps else None,
-        longest_gap_ns=max(gaps, default=None),
     )

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 from pytest_attnperf.records.counters import make_readings
 from pytest_attnperf.records.profiles import (
+    Confidence,
     FamilyTime,
     Gain,
     KernelShape,
     KernelTime,
+    PhaseTime,
     ProfileSummary,
     ShapeTime,
     Spread,
@@ -29,6 +31,7 @@ from pytest_attnperf.reports.run.profile_figures import (
     format_waves,
     make_ns_cell,
     short_name,
+    tell_apart,
 )
 from pytest_attnperf.reports.text.figures import ABSENT, BYTES_PER_MIB, one_line
 from pytest_attnperf.reports.text.time_cells import TOTAL, Cell
@@ -41,6 +44,7 @@ SHOWN_KERNELS = 15
 SHOWN_SHAPES = 12
 SHOWN_HOST = 8
 SHOWN_LINES = 12
+SHOWN_FAMILIES = 3
 ATTENTION = "attention"
 """Family whose gain has a line of its own besides the largest one's, because this package is about attention."""
 
@@ -85,13 +89,13 @@ def profile_lines(summary: ProfileSummary) -> list[str]:
         lines.append(f"warm-up: {_clean_text(summary.warm_up)}")
     if summary.passes is not None:
         lines += _pass_lines(summary)
-    return lines
+    return [*lines, *map(_phase_line, summary.phases)]
 
 
 def profile_tables(summary: ProfileSummary, *, shown: int = SHOWN_KERNELS) -> list[Table]:
     """Returns tables of families, the `shown` longest kernels, their resources, counters, and host calls; leaves out a
     table that would be empty."""
-    tables = [_family_table(summary)] if summary.families else []
+    tables = [_family_table(summary.in_passes or summary)] if summary.families else []
     if summary.kernels:
         tables += [_kernel_table(summary, shown), *_shape_tables(summary, shown)]
     if summary.counters:
@@ -114,10 +118,11 @@ def conclusion_lines(summary: ProfileSummary) -> list[str]:
     lines = [*_first_lines(summary)]
     lines += [f"contradiction: {_clean_text(found.text)}" for found in summary.findings if found.holds is False]
     lines += [f"open: {_clean_text(found.text)}" for found in summary.findings if found.holds is None]
+    about, of_what = ("advice for the passes", "of them") if summary.in_passes else ("advice", "overall")
     for advice in summary.advice:
         known = advice.gain is not None and math.isfinite(advice.gain)
-        most = f" (at most {format_gain(advice.gain)} overall)" if known else ""
-        lines.append(f"advice: {_clean_text(advice.text)}{most}; evidence: {_clean_text(advice.evidence)}")
+        most = f" (at most {format_gain(advice.gain)} {of_what})" if known else ""
+        lines.append(f"{about}: {_clean_text(advice.text)}{most}; evidence: {_clean_text(advice.evidence)}")
     lines += [f"note: {_clean_text(note)}" for note in summary.notes]
     lines += [f"problem: {_clean_text(str(problem))}" for problem in summary.problems]
     return lines
@@ -167,12 +172,28 @@ def _pass_lines(summary: ProfileSummary) -> list[str]:
     return [f"{head} ({_clean_text(passes.how)})", *odd]
 
 
+def _phase_line(phase: PhaseTime) -> str:
+    """Formats a phase: its dispatches and time, how long nothing ran, and the families with most of its time."""
+    line = f"phase {phase.kind.value}: {format_ns(phase.total_ns)} in {phase.calls:,} dispatches"
+    line += f", nothing ran in {format_percent(phase.idle_share)} of its {format_ns(phase.span_ns)}"
+    if phase.idle_shares:
+        shown = ", ".join(format_percent(share) for share in phase.idle_shares[:SHOWN_LINES])
+        more = ", ..." if len(phase.idle_shares) > SHOWN_LINES else ""
+        return f"{line} (in each pass {shown}{more})"
+    largest = (
+        f"{_clean_text(family.family)} {format_percent(family.share)} ({family.calls:,} calls)"
+        for family in phase.families[:SHOWN_FAMILIES]
+    )
+    return f"{line}; most time: {', '.join(largest)}"
+
+
 def _family_table(summary: ProfileSummary) -> Table:
     limits = {one.name: one.limit for one in summary.gains}
     passes = summary.passes.count if summary.passes is not None else None
     rows = tuple(_family_row(family, limits.get(family.family), passes) for family in summary.families)
     total = ("all", make_ns_cell(summary.total_ns), "100 %", format_count(summary.calls), *("",) * 4)
-    return Table("where the time goes", "family", _make_columns(FAMILY_COLUMNS), (*rows, total))
+    title = "where the time goes in the passes" if summary.is_part else "where the time goes"
+    return Table(title, "family", _make_columns(FAMILY_COLUMNS), (*rows, total))
 
 
 def _family_row(family: FamilyTime, limit: float | None, passes: int | None) -> tuple[Cell, ...]:
@@ -189,7 +210,8 @@ def _family_row(family: FamilyTime, limit: float | None, passes: int | None) -> 
 
 
 def _kernel_table(summary: ProfileSummary, shown: int) -> Table:
-    rows = tuple(_kernel_row(kernel) for kernel in summary.kernels[:shown])
+    names = _name_kernels(summary)
+    rows = tuple(_kernel_row(kernel, names[kernel.name]) for kernel in summary.kernels[:shown])
     rest = summary.kernels[shown:]
     notes: tuple[str, ...] = ()
     if rest:
@@ -199,11 +221,15 @@ def _kernel_table(summary: ProfileSummary, shown: int) -> Table:
     return Table("kernels", "kernel", _make_columns(KERNEL_COLUMNS), rows, notes)
 
 
-def _kernel_row(kernel: KernelTime) -> tuple[Cell, ...]:
+def _name_kernels(summary: ProfileSummary) -> dict[str, str]:
+    return tell_apart((kernel.name for kernel in summary.kernels), NAME_WIDTH)
+
+
+def _kernel_row(kernel: KernelTime, name: str) -> tuple[Cell, ...]:
     spread = kernel.steady or kernel.spread
     return (
-        short_name(kernel.name, NAME_WIDTH),
-        _clean_text(kernel.family),
+        name,
+        _clean_text(kernel.family) + ("" if kernel.confidence is Confidence.SURE else "?"),
         make_ns_cell(kernel.spread.total_ns, TOTAL),
         format_percent(kernel.share),
         format_count(kernel.spread.calls),
@@ -225,7 +251,8 @@ def _shape_tables(summary: ProfileSummary, shown: int) -> list[Table]:
     told = [(kernel, shape) for kernel in summary.kernels[:shown] for shape in kernel.shapes if _has_resources(shape)]
     if not told:
         return []
-    rows = tuple(_shape_row(kernel, shape) for kernel, shape in told[:SHOWN_SHAPES])
+    names = _name_kernels(summary)
+    rows = tuple(_shape_row(shape, names[kernel.name]) for kernel, shape in told[:SHOWN_SHAPES])
     caveats = list(dict.fromkeys(caveat for _, shape in told[:SHOWN_SHAPES] for caveat in shape.caveats))
     more = [f"{len(told) - SHOWN_SHAPES} more sizes"] if len(told) > SHOWN_SHAPES else []
     notes = (SHAPE_LEGEND, *more, *map(_clean_text, caveats))
@@ -245,10 +272,10 @@ def _has_resources(shape: ShapeTime) -> bool:
     return one.kind == "kernel" and (one.workgroup is not None or one.vgprs is not None or one.lds_bytes is not None)
 
 
-def _shape_row(kernel: KernelTime, told: ShapeTime) -> tuple[Cell, ...]:
+def _shape_row(told: ShapeTime, name: str) -> tuple[Cell, ...]:
     shape = told.shape
     return (
-        short_name(kernel.name, NAME_WIDTH),
+        name,
         format_count(told.spread.calls),
         make_ns_cell(told.spread.median_ns),
         format_size(shape.workgroup),
@@ -297,8 +324,9 @@ def _format_vgprs(shape: KernelShape) -> str:
 
 
 def _first_lines(summary: ProfileSummary) -> list[str]:
-    largest = summary.families[0].family if summary.families else ""
-    lines = [gain_line(one) for one in summary.gains if one.name == largest or ATTENTION in one.name]
+    part = summary.in_passes or summary
+    largest = part.families[0].family if part.families else ""
+    lines = [gain_line(one) for one in part.gains if one.name == largest or ATTENTION in one.name]
     first = summary.first_calls
     if first is None:
         return lines

@@ -17,6 +17,7 @@ from pytest_attnperf.reports.run.profile_figures import (
     format_waves,
     make_ns_cell,
     short_name,
+    tell_apart,
 )
 from pytest_attnperf.reports.text.time_cells import TimeCell
 
@@ -107,3 +108,25 @@ def test_no_name_is_wider_than_its_column(name: str, width: int) -> None:
     """Whatever a file says, the column keeps its width."""
     assert len(short_name(name, width)) <= width
     assert len(cut_middle(name, width)) <= width
+
+
+TENSILE = "Cijk_Alik_Bljk_HHS_BH_MT{}_MI16x16x1_SN_LDSB0_AFC1_AFEM1_AFEM1_ASEM1_CLR1_CADS0_GRVWA8"
+
+
+def test_names_that_look_alike_keep_where_they_differ() -> None:
+    """Two Tensile kernels that differ in their tile alone show it; one whose end differs shows the end."""
+    names = [TENSILE.format(tile) for tile in ("64x64x32", "128x64x32", "64x64x32")]
+    found = tell_apart([*names[:2], "flash"], 36)
+    assert all(len(cut) == 36 for name, cut in found.items() if name != "flash")
+    assert "MT64x64" in found[names[0]]
+    assert "MT128x64" in found[names[1]]
+    assert found["flash"] == "flash"
+    assert tell_apart([names[0], names[0] + "_NLCA1"], 36)[names[0] + "_NLCA1"].endswith("_NLCA1")
+
+
+@given(st.lists(st.text(max_size=60), max_size=8, unique=True), st.integers(min_value=12, max_value=40))
+def test_names_told_apart_fit_their_column(names: list[str], width: int) -> None:
+    """Whatever a file says, a name keeps to the width, and every one is there."""
+    found = tell_apart(names, width)
+    assert set(found) == set(names)
+    assert all(len(cut) <= width for cut in found.values())

@@ -352,3 +352,14 @@ def test_copies_have_no_resources() -> None:
     profile = summary(replace(copy, shape=replace(copy.shape, kind="copy")))
     assert [one.text for one in collect_advice(profile)] == []
     assert math.isfinite(max(one.gain or 0 for one in collect_advice(summary(copy))))
+
+
+def test_what_may_compute_nothing_is_not_left_alone() -> None:
+    """A page that doubts whether attention does its work does not advise to leave it alone."""
+    shape = KernelShape("attn", "kernel", "4", (256, 1, 1), (65_536, 1, 1), 0, 0, 8)
+    families = (("GEMM", "compute", 10, 99.0), ("attention", "compute", 75, 1.0))
+    gemm = kernel("gemm_kernel", "GEMM", 10, 99.0, 100.0)
+    for vgprs, left in ((8, 0), (128, 1)):
+        launch = ShapeTime(replace(shape, vgprs=vgprs), Spread(75, MS))
+        attention = replace(kernel("attn", "attention", 75, 1.0, 100.0), shapes=(launch,))
+        assert len(found(profile(*families, kernels=(gemm, attention)), "Leave attention alone")) == left

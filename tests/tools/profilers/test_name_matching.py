@@ -39,7 +39,11 @@ def test_normalised(name: str, expected: str) -> None:
         (MUL_MAT, "mul_mat_q"),
         (ADD, "at::native::vectorized_elementwise_kernel"),
         ("HOST_TO_DEVICE", "HOST_TO_DEVICE"),
-        ("C" * 61, "C" * 57 + "..."),
+        ("C" * 61, "C" * 35 + "..." + "C" * 22),
+        (
+            "Cijk_Alik_Bljk_HHS_BH_MT64x64x32_MI16x16x1_SN_LDSB0_AFC1_NLCA3",
+            "Cijk_Alik_Bljk_HHS_BH_MT64x64x32_MI...x1_SN_LDSB0_AFC1_NLCA3",
+        ),
         ("C" * 60, "C" * 60),
     ],
 )

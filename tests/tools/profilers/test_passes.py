@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -48,8 +49,8 @@ def test_passes_and_layers_of_a_trace() -> None:
     found = find_passes(_traced(_pass(15) * 5, copies=304, fills=4))
     assert (found.passes.count, found.passes.layers) == (5, 15)
     assert found.begins == tuple(range(0, 5 * 122, 122))
-    assert "100.0% of the dispatches divide by it, and 2 kernels run that often" in found.passes.how
-    assert "the order of dispatches confirms it: 5 times the same 122 dispatches" in found.passes.how
+    assert found.ends == tuple(range(122, 6 * 122, 122))
+    assert found.passes.how.startswith("5 passes: 5 times the same 122 dispatches in one order; 75 calls")
     assert "75 calls of attention = 5 passes x 15 layers" in found.passes.how
     assert found.passes.odd == (
         "copies: 304 calls do not divide by 5 passes (copies and fills come from loading a model, too)",
@@ -95,7 +96,7 @@ def test_queues_beside_each_other_may_displace_a_few() -> None:
 @pytest.mark.parametrize(
     ("calls", "expected"),
     [
-        (_traced(["a"] * 5 + ["b"] * 5 + ["c"] * 10), "but they do not come in as many equal stretches"),
+        (_traced(["a"] * 5 + ["b"] * 5 + ["c"] * 10), "no run of two kernels or more repeats"),
         (_traced(["a"] * 100), "that needs at least two kernels"),
         (_counted({}), "that needs at least two kernels"),
         (_counted({"a": 1, "b": 1}), "every kernel ran once"),
@@ -117,10 +118,12 @@ def test_given_passes_are_kept_and_compared() -> None:
     names = _pass(15) * 5
     found = find_passes(_traced(names), passes=3)
     assert found.passes.count == 3
-    assert "3 passes as given: the calls of kernels with 98.4% of the dispatches divide by it" in found.passes.how
-    assert "; inferred are 5 passes: " in found.passes.how
+    assert found.passes.how.startswith("3 passes as given; the order shows 5 passes: 5 times the same 122 dispatches")
     assert "embed: 5 calls do not divide by 3 passes" in found.passes.odd
-    assert "divide by it, and as inferred: 5 passes" in find_passes(_traced(names), passes=5).passes.how
+    assert find_passes(_traced(names), passes=5).passes.how.startswith("5 passes as given: 5 passes: 5 times the same")
+    counted = find_passes(_counted(dict(Counter(names))), passes=3).passes.how
+    assert "3 passes as given: the calls of kernels with 98.4% of the dispatches divide by it" in counted
+    assert "; inferred are 5 passes: " in counted
     assert find_passes(_traced(names), passes=5).begins[1] == 122
     lone = find_passes(_counted({"a": 6}), passes=3)
     assert "divide by it; no passes inferred: " in lone.passes.how
@@ -157,7 +160,7 @@ def test_of_equal_ones_the_largest_is_taken() -> None:
     """Where 6 and 4 explain as many dispatches, counts give 6 and say that 4 would fit too."""
     found = find_passes(_counted({"a": 6, "b": 6, "c": 4, "d": 4, "e": 4, "gemm": 1200}))
     assert found.passes.count == 6
-    assert "; 4 would fit too; 3 kernels run less often: if these are layers" in found.passes.how
+    assert "; 4 would fit too; 3 kernels run less often (c: 4): if these are layers" in found.passes.how
 
 
 def test_attention_once_per_pass_tells_no_layers() -> None:
@@ -174,15 +177,16 @@ def test_attention_in_two_kernels_of_different_counts_tells_no_layers() -> None:
 def test_long_names_are_cut() -> None:
     """A name of a thousand characters leaves the sentence readable."""
     found = find_passes(_counted({"a": 2, "b": 2, "x" * 900: 2000, "y" * 900: 3}))
-    assert found.passes.odd == (f"{'y' * 77}...: 3 calls do not divide by 2 passes",)
+    assert found.passes.odd == (f"{'y' * 47}...{'y' * 30}: 3 calls do not divide by 2 passes",)
 
 
 @pytest.mark.parametrize("tokens", [63, 127])
 def test_decoding_behind_a_prefill_is_not_taken_for_its_layers(tokens: int) -> None:
-    """A prefill calls its own kernels once per layer, and the tokens may divide by the layers: no passes from that."""
-    found = find_passes(_serving(tokens, 32)).passes
-    assert found.count is None
-    assert "but they do not come in as many equal stretches" in found.how
+    """A prefill calls its own kernels once per layer, and the tokens may divide by the layers: each token is a pass,
+    and the prefill stands before them."""
+    found = find_passes(_serving(tokens, 32))
+    assert (found.passes.count, found.passes.layers, found.begins[0]) == (tokens, 32, 258)
+    assert f"{tokens} times the same 258 dispatches in one order, with 258 before them" in found.passes.how
 
 
 def test_one_pass_of_equal_layers_is_not_many_passes() -> None:
@@ -192,7 +196,9 @@ def test_one_pass_of_equal_layers_is_not_many_passes() -> None:
         found = find_passes(calls).passes
         assert found.count is None
         assert "32 stretches with one call of attention each may be passes, or layers of one" in found.how
-        assert "1 kernel runs less often (embed: 1); give --passes or --layers" in found.how
+        assert found.how.endswith("give --passes or --layers")
+    assert "since 1 kernel runs outside" in find_passes(_traced(names)).passes.how
+    assert "since 1 kernel runs less often (embed: 1)" in found.how
     given = find_passes(_traced(names), passes=1).passes
     assert given.layers == 32
     assert given.how.startswith("1 pass as given: ")
@@ -212,16 +218,19 @@ def test_a_loop_over_attention_says_what_it_might_be() -> None:
     assert found.how.endswith("each has one call of attention: if these are layers of one pass, give --passes 1")
 
 
-def test_a_trace_that_ends_within_a_pass_has_no_passes() -> None:
-    """Three and a half passes have counts and sums that fit four, but these begin at another place each time."""
+def test_a_trace_that_ends_within_a_pass_has_the_whole_ones() -> None:
+    """Three and a half passes have counts and sums that fit four: three are whole, and half of one stands after."""
     whole = ["embed", *LAYER * 32, "head"]
     names = (whole * 4)[: len(whole) * 3 + len(whole) // 2]
-    assert find_passes(_traced(names)).passes.count is None
+    found = find_passes(_traced(names))
+    assert (found.passes.count, found.begins, found.ends[-1]) == (3, (0, 258, 516), 774)
+    assert "3 times the same 258 dispatches in one order, with 129 after them" in found.passes.how
 
 
 def test_models_of_two_depths_are_no_passes_of_the_mean_depth() -> None:
-    """Ten passes of 12 layers and ten of 24 with the same kernels are not twenty of 18."""
-    assert find_passes(_traced(_pass(12) * 10 + _pass(24) * 10)).passes.count is None
+    """Ten passes of 12 layers and ten of 24 with the same kernels are not twenty of 18: the longer ones count."""
+    found = find_passes(_traced(_pass(12) * 10 + _pass(24) * 10))
+    assert (found.passes.count, found.passes.layers, found.begins[0]) == (10, 24, 980)
 
 
 def test_steps_of_several_micro_batches_leave_the_layers_open() -> None:

@@ -24,6 +24,9 @@ from pytest_attnperf.tools.profilers.claims.records import Claims, Model, Report
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f8": 1, "i8": 1}
 
+ENCODED_VGPRS = 8
+"""Least VGPRs that a kernel descriptor can encode for wave32, and on gfx90a and later: LLVM getVGPREncodingGranule."""
+
 WARP = 32
 """Threads of a warp on NVIDIA."""
 
@@ -147,6 +150,27 @@ class Known:
         if self.flops is None:
             return None
         return float(_count_rows(model) * (model.head_dim or 0) * ELEMENT_BYTES[model.dtype])
+
+    @property
+    def has_one_granule(self) -> bool:
+        """Whether a matrix kernel has no more registers than an empty one."""
+        kernel = self.claims.kernel
+        if kernel.vgprs is None or kernel.family == "other":
+            return False
+        return max(kernel.vgprs.count, kernel.agprs.count if kernel.agprs else 0) <= ENCODED_VGPRS
+
+    @property
+    def doubted_work(self) -> str:
+        """Why it is open whether a call does its work: its registers, or a rate above the memory's; '' if nothing says
+        so, or if outputs were compared with a reference."""
+        if self.claims.kernel.outputs_checked:
+            return ""
+        if self.has_one_granule:
+            return "a kernel with one granule of registers may compute nothing"
+        if self.least_bytes is None or self.call_s is None or self.spec is None:
+            return ""
+        rate = exact_interval(self.least_bytes).divide_by(self.call_s)
+        return "its least traffic is faster than the memory" if rate.low > self.spec.peak_bytes_per_s else ""
 
     @property
     def cache_bytes(self) -> float | None:

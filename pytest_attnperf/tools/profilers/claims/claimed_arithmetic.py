@@ -224,7 +224,7 @@ def assess_with_profile(known: Known, summary: ProfileSummary) -> Iterator[Profi
     """Yields for each claimed speed whether the profile's GPU time per forward pass allows it; none without passes."""
     if summary.passes is None or not summary.passes.count or not summary.total_ns:
         return
-    seconds = exact_interval(summary.total_ns / NS_PER_S)
+    seconds = exact_interval((summary.in_passes or summary).total_ns / NS_PER_S)
     for said in known.claims.speeds:
         yield from _assess_within(said, known, summary.passes.count, seconds, "profile: ")
 

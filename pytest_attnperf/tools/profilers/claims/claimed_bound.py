@@ -39,6 +39,9 @@ def assess_claims(known: Known) -> Iterator[ProfileFinding]:
     for said in known.claims.verdicts:
         if said.bound == "instruction latency" and (found is None or found.bound not in REACHED):
             yield _leave_latency_open(said, found, known.claims.device.arch if known.claims.device else "")
+        elif found is not None and known.doubted_work:
+            text = f"by work and time {found.bound.value}, but {known.doubted_work}"
+            yield make_open_finding(_rule_of(said), said.said, f"{said.said}: {text}", known.doubted_work)
         else:
             yield _assess_bound(said, found)
 

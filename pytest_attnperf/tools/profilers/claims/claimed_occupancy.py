@@ -11,6 +11,7 @@ from pytest_attnperf.codeobject.occupancy import ComputeBlock, Resources, comput
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records.profiles import ProfileFinding
 from pytest_attnperf.tools.profilers.claims.claim_rules import (
+    ENCODED_VGPRS,
     Known,
     format_count,
     make_agreement,
@@ -19,9 +20,6 @@ from pytest_attnperf.tools.profilers.claims.claim_rules import (
 )
 from pytest_attnperf.tools.profilers.claims.claimed_figures import exact_interval, format_kib, format_percent
 from pytest_attnperf.tools.profilers.claims.records import OccupancyBound
-
-ENCODED_VGPRS = 8
-"""Least VGPRs that a kernel descriptor can encode for wave32, and on gfx90a and later: LLVM getVGPREncodingGranule."""
 
 WHAT_TO_DO = "Compare its outputs with a reference, prefilled with NaN, and look for stores in the disassembly"
 
@@ -99,8 +97,7 @@ def _assess_vgprs(known: Known) -> Iterator[ProfileFinding]:
     """Yields a finding if a report's matrix kernel has at most 8 VGPRs, the least that can be allocated, as an empty
     kernel has. It is undecided, but accepted if the report says that outputs were compared with a reference."""
     kernel = known.claims.kernel
-    accumulators = kernel.agprs.count if kernel.agprs else 0
-    if kernel.vgprs is None or kernel.family == "other" or max(kernel.vgprs.count, accumulators) > ENCODED_VGPRS:
+    if kernel.vgprs is None or not known.has_one_granule:
         return
     said = kernel.vgprs.said
     text = (

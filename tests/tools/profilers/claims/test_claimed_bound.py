@@ -93,3 +93,20 @@ def test_verdict_needs_work_time_and_device(document: dict[str, Any]) -> None:
     found = found_in({"bound": "memory"}, **document)
     assert found.holds is None
     assert found.text.endswith("the work of a call, its time or the device is not given")
+
+
+@pytest.mark.parametrize("said", [{"bound": "compute"}, {"bound": "memory"}, {"bound": "memory", "denied": True}])
+@pytest.mark.parametrize("bound_by", ["registers", "memory"])
+def test_a_verdict_on_doubted_work_is_open(said: dict[str, Any], bound_by: str) -> None:
+    """Where registers or the rate say that a call may compute nothing, work and time decide nothing, unless outputs
+    were compared with a reference."""
+    kernel: dict[str, Any] = {"family": "attention", "workgroup": [256, 1, 1]}
+    if bound_by == "registers":
+        kernel["vgprs"] = {"said": "8 VGPRs", "count": 8}
+    document = {"performance": taking("400 us" if bound_by == "registers" else "10 us"), "kernel": kernel}
+    found = found_in(said, **document)
+    assert found.holds is None
+    assert "by work and time" in found.text
+    if bound_by == "registers":
+        checked = found_in(said, **{**document, "kernel": {**kernel, "outputs_checked": True}})
+        assert checked.holds is (said["bound"] == "compute" or "denied" in said)
