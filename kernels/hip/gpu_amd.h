@@ -139,7 +139,7 @@ INLINE Floats<4> mfma_16x16x16(Words<2> a, Words<2> b, Floats<4> c) {
     return __builtin_bit_cast(Floats<4>, sum);
 }
 
-// 32 columns: a lane's eight elements lie side by side. Before gfx950 two instructions do it, each half of the elements.
+// 32 columns: a lane has eight elements side by side. Before gfx950 two instructions do it, each for half of them.
 INLINE Floats<4> mfma_16x16x32(Words<4> a, Words<4> b, Floats<4> c) {
 #if defined(__gfx950__)
     Float4 sum = __builtin_bit_cast(Float4, c);
