@@ -184,6 +184,21 @@ def _make_columns(reference: str, unit: TimeUnit) -> tuple[CaseColumn, ...]:
             _limit_percent,
             "smallest slowdown that this look detects 99 % of the time",
         ),
+        *_make_rate_columns(),
+        _make_figure_column("speedup", "speedup", lambda row: row.speedup, format_speedup, over),
+        CaseColumn(
+            "peak",
+            "peak MiB",
+            _format_peak_memory,
+            lambda row: row.shown.case.peak_memory_bytes,
+            "memory during a call",
+        ),
+    )
+
+
+def _make_rate_columns() -> tuple[CaseColumn, ...]:
+    """Returns the columns of rates, and of the shares of the floor and of the error budget."""
+    return (
         _make_figure_column(
             "tflops", "TFLOP/s", lambda row: compute_tflops(row.shown.case), format_rate, "useful FLOPs / time"
         ),
@@ -203,14 +218,6 @@ def _make_columns(reference: str, unit: TimeUnit) -> tuple[CaseColumn, ...]:
             lambda row: compute_error_share(row.shown.case),
             format_error_share,
             "largest error against the reference / what the tolerance allows",
-        ),
-        _make_figure_column("speedup", "speedup", lambda row: row.speedup, format_speedup, over),
-        CaseColumn(
-            "peak",
-            "peak MiB",
-            _format_peak_memory,
-            lambda row: row.shown.case.peak_memory_bytes,
-            "memory during a call",
         ),
     )
 

@@ -143,7 +143,7 @@ def test_page_keeps_its_budget(read_page: Read) -> None:
     words = sum(kind == "t" for _, kind, _ in details)
     samples = sum(kind == "s" for _, kind, _ in details)
     assert words == 300 > samples > 0
-    assert f"what is known of {words} and the samples of {samples} of 300 cases" in " ".join(html.split())
+    assert f"the texts of {words} and the samples of {samples} of 300 cases" in " ".join(html.split())
     failing = [index for index, fails in enumerate(read_page(html).data("rows")["fails"]) if fails]
     assert set(failing) <= {index for index, kind, _ in details if kind == "s"}
 
