@@ -53,6 +53,25 @@ def head_and_rank(rank, batch_heads, blocks, GROUP_HEADS: tl.constexpr):
 
 
 @triton.jit
+def head_and_rank_on_xcd(rank, batch_heads, blocks, group, XCDS: tl.constexpr):
+    """As `head_and_rank`, in an order that keeps the `group` query heads of one K/V head on one XCD.
+
+    The hardware deals workgroup n to XCD n % XCDS, and an XCD's L2 cache holds only what its own workgroups read (AMD,
+    "AMD Instinct MI300X workload optimization"). K/V heads of all batches are dealt to the XCDs in turn; an XCD works
+    through one after another, all its heads' first blocks before all their second ones. K/V heads left over, fewer than
+    XCDS, keep the plain order: each on one XCD would leave others idle.
+    """
+    each = group * blocks
+    dealt = batch_heads // group // XCDS * XCDS
+    turn = rank // XCDS
+    kv_head = turn // each * XCDS + rank % XCDS
+    left = tl.maximum(batch_heads - dealt * group, 1)
+    after = rank - dealt * each
+    batch_head = tl.where(after < 0, kv_head * group + turn % group, dealt * group + after % left)
+    return batch_head, tl.where(after < 0, turn % each // group, after // left)
+
+
+@triton.jit
 def with_scales(scale_log2, q_scale_ptr, k_scale_ptr):
     """The factor of the scores, with the scales of 8-bit q and k that are given."""
     if q_scale_ptr is not None:
@@ -159,11 +178,16 @@ def prefill_forward_kernel(
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
-    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, GROUP_HEADS: tl.constexpr,
+    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, GROUP_HEADS: tl.constexpr, XCDS: tl.constexpr = 1,
 ):  # fmt: skip
     """Attention of BLOCK_M query rows of one head. Grid: (B * H, ceil(Sq / BLOCK_M)); all tensors contiguous."""
     rank = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
-    batch_head, block_rank = head_and_rank(rank, tl.num_programs(0), tl.num_programs(1), GROUP_HEADS)
+    if XCDS > 1:
+        batch_head, block_rank = head_and_rank_on_xcd(
+            rank, tl.num_programs(0), tl.num_programs(1), heads // kv_heads, XCDS
+        )
+    else:
+        batch_head, block_rank = head_and_rank(rank, tl.num_programs(0), tl.num_programs(1), GROUP_HEADS)
     batch = batch_head // heads
     head = batch_head % heads
     # Under a causal mask the last rows see the most keys: starting them first keeps the tail of the grid short.
@@ -204,7 +228,8 @@ def prefill_forward(
     alibi_slopes   fp32 (H,): -slope * |i + Skv - Sq - j| is added to the scaled scores
     bias           (H, Sq, Skv), any float type: is added to the scaled scores
     out_dtype      of out, for q of 8 bits: fp16, bf16 (if None) or fp32
-    config         BLOCK_M, BLOCK_N, PRELOAD_V, GROUP_HEADS (see `head_and_rank`) and the compiler's options
+    config         BLOCK_M, BLOCK_N, PRELOAD_V, GROUP_HEADS (see `head_and_rank`), the compiler's options, and XCDS if
+                   blocks are ordered for that many, which ignores GROUP_HEADS (see `head_and_rank_on_xcd`)
 
     Returns out (B, Sq, H, Dv) in q's dtype, for 8 bits in `out_dtype`, and, when asked, the natural log-sum-exp (B, H,
     Sq) in fp32. Rows that see no key get 0 and -inf. Raises UsageError naming the argument, its value and what is

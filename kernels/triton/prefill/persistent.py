@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.triton.prefill.forward import attend_block, head_and_rank
+from kernels.triton.prefill.forward import attend_block, head_and_rank, head_and_rank_on_xcd
 from kernels.triton.prefill.launch import check_dense, kernel_constants, output_dtype
 
 if TYPE_CHECKING:
@@ -35,15 +35,20 @@ def prefill_persistent_kernel(
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr, IN_FP32: tl.constexpr, GROUP_HEADS: tl.constexpr, PROGRAMS_PER_SM: tl.constexpr,
+    XCDS: tl.constexpr = 1,
 ):  # fmt: skip
     """Attention of every multiprocessors * PROGRAMS_PER_SM-th item. Grid: (that number, or as many as there are items).
 
-    batch_heads is B * H; the other arguments are `prefill_forward_kernel`'s.
+    batch_heads is B * H; the other arguments are `prefill_forward_kernel`'s. An item is on the XCD of its program if
+    XCDS divides the number of programs.
     """
     blocks = (seq_q + BLOCK_M - 1) // BLOCK_M
     items_per_head = (blocks + 1) // 2 if CAUSAL else blocks
     for item in tl.range(tl.program_id(0), batch_heads * items_per_head, multiprocessors * PROGRAMS_PER_SM):
-        batch_head, early = head_and_rank(item, batch_heads, items_per_head, GROUP_HEADS)
+        if XCDS > 1:
+            batch_head, early = head_and_rank_on_xcd(item, batch_heads, items_per_head, heads // kv_heads, XCDS)
+        else:
+            batch_head, early = head_and_rank(item, batch_heads, items_per_head, GROUP_HEADS)
         batch = batch_head // heads
         head = batch_head % heads
         # `early` is, of the pair, the block that sees the fewer keys.

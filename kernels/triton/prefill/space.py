@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernels.configs import Problem, Space
+from kernels.configs import AMD_OPTIONS, Problem, Space
 from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -15,8 +15,12 @@ PROPERTIES = ("head_dim", "causal", "element_bits", "plain", "int8", "rows")
 """head_dim: the larger of D and Dv. element_bits: of k and v. plain: no window, ALiBi, bias, and D = Dv. int8: 'none',
 or for int8 keys 'pv8', 'pv16' or 'kv8'. rows: B * H * Sq, the work to distribute over multiprocessors."""
 
-SPACE = Space("prefill_forward", CONSTANTS, PROPERTIES)
-PERSISTENT = Space("prefill_persistent", {**CONSTANTS, "PROGRAMS_PER_SM": int}, PROPERTIES)
+FURTHER = AMD_OPTIONS | {"XCDS"}
+"""XCDS: XCDs for which blocks are ordered, so that the query heads of a K/V head share an L2 cache; 8 on CDNA3 and
+CDNA4, left out elsewhere."""
+
+SPACE = Space("prefill_forward", CONSTANTS, PROPERTIES, further=FURTHER)
+PERSISTENT = Space("prefill_persistent", {**CONSTANTS, "PROGRAMS_PER_SM": int}, PROPERTIES, further=FURTHER)
 OCP = frozenset({"f8e4m3", "f8e5m2"})
 FNUZ = frozenset({"f8e4m3fnuz", "f8e5m2fnuz"})
 FLOAT_8 = {"sm_89": OCP, "sm_90": OCP, "gfx942": FNUZ, "gfx950": OCP, "gfx1200": OCP, "gfx1201": OCP}

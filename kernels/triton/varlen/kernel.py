@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.triton.prefill.forward import head_and_rank, store_rows, with_scales
+from kernels.triton.prefill.forward import head_and_rank, head_and_rank_on_xcd, store_rows, with_scales
 from kernels.triton.prefill.launch import PADDED_KEYS, output_dtype
 from kernels.triton.prefill.tiles import attend
 from kernels.triton.primitives import LOG2_E
@@ -90,7 +90,7 @@ def varlen_forward_kernel(
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
-    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, GROUP_HEADS: tl.constexpr,
+    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, GROUP_HEADS: tl.constexpr, XCDS: tl.constexpr = 1,
 ):  # fmt: skip
     """Attention of BLOCK_M rows of one head of one sequence. Grid: (B * H, ceil(longest / BLOCK_M)).
 
@@ -99,7 +99,12 @@ def varlen_forward_kernel(
     bias_rows, bias_keys    max Sq and max Skv with a bias, else None
     """
     rank = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
-    sequence_head, block_rank = head_and_rank(rank, tl.num_programs(0), tl.num_programs(1), GROUP_HEADS)
+    if XCDS > 1:
+        sequence_head, block_rank = head_and_rank_on_xcd(
+            rank, tl.num_programs(0), tl.num_programs(1), heads // kv_heads, XCDS
+        )
+    else:
+        sequence_head, block_rank = head_and_rank(rank, tl.num_programs(0), tl.num_programs(1), GROUP_HEADS)
     sequence = sequence_head // heads
     head = sequence_head % heads
     first_q = tl.load(cu_q_ptr + sequence)
@@ -150,7 +155,7 @@ def varlen_forward(
     alibi_slopes                  fp32 (H,): -slope * |i + Skv - Sq - j| is added to the scaled scores
     bias                          (H, max_q, max_kv), any float type: added to the scaled scores, rows and keys counted
                                   in each sequence
-    config                        BLOCK_M, BLOCK_N, PRELOAD_V, GROUP_HEADS and the compiler's options
+    config                        BLOCK_M, BLOCK_N, PRELOAD_V, GROUP_HEADS, the compiler's options, and XCDS or not
 
     Returns out (Tq, H, Dv) in q's dtype, for 8 bits in `out_dtype`, and, when asked, the natural log-sum-exp (H, Tq) in
     fp32. Rows that see no key get 0 and -inf. Raises UsageError naming the argument, its value and what is allowed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernels.configs import Problem, Space
-from kernels.triton.prefill.space import CONSTANTS
+from kernels.triton.prefill.space import CONSTANTS, FURTHER
 from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PROPERTIES = ("head_dim", "causal", "element_bits", "plain", "bias", "int8")
 """element_bits: of k and v. plain: no window, ALiBi, bias. int8: 'none', or for int8 keys 'pv8', 'pv16' or 'kv8'."""
 
-SPACE = Space("varlen_forward", CONSTANTS, PROPERTIES)
+SPACE = Space("varlen_forward", CONSTANTS, PROPERTIES, further=FURTHER)
 PERSISTENT = Space("varlen_persistent", {**CONSTANTS, "PROGRAMS_PER_SM": int}, PROPERTIES)
 
 
