@@ -170,14 +170,12 @@ class ShapeTime:
 
 
 class Confidence(str, enum.Enum):
-    """How sure it is which family a kernel is of."""
+    """How sure a kernel's family is: by its name, with no evidence against it; by evidence against the one in its name;
+    by its name, with some evidence against it."""
 
     SURE = "sure"
-    """By its name, and no figure is against it."""
     LIKELY = "likely"
-    """By figures and neighbours that are against the family in its name."""
     DOUBTFUL = "doubtful"
-    """By its name, with some evidence against it."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,7 @@ class PhaseKind(str, enum.Enum):
     LOADING = "loading"
     """Before the passes, without attention."""
     BEFORE = "before"
-    """Before the passes, with attention: a prefill, or a warm-up at other sizes."""
+    """Before the passes, with attention: a prefill or a warm-up."""
     PASSES = "passes"
     """From the first pass to the end of the last, what stands between them included."""
     AFTER = "after"
@@ -262,11 +260,10 @@ class PhaseKind(str, enum.Enum):
 class PhaseTime:
     """One phase of a trace.
 
-    calls           dispatches in it
-    total_ns        sum of their durations; `busy_ns` the time in which at least one ran
-    span_ns         from the first start to the last end
-    families        kernels by family; shares are of `total_ns`
-    idle_shares     of each pass in the phase of the passes, the share of its span in which nothing ran; else ()
+    calls, total_ns   dispatches in it, and the sum of their durations
+    span_ns, busy_ns   from the first start to the last end, and the time in which at least one ran
+    families          kernels by family, with shares of `total_ns`
+    idle_shares       of each pass in the phase of the passes, the share of its span in which nothing ran; else ()
     """
 
     kind: PhaseKind
@@ -359,60 +356,6 @@ class ProfileSummary:
     phases: tuple[PhaseTime, ...] = ()
     in_passes: ProfileSummary | None = None
     is_part: bool = False
-
-
-@dataclass(frozen=True)
-class Change:
-    """One kernel or family in two profiles, per forward pass where both have passes, else in total.
-
-    share_of_change   of the whole difference in time; None where the whole did not change
-    note              'gone', 'new', 'within the spread', or how two names were matched; else ''
-    """
-
-    name: str
-    before_ns: float
-    after_ns: float
-    before_calls: float
-    after_calls: float
-    share_of_change: float | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class PeakRatio:
-    """How two devices compare in one figure. Ratios are other / own. Kinds: 'data sheet' or 'measured'."""
-
-    what: str
-    own: float
-    other: float
-    unit: str
-    own_kind: str = ""
-    other_kind: str = ""
-
-    @property
-    def ratio(self) -> float:
-        """Value of the figure on the other device (`other`) / on this device (`own`)."""
-        return self.other / self.own
-
-
-@dataclass(frozen=True)
-class ProfileComparison:
-    """Two profiles side by side. `per` is 'pass' or 'profile', `speedup` before / after in GPU time of that unit."""
-
-    before: str
-    after: str
-    per: str
-    before_ns: float
-    after_ns: float
-    families: tuple[Change, ...]
-    kernels: tuple[Change, ...]
-    peaks: tuple[PeakRatio, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def speedup(self) -> float | None:
-        """GPU time before / GPU time after: above 1 is faster; None without time after."""
-        return self.before_ns / self.after_ns if self.after_ns else None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_attnperf.environment.device_specs import DeviceSpec
-    from pytest_attnperf.records.profiles import Agent, ProfileComparison, ProfileFinding, ProfileSummary
+    from pytest_attnperf.records.profile_changes import ProfileComparison
+    from pytest_attnperf.records.profiles import Agent, ProfileFinding, ProfileSummary
     from pytest_attnperf.records.rooflines import DeviceCeilings, KernelBound
     from pytest_attnperf.tools.profilers.kernel_bounds import KernelWork
     from pytest_attnperf.tools.profilers.peak_ratios import Peaks

@@ -24,9 +24,10 @@ from pytest_attnperf.records.profiles import (
     StatsRow,
 )
 from pytest_attnperf.roofline.floors import UNRELIABLE
-from pytest_attnperf.tools.profilers.claims.claim_rules import ENCODED_VGPRS, make_contradiction, make_open_finding
+from pytest_attnperf.tools.profilers.claims.claim_rules import make_contradiction, make_open_finding
 from pytest_attnperf.tools.profilers.claims.claimed_figures import format_percent, format_seconds, format_si
 from pytest_attnperf.tools.profilers.claims.claimed_occupancy import WHAT_TO_DO
+from pytest_attnperf.tools.profilers.kernel_evidence import has_one_granule
 from pytest_attnperf.tools.profilers.passes import cut_name
 
 NS = 1e-9
@@ -132,17 +133,11 @@ def _is_doubted(kernel: KernelTime, shape: KernelShape, agents: Sequence[Agent])
     if kernel.kind != "kernel" or kernel.family.lower() not in MATRIX_FAMILIES:
         return False
     large = (shape.threads or 0) >= WIDE_THREADS or (shape.lds_bytes or 0) >= SOME_LDS_BYTES
-    return large and _has_one_granule(shape) and not _is_nvidia(shape, agents)
+    return large and has_one_granule(shape) and not _is_nvidia(shape, agents)
 
 
 def _format_resources(shape: KernelShape) -> str:
     return f"{shape.vgprs} VGPRs, {shape.threads or '?'} threads, LDS {shape.lds_bytes or 0:,} bytes"
-
-
-def _has_one_granule(shape: KernelShape) -> bool:
-    """Returns whether a launch has at most 8 VGPRs and 8 AccVGPRs (one allocation granule); False if VGPRs are unknown.
-    Both are checked, because architectures differ in which of the two figures holds the sum."""
-    return shape.vgprs is not None and shape.vgprs <= ENCODED_VGPRS and (shape.accum_vgprs or 0) <= ENCODED_VGPRS
 
 
 def _is_nvidia(shape: KernelShape, agents: Sequence[Agent]) -> bool:

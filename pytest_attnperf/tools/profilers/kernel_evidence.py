@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_attnperf.records.profiles import Confidence, KernelShape
+from pytest_attnperf.tools.profilers.claims.claim_rules import ENCODED_VGPRS
 from pytest_attnperf.tools.profilers.dispatches import Dispatches
 from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, FamilyRules, KernelFamily
 from pytest_attnperf.tools.profilers.name_matching import shorten_name
@@ -34,9 +35,6 @@ STEP_WORDS = re.compile(
 
 PART_WORDS = re.compile(r"reduce|combine|merge|stage|delta|dot_do|segments", re.IGNORECASE)
 """Words for parts of attention that need few registers."""
-
-GRANULE = 8
-"""VGPRs of one allocation granule: no sums of products fit."""
 
 LIKE_COPIES = 2.0
 """Most time per work-item, relative to the median of kernels that touch each element once."""
@@ -144,9 +142,15 @@ def _read_words(name: str) -> list[str]:
 
 def _compare_registers(shapes: Sequence[KernelShape]) -> list[str]:
     known = [shape for shape in shapes if shape.vgprs is not None]
-    if not known or any((shape.vgprs or 0) + (shape.accum_vgprs or 0) > GRANULE or shape.lds_bytes for shape in known):
+    if not known or not all(has_one_granule(shape) and not shape.lds_bytes for shape in known):
         return []
     return [f"{max(shape.vgprs or 0 for shape in known)} VGPRs and no LDS hold no sums of products"]
+
+
+def has_one_granule(shape: KernelShape) -> bool:
+    """Returns whether a launch has at most 8 VGPRs and 8 AccVGPRs (one allocation granule); False if VGPRs are unknown.
+    Both are checked, because architectures differ in which of the two figures holds the sum."""
+    return shape.vgprs is not None and shape.vgprs <= ENCODED_VGPRS and (shape.accum_vgprs or 0) <= ENCODED_VGPRS
 
 
 def _compare_time(own: _Pace | None, light: Sequence[_Pace]) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.profiles import PeakRatio
+from pytest_attnperf.records.profile_changes import PeakRatio
 from pytest_attnperf.roofline.floors import MARGIN, UNRELIABLE
 
 DATA_SHEET = "data sheet"

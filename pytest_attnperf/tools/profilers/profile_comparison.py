@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.profiles import Change, KernelTime, PeakRatio, ProfileComparison, ProfileSummary, Spread
+from pytest_attnperf.records.profile_changes import Change, PeakRatio, ProfileComparison
+from pytest_attnperf.records.profiles import KernelTime, ProfileSummary, Spread
 from pytest_attnperf.records.time_units import NS_PER_US, format_ns, format_times
 from pytest_attnperf.reports.run import profile_figures
 from pytest_attnperf.reports.run.profile_figures import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import sub
 
@@ -17,10 +17,12 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.profiles import (
     Agent,
     Confidence,
+    FamilyTime,
     FirstCalls,
     KernelShape,
     KernelTime,
     PhaseKind,
+    PhaseTime,
     ProfileSource,
     ProfileSummary,
     Spread,
@@ -28,6 +30,7 @@ from pytest_attnperf.records.profiles import (
 from pytest_attnperf.tools.profilers.advice import collect_advice
 from pytest_attnperf.tools.profilers.amdahl import compute_gains
 from pytest_attnperf.tools.profilers.contradictions import find_contradictions
+from pytest_attnperf.tools.profilers.dispatches import Dispatches, Timeline, compute_timeline
 from pytest_attnperf.tools.profilers.first_calls import (
     KERNELS,
     Traced,
@@ -42,11 +45,9 @@ from pytest_attnperf.tools.profilers.kernel_evidence import Classified, classify
 from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, OTHER, FamilyRules
 from pytest_attnperf.tools.profilers.name_matching import shorten_name
 from pytest_attnperf.tools.profilers.passes import Calls, PassesFound, find_passes
-from pytest_attnperf.tools.profilers.phases import cut_phases, group_families
 from pytest_attnperf.tools.profilers.profile import Profile
 from pytest_attnperf.tools.profilers.resources import shape_time
 from pytest_attnperf.tools.profilers.spreads import add_spreads, compute_spread, join_durations
-from pytest_attnperf.tools.profilers.timeline import Timeline, compute_timeline
 
 UNKNOWN_SHARE = 0.05
 """Share of GPU time in kernels of no known family from which a note reports it."""
@@ -86,9 +87,9 @@ def summarise_profile(
     cut = _choose_warm_up(traced, found, warm_up)
     kernels = _add_shares(list_trace_kernels(traced, cut, profile) + list_stats_kernels(profile, traced, rules))
     kernels = tuple(_add_evidence(kernel, classified) for kernel in kernels)
-    families = group_families(kernels, rules)
+    families = _group_families(kernels, rules)
     timeline = compute_timeline(profile.dispatches)
-    phases = cut_phases(traced, found, rules)
+    phases = _cut_phases(traced, found, rules)
     host = sorted((row for row in profile.stats if row.domain == "api"), key=lambda row: -row.spread.total_ns)
     host_ns = sum_host_times(host)
     summary = ProfileSummary(
@@ -130,7 +131,7 @@ def _sum_up_passes(
         replace(kernel, confidence=known[kernel.name].confidence, evidence=known[kernel.name].evidence)
         for kernel in _add_shares(list_trace_kernels(Traced.from_dispatches(inside, rules), warm_up, profile))
     )
-    families = group_families(kernels, rules)
+    families = _group_families(kernels, rules)
     timeline = compute_timeline(inside)
     return replace(
         summary,
@@ -197,6 +198,60 @@ def _add_shares(kernels: Sequence[KernelTime]) -> tuple[KernelTime, ...]:
     total = sum(kernel.spread.total_ns for kernel in kernels)
     shared = [replace(kernel, share=kernel.spread.total_ns / total if total else 0.0) for kernel in kernels]
     return tuple(sorted(shared, key=lambda kernel: (-kernel.spread.total_ns, kernel.name, kernel.kind)))
+
+
+def _cut_phases(traced: Traced, found: PassesFound, rules: FamilyRules) -> tuple[PhaseTime, ...]:
+    """Returns the phases of a trace, ordered by start; () if it is not known where passes are, or if nothing but passes
+    ran."""
+    if not found.begins:
+        return ()
+    first, behind, every = found.begins[0], found.ends[-1], len(traced.dispatches)
+    if not first and behind == every:
+        return ()
+    return tuple(_sum_up_phases(traced.dispatches, found, rules))
+
+
+def _sum_up_phases(dispatches: Dispatches, found: PassesFound, rules: FamilyRules) -> Iterator[PhaseTime]:
+    cuts = (0, found.begins[0], found.ends[-1], len(dispatches))
+    for kind, begin, end in zip((PhaseKind.LOADING, PhaseKind.PASSES, PhaseKind.AFTER), cuts, cuts[1:], strict=False):
+        inside = dispatches.select_range(begin, end)
+        timeline = compute_timeline(inside)
+        if timeline is None:
+            continue
+        families = _group_families(_list_kernels(inside), rules)
+        if kind is PhaseKind.LOADING and any(family.family == ATTENTION for family in families):
+            kind = PhaseKind.BEFORE
+        idle = _measure_idle(dispatches, found) if kind is PhaseKind.PASSES else ()
+        yield PhaseTime(kind, len(inside), timeline.work_ns, timeline.span_ns, timeline.busy_ns, families, idle)
+
+
+def _measure_idle(dispatches: Dispatches, found: PassesFound) -> tuple[float, ...]:
+    ranges = zip(found.begins, found.ends, strict=True)
+    times = (compute_timeline(dispatches.select_range(begin, end)) for begin, end in ranges)
+    return tuple(time.idle_share for time in times if time is not None)
+
+
+def _list_kernels(dispatches: Dispatches) -> list[KernelTime]:
+    """Returns the time of each launch size; families are found by its name."""
+    pairs = zip(dispatches.shapes, dispatches.durations_by_shape(), strict=True)
+    return [
+        KernelTime(shape.name, "", shape.kind, Spread(len(times), sum(times)), 0.0) for shape, times in pairs if times
+    ]
+
+
+def _group_families(kernels: Sequence[KernelTime], rules: FamilyRules) -> tuple[FamilyTime, ...]:
+    """Sums up kernels by family and nature, the longest first. Rules may give one family several natures."""
+    total = sum(kernel.spread.total_ns for kernel in kernels)
+    members: dict[tuple[str, str], list[KernelTime]] = {}
+    for kernel in kernels:
+        members.setdefault(rules.find_family(kernel.name, kernel.kind), []).append(kernel)
+    families = []
+    for (family, nature), each in members.items():
+        time = sum(kernel.spread.total_ns for kernel in each)
+        calls = sum(kernel.spread.calls for kernel in each)
+        names = len({(kernel.name, kernel.kind) for kernel in each})
+        families.append(FamilyTime(family, nature, names, calls, time, time / total if total else 0.0))
+    return tuple(sorted(families, key=lambda family: (-family.total_ns, family.family, family.nature)))
 
 
 def _list_notes(

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.profiles import PeakRatio
+from pytest_attnperf.records.profile_changes import PeakRatio
 from pytest_attnperf.tools.profilers.peak_ratios import (
     Peaks,
     check_peaks,

@@ -7,13 +7,11 @@ import pytest
 
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.profile_changes import Change, PeakRatio, ProfileComparison
 from pytest_attnperf.records.profiles import (
     Agent,
-    Change,
     ForwardPasses,
     KernelTime,
-    PeakRatio,
-    ProfileComparison,
     ProfileSummary,
     Spread,
 )

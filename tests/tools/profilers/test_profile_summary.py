@@ -24,11 +24,10 @@ from pytest_attnperf.records.profiles import (
     Spread,
     StatsRow,
 )
-from pytest_attnperf.tools.profilers.dispatches import Dispatches, DispatchesBuilder
+from pytest_attnperf.tools.profilers.dispatches import Dispatches, DispatchesBuilder, compute_timeline
 from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
 from pytest_attnperf.tools.profilers.profile import Profile
 from pytest_attnperf.tools.profilers.profile_summary import STATS_WARM_UP, summarise_profile
-from pytest_attnperf.tools.profilers.timeline import compute_timeline
 
 TRACE = (ProfileSource("run_kernel_trace.csv", "rocprofv3 kernel_trace", "ROCm 7.0 or later", 1953),)
 GEMM = "Cijk_Alik_Bljk_HHS_BH_MT64x64x32_MI16x16x1_SN_LDSB0"
