@@ -131,8 +131,8 @@ attention_prefetch(const element* __restrict__ q, const element* __restrict__ k,
     for (int first_key = 0; first_key < keys; first_key += BLOCK_N) {
         const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
         const int next_key = first_key + BLOCK_N;
-        const int next_rows = next_key < keys ? smaller(seq_kv - next_key, BLOCK_N) : 0;
-        if (!ASYNC_COPIES || next_rows) {
+        const int next_rows = next_key < keys ? (ASYNC_COPIES ? seq_kv - next_key : smaller(seq_kv - next_key, BLOCK_N)) : 0;
+        if (!ASYNC_COPIES || next_key < keys) {
             k_mover.start(k_tiles + other * K_ELEMENTS, k_head + next_key * kv_stride, kv_stride, next_rows);
             v_mover.start(v_tiles + other * V_ELEMENTS, v_head + next_key * kv_stride, kv_stride, next_rows);
         }

@@ -40,6 +40,8 @@ constexpr int VALUE_STRIDE = VALUES_TRANSPOSED ? BLOCK_N + LDS_PADDING : ROW_STR
 constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM_TILES * 16 : BLOCK_N;
 constexpr int BUFFERS = ASYNC_COPIES ? 2 : 1;
 constexpr int K_ELEMENTS = BLOCK_N * ROW_STRIDE, V_ELEMENTS = VALUE_ROWS * VALUE_STRIDE;
+// Two copies of a tile's code, one without a mask: NVIDIA's registers hold both, AMD's do not.
+constexpr bool TWO_COPIES = GPU_MATRIX == GPU_MATRIX_MMA;
 constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
 
 // ROWS x DIM to LDS as it is. LANES_PER_ROW threads share a row; a power of two, so that a thread keeps its column.
@@ -293,8 +295,10 @@ attention_best(const element* __restrict__ q, const element* __restrict__ k, con
         const element* k_tile = k_tiles + buffer * K_ELEMENTS;
         const element* v_tile = v_tiles + buffer * V_ELEMENTS;
         const bool crossed = next_key > seq_kv || (CAUSAL && next_key - 1 > last_seen);
-        if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
-            visit_tile(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, crossed);
+        if (TWO_COPIES && !crossed) {
+            visit_tile(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, false);
+        } else if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
+            visit_tile(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, TWO_COPIES || crossed);
         }
 
         if (BUFFERS == 1) barrier();  // everybody is done with the tile
