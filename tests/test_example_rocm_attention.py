@@ -54,10 +54,13 @@ def analysis() -> ModuleType:
     return module
 
 
-def test_benchmarks_run_over_lengths(tmp_path: Path) -> None:
-    """Every length is a workload of the ladder's suite; without a GPU steps are only proven, and no table is shown."""
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_benchmarks_run_over_lengths(tmp_path: Path, ci: str) -> None:
+    """Every length is a workload of the ladder's suite; without a GPU steps are only proven, in CI too, and no table is
+    shown.
+    """
     flags = "-p no:randomly --attnperf-device=cpu --attnperf-backend=hip.naive"
-    done = run_script("run_benchmarks.sh", "9", "16", out=tmp_path, FLAGS=flags, NUM_HEADS="1")
+    done = run_script("run_benchmarks.sh", "9", "16", out=tmp_path, FLAGS=flags, NUM_HEADS="1", CI=ci)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "workloads.csv").read_text() == "s,d,h\n9,64,1\n16,64,1\n"
     cases = json_results.read(tmp_path / "results.json").cases

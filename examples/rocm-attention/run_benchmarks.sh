@@ -8,7 +8,8 @@
 #   PYTHON                the interpreter that has pytest-attnperf and torch (default .venv/bin/python)
 #   OUT                   where results go (default examples/rocm-attention/results)
 #
-# The workloads are not those of baselines: nothing is gated. Without a GPU the steps are only proven, in the emulator.
+# The workloads are not those of baselines: nothing is gated, and no case without a verdict fails the run, in CI
+# neither. Without a GPU the steps are only proven, in the emulator.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-.venv/bin/python}
@@ -24,7 +25,7 @@ done
 status=0
 # shellcheck disable=SC2086
 "$PYTHON" -m pytest --attnperf --attnperf-workload="$OUT/workloads.csv" --attnperf-results="$OUT/results.json" \
-    ${FLAGS:-} suites/test_hip_ladder.py || status=$?
+    --no-attnperf-strict ${FLAGS:-} suites/test_hip_ladder.py || status=$?
 # 1: a step is wrong, which the table shows, too.
 [ "$status" -le 1 ] || exit "$status"
 "$PYTHON" -m pytest_attnperf.cli report "$OUT/results.json" --by step || echo "no table: see the message above"

@@ -108,22 +108,25 @@ def _fp8_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
     found = _divisor_reasons(workload, "torch._scaled_mm", FP8_OPERANDS_MULTIPLE)
     if workload.layout != "nt":
         found.append("torch._scaled_mm takes b stored (N, K) only: add nt to the workload")
-    refused = fp8_product_reasons(workload, device)
+    refused = fp8_format_reasons(workload, device) or fp8_sum_reasons(workload, device)
     if not refused and device.kind == "cuda" and workload.dtype == "f8e5m2":
         found.append("cuBLASLt multiplies no two matrices that are both f8e5m2 (its documentation, cublasLtMatmul)")
     return found + refused
 
 
-def fp8_product_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
-    """Returns why a GPU cannot multiply the workload's fp8 format in hardware, or sum its products as precisely as its
-    result asks; empty if it can, and on a CPU."""
+def fp8_format_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
+    """Returns why a GPU does not multiply the workload's fp8 format in hardware; empty if it does, and on a CPU."""
     formats = fp8_formats(device)
-    if not workload.is_scaled or device.kind == "cpu":
+    if not workload.is_scaled or device.kind == "cpu" or workload.dtype in formats:
         return []
-    if workload.dtype not in formats:
-        held = ", ".join(sorted(formats)) or "no fp8 format"
-        return [f"{device.arch} multiplies {held} in hardware, not {workload.dtype}"]
-    if workload.out_dtype == "f32" and device.kind == "cuda":
+    held = ", ".join(sorted(formats)) or "no fp8 format"
+    return [f"{device.arch} multiplies {held} in hardware, not {workload.dtype}"]
+
+
+def fp8_sum_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
+    """Returns why matrix instructions cannot sum the workload's fp8 products as precisely as its result asks; empty if
+    they can."""
+    if workload.is_scaled and workload.out_dtype == "f32" and device.kind == "cuda":
         return [f"an f32 result of {workload.dtype} must have fp32 precision, but {FP8_SUMS}"]
     return []
 

@@ -140,7 +140,7 @@ class _ViolationTime(ctypes.Structure):
 
 class NvmlCounters:
     """Reads within a process for how long each policy has throttled one GPU: in microseconds, where nvidia-smi takes
-    tens of milliseconds. Tested on a library of its own: no run on a GPU has been made.
+    tens of milliseconds. Read so by processes on an H200 (driver 580).
 
     device_id   'GPU-<uuid>'
     load        opens the library

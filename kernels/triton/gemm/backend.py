@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kernels.configs import ConfigChoice, Space
 from kernels.configured import Configured
 from kernels.layouts import own_copies
-from kernels.native.gemm import fp8_product_reasons
+from kernels.native.gemm import fp8_format_reasons, fp8_sum_reasons
 from kernels.triton.gemm.space import (
     MULTIPLY_REDUCE_SIZE_M_MAX,
     MULTIPLY_REDUCE_SPACE,
@@ -58,9 +58,11 @@ class TritonGemm(Configured, Backend["Gemm"]):
         """Returns (the timed function of `tensors`, the names of the kernels it launches, entries to record)."""
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Returns why the workload cannot run: what `fp8_product_reasons` says, i32 in stream-K's tiles, or no Triton
-        (without a GPU, no interpreter). Empty if it can."""
-        found = [*missing_triton(device), *fp8_product_reasons(workload, device)]
+        """Returns why the workload cannot run: no Triton (without a GPU, no interpreter), an fp8 format that the device
+        does not multiply or whose sums are too short for the result, or i32 in stream-K's tiles. Empty if it can."""
+        found = [*missing_triton(device), *fp8_format_reasons(workload, device)]
+        if self.space is not MULTIPLY_REDUCE_SPACE:  # which adds in fp32, without matrix instructions
+            found += fp8_sum_reasons(workload, device)
         if workload.dtype == "i32" and self.space is STREAM_K_SPACE:
             found.append("stream-K has no tile for i32, each of whose products is ten of int8; use triton.gemm")
         return found

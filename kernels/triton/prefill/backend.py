@@ -15,7 +15,13 @@ from kernels.layouts import own_copies
 from kernels.limits import FLOATS, FP8_SUMS, AttentionLimits, refusal_reasons
 from kernels.triton.prefill.launch import dtype_name, head_dim_reasons, multiplies_8_bits, transposed_values
 from kernels.triton.prefill.space import FLOAT_8, FNUZ, OCP, PERSISTENT, SPACE, problem_of
-from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
+from kernels.triton.triton_backend import (
+    INTERPRETER_FLOPS_MAX,
+    arch_of,
+    compile_ahead,
+    count_multiprocessors,
+    missing_triton,
+)
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.base import TORCH_DTYPES
 
@@ -92,13 +98,6 @@ class TritonFlashPersistent(TritonFlash):
         from kernels.triton.prefill.persistent import prefill_persistent
 
         return functools.partial(prefill_persistent, multiprocessors=count_multiprocessors(device))
-
-
-def count_multiprocessors(device: torch.device) -> int:
-    """Returns the number of the device's multiprocessors, or 3 for a CPU."""
-    import torch
-
-    return 3 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def float_8_reasons(who: str, workload: Prefill, device: DeviceInfo) -> list[str]:

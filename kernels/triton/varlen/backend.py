@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Any
 from kernels.configs import ConfigChoice
 from kernels.configured import Configured
 from kernels.layouts import own_copies
-from kernels.triton.prefill.backend import count_multiprocessors, float_8_reasons, multiplies_fp32
+from kernels.triton.prefill.backend import float_8_reasons, multiplies_fp32
 from kernels.triton.prefill.launch import dtype_name, head_dim_reasons, multiplies_8_bits
-from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
+from kernels.triton.triton_backend import (
+    INTERPRETER_FLOPS_MAX,
+    arch_of,
+    compile_ahead,
+    count_multiprocessors,
+    missing_triton,
+)
 from kernels.triton.varlen.launch import check_lengths, transposed_values
 from kernels.triton.varlen.space import PERSISTENT, SPACE, problem_of
 from pytest_attnperf.backends import Backend, Declares, Prepared

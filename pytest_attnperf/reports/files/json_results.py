@@ -153,6 +153,10 @@ def build_schema() -> dict[str, Json]:
     described = msgspec.json.schema(RunResult)
     for definition in described["$defs"].values():
         definition["description"] = inspect.cleandoc(definition.get("description", ""))
+        for described_field in definition.get("properties", {}).values():
+            # msgspec 0.23 and later say what a default_factory of dict gives, older ones do not.
+            if described_field.get("default") == {}:
+                del described_field["default"]
     figures = described["$defs"][ErrorFigures.__name__]["properties"]
     for name in FLOAT_FIELDS:
         default = {key: figures[name].pop(key) for key in ("default",) if key in figures[name]}

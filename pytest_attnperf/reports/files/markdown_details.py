@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
@@ -193,7 +194,8 @@ def case_sections(joined: Joined) -> list[MarkdownSection | None]:
         columns = [VERDICT, ENTRY, *_list_known(cases, CHANGES, FIGURES, (SAID,))]
         where = f" on {format_html_code(device)}" if device else ""
         title = f"{format_html_code(suite)}{where}: {format_result_counts(one.case for one in cases)}"
-        rows = (_format_row(columns, one) for one in cases)
+        # Not a generator expression: rows are made after the loop, with the columns of this section.
+        rows = map(partial(_format_row, columns), cases)
         sections.append(MarkdownSection(title, _format_header(columns), rows, len(cases)))
     return [*sections, _code_section(joined.code)]
 

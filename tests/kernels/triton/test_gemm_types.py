@@ -32,6 +32,7 @@ CASES = (
     "triton.gemm_stream_k/gemm-m65-n33-k130-bf16-nt-outf32",
     "triton.gemm_stream_k/gemm-m33-n65-k97-f8e4m3fnuz-nt-outf16",
     "triton.gemm_multiply_reduce/gemm-m3-n33-k65-f8e5m2fnuz-outf32",
+    "triton.gemm_multiply_reduce/gemm-m3-n33-k65-f8e4m3-outf32",
 )
 ALL_BITS = ("gemm 33 65 97 nn", "gemm 5 31 33 nt", "gemm 1 1 1 nn", "multiply_reduce 7 33 65 nn")
 
@@ -194,6 +195,22 @@ def test_every_suite_case_runs_where_the_format_is_multiplied() -> None:
     assert taken == {"gfx90a": {"i32"}, "gfx942": fnuz, "gfx950": ocp, "gfx1201": ocp, "sm_90": ocp}
     (reason,) = BY_NAME["triton.gemm"].unsupported_reasons(Gemm.parse("gemm-m8-n8-k8-f8e5m2"), device("gfx942"))
     assert reason == "gfx942 multiplies f8e4m3fnuz, f8e5m2fnuz in hardware, not f8e5m2"
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "refused"),
+    [
+        ("triton.gemm", "sm_90", True),
+        ("triton.gemm_stream_k", "sm_90", True),
+        ("triton.gemm_multiply_reduce", "sm_90", False),
+        ("triton.gemm", "gfx950", False),
+    ],
+)
+def test_an_f32_result_of_fp8_needs_longer_sums_than_tensor_cores_have(name: str, arch: str, refused: bool) -> None:
+    """NVIDIA's fp8 sums are refused with their bits; the kernel without matrix instructions adds in fp32."""
+    pytest.importorskip("triton")
+    reasons = BY_NAME[name].unsupported_reasons(Gemm.parse("gemm-m4-n8-k8-f8e4m3-outf32"), device(arch))
+    assert ["about 14 bits" in reason for reason in reasons] == [True] * refused
 
 
 @pytest.mark.parametrize("name", ["triton.gemm_stream_k", "triton.gemm_data_parallel"])

@@ -190,6 +190,25 @@ def test_details_hold_everything(case: CaseFactory, run: RunFactory) -> None:
     assert '```sh\npytest --attnperf "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4' in text
 
 
+def test_a_suite_s_rows_have_its_own_unit_and_columns(case: CaseFactory, run: RunFactory) -> None:
+    """Microseconds of one suite stay microseconds beside another's milliseconds, under the headings above them."""
+    key = CaseKey("decode", "hip.decode", "decode-b1-kv9-h2-d16-f16")
+    slow = {"median_us": 3500.0, "baseline_us": None, "ratio": None, "interval": None, "threshold": None}
+    made = run(
+        case(verdict=Verdict.SAME, fails=False, summary=""),
+        case(key=key, verdict=Verdict.NO_BASELINE, fails=False, summary="none", **slow),
+    )
+    details = render_summary(join_single(made)).partition("<details>")[2]
+    tables = re.findall(r"^\| verdict .*\n\|.*\n\| .*$", details, re.MULTILINE)
+    cells = [[[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()] for table in tables]
+    found = [dict(zip(heads, row, strict=True)) for heads, _, row in cells]
+    by_case = {row["case"].partition("/")[0]: row for row in found}
+    assert by_case["`triton.flash"]["us now"] == "26.10"
+    assert by_case["`triton.flash"]["us before"] == "24.60"
+    assert by_case["`hip.decode"]["ms now"] == "3.500"
+    assert "change (95 %)" not in by_case["`hip.decode"]
+
+
 def test_several_devices(case: CaseFactory, run: RunFactory) -> None:
     """Each device has a line and a table, cases say theirs, and a case told twice is a finding."""
     other = run(case(verdict=Verdict.SAME, fails=False), device=DeviceInfo("rocm", "gfx942", "mi300x"))

@@ -38,11 +38,11 @@ examples:
 
 
 SIZES = (
-    (("--seq-len",), "s", "its s"),
-    (("--head-dim",), "d", "its d"),
-    (("--num-heads", "--heads"), "h", "its h"),
+    (("--seq-len",), "s", "s of --workload"),
+    (("--head-dim",), "d", "d of --workload"),
+    (("--num-heads", "--heads"), "h", "h of --workload"),
 )
-"""(options, key of a workload's line, what it is): the line of a workload as three options."""
+"""(options, key of a workload's line, help): the line of a workload as three options."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
