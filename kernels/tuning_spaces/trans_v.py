@@ -6,15 +6,16 @@ choose among (commit 1af893d8a277).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernels.configs import ConfigRule
 from kernels.triton.trans_v.builds import KERNELS
 from kernels.triton.trans_v.space import SPACE, problem_of
-from kernels.tuning_spaces.declared import Declared, Values
-from kernels.tuning_spaces.prefill import list_constraints
+from kernels.tuning_spaces import prefill
+from kernels.tuning_spaces.declared import Declared, Values, get_number
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.tuning_records import Constraint, Value
 from pytest_attnperf.workloads.prefill import Prefill
 
 
@@ -25,9 +26,20 @@ def tile_values(workloads: Sequence[Prefill], target: Target) -> Values:
         "BLOCK_N": (32, 64, 128) if target.is_amd else (64, 128),
         "PRELOAD_V": (False, True),
         "num_warps": target.possible_warps(4, 8),
-        "num_stages": (1,) if target.is_amd else (2, 3),
+        "num_stages": (1, 2) if target.is_amd else (2, 3),
         **target.option_values(matrix=False, waves=(2, 3)),
     }
+
+
+def list_constraints(workloads: Sequence[Prefill], target: Target) -> tuple[Constraint, ...]:
+    """Returns the constraints of `triton.flash`, and on AMD one that keeps the candidates few."""
+
+    def is_usual(values: Mapping[str, Value]) -> bool:
+        usual = get_number(values, "BLOCK_M") == 128 and get_number(values, "waves_per_eu") == 2
+        return get_number(values, "num_stages") == 1 or (usual and not values["PRELOAD_V"])
+
+    few = Constraint("two stages are tried with 128 rows, two waves and V loaded by its stage alone", is_usual)
+    return (*prefill.list_constraints(workloads, target), *((few,) if target.is_amd else ()))
 
 
 def trans_v_builds(workload: Prefill, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:

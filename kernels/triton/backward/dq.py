@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from kernels.triton.backward.tiles import load_tile, sequence
+from kernels.triton.prefill.forward import head_and_rank_on_xcd
 from kernels.triton.primitives import LOG2_E, dot
 
 
@@ -78,6 +79,7 @@ def backward_dq_kernel(
     CAUSAL: tl.constexpr, VARLEN: tl.constexpr, EVEN_N: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     SPLIT: tl.constexpr, V_TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr, IN_FP32: tl.constexpr,
+    XCDS: tl.constexpr = 1,
 ):  # fmt: skip
     """dQ of BLOCK_M rows of one head. Grid: (B * H, ceil(longest Sq / BLOCK_M)); all tensors contiguous.
 
@@ -85,13 +87,18 @@ def backward_dq_kernel(
 
     SPLIT: tiles of keys that all rows see get a loop of their own, without a mask, at the cost of registers.
     """
-    batch = tl.program_id(0) // heads
-    head = tl.program_id(0) % heads
+    batch_head, rank = tl.program_id(0), tl.program_id(1)
+    if XCDS > 1:
+        batch_head, rank = head_and_rank_on_xcd(
+            rank * tl.num_programs(0) + batch_head, tl.num_programs(0), tl.num_programs(1), heads // kv_heads, XCDS
+        )
+    batch = batch_head // heads
+    head = batch_head % heads
     kv_head = head // (heads // kv_heads)
     first_row, rows = sequence(cu_seqlens_q_ptr, batch, seq_q, VARLEN)
     first_key, keys = sequence(cu_seqlens_k_ptr, batch, seq_kv, VARLEN)
     # Under a causal mask the last rows see the most keys: starting them first keeps the tail of the grid short.
-    block_m = tl.num_programs(1) - 1 - tl.program_id(1) if CAUSAL else tl.program_id(1)
+    block_m = tl.num_programs(1) - 1 - rank if CAUSAL else rank
     start_m = block_m * BLOCK_M
     if start_m >= rows:
         return

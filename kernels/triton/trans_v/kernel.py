@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
+from kernels.triton.prefill.forward import head_and_rank_on_xcd
 from kernels.triton.primitives import LN_2, dot
 from pytest_attnperf.errors import UsageError
 
@@ -90,13 +91,19 @@ def trans_v_kernel(
     heads, kv_heads, seq_q, seq_kv, scale_log2,
     CAUSAL: tl.constexpr, WITH_LSE: tl.constexpr, EVEN_N: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRELOAD_V: tl.constexpr, IN_FP32: tl.constexpr,
+    XCDS: tl.constexpr = 1,
 ):  # fmt: skip
     """Attention of BLOCK_M query rows of one head. Grid: (B * H, ceil(Sq / BLOCK_M)); all tensors contiguous."""
-    batch = tl.program_id(0) // heads
-    head = tl.program_id(0) % heads
+    batch_head, rank = tl.program_id(0), tl.program_id(1)
+    if XCDS > 1:
+        batch_head, rank = head_and_rank_on_xcd(
+            rank * tl.num_programs(0) + batch_head, tl.num_programs(0), tl.num_programs(1), heads // kv_heads, XCDS
+        )
+    batch = batch_head // heads
+    head = batch_head % heads
     kv_head = head // (heads // kv_heads)
     # Under a causal mask the last rows see the most keys: starting them first keeps the tail of the grid short.
-    block_m = tl.num_programs(1) - 1 - tl.program_id(1) if CAUSAL else tl.program_id(1)
+    block_m = tl.num_programs(1) - 1 - rank if CAUSAL else rank
     start_m = block_m * BLOCK_M
     causal_offset = seq_kv - seq_q  # bottom-right: row i sees keys up to i + causal_offset
 
@@ -136,7 +143,7 @@ def trans_v_kernel(
     acc = acc * (1.0 / l_i)[:, None]
     tl.store(out_ptr + to_rows + q_tile, acc.to(out_ptr.dtype.element_ty), mask=inside[:, None])
     if WITH_LSE:
-        lse_rows = lse_ptr + tl.program_id(0).to(tl.int64) * seq_q + offs_m
+        lse_rows = lse_ptr + batch_head.to(tl.int64) * seq_q + offs_m
         tl.store(lse_rows, (m_i + tl.log2(l_i)) * LN_2, mask=inside)
 
 

@@ -14,18 +14,21 @@ import triton
 import triton.language as tl
 
 from kernels.configs import ConfigChoice, ConfigRule
+from kernels.triton.backward.backend import BACKENDS as BACKWARD
 from kernels.triton.prefill.backend import BACKENDS as PREFILL
 from kernels.triton.prefill.forward import head_and_rank_on_xcd
+from kernels.triton.trans_v.backend import BACKENDS as TRANS_V
 from kernels.triton.varlen.backend import BACKENDS as VARLEN
 from tests.kernels.run_interpreted import of_backend
 
-CONFIG = {
-    "BLOCK_M": 32, "BLOCK_N": 32, "PRELOAD_V": False, "GROUP_HEADS": 4096, "XCDS": 8, "num_warps": 1, "num_stages": 1,
-}  # fmt: skip
+TILE = {"BLOCK_M": 32, "BLOCK_N": 32, "XCDS": 8, "num_warps": 1, "num_stages": 1}
+CONFIG = TILE | {"PRELOAD_V": False, "GROUP_HEADS": 4096}
 SETTINGS = {
     "prefill_forward": CONFIG,
     "prefill_persistent": CONFIG | {"PROGRAMS_PER_SM": 8},
     "varlen_forward": CONFIG,
+    "trans_v": TILE | {"PRELOAD_V": False},
+    "backward_dq": TILE | {"SPLIT": True},
 }
 
 
@@ -43,9 +46,9 @@ def found(case: str) -> dict[str, Any]:
     if not case.startswith("order "):
         pinned = [
             backend.with_choice(kernel, ConfigChoice("x", ConfigRule({}, config, "a test")))
-            for backend in (*PREFILL, *VARLEN)
+            for backend in (*PREFILL, *VARLEN, *TRANS_V, *BACKWARD)
             for kernel, config in SETTINGS.items()
-            if kernel in (space.kernel for space in backend.spaces)
+            if kernel in (space.kernel for space in getattr(backend, "spaces", ()))
         ]
         return of_backend(pinned, case)
     kv_heads, group, blocks, xcds = map(int, case.split()[1:])
