@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -148,6 +149,8 @@ def test_the_page_has_the_figures_of_the_object(
 def test_the_page_has_the_figures_of_all_objects() -> None:
     """Every kernel of every architecture, compiled here."""
     text = PAGE.read_text()
+    if ("aiter.triton-" in text) != bool(os.environ.get(SOURCE_VARIABLE)):
+        pytest.skip(f"the page and this run differ in {SOURCE_VARIABLE}")
     rows = maker.compile_all(maker.ARCHS)
     for arch in maker.ARCHS:
         assert section(arch, [one for one in rows if one.code.arch == arch]) in f"{text}\n", RENEW
