@@ -31,7 +31,7 @@ from pytest_attnperf.codeobject.decoding import read_assembly  # noqa: E402
 from pytest_attnperf.codeobject.issue_model import estimate_loop, read_steps  # noqa: E402
 from pytest_attnperf.codeobject.occupancy import occupancy_of  # noqa: E402
 from pytest_attnperf.errors import CodeObjectError  # noqa: E402
-from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KernelRegistry  # noqa: E402
+from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KernelRegistry, TritonSource  # noqa: E402
 from pytest_attnperf.records.code import KernelCode, LoopEstimate  # noqa: E402
 
 PAGE = Path(__file__).with_name("amd-kernels.md")
@@ -42,8 +42,9 @@ BACKENDS = ("hip.matrix", "hip.prefetch", "hip.best", "triton.flash", "gluon.fla
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 HEAD_DIMS = (64, 128, 256)
 DTYPES = ("f16", "bf16")
-CONFIG = re.compile(r"d(?P<head_dim>\d+)[-_](?P<dtype>f16|bf16)[-_]causal(?:[-_]even)?")
-"""Plain causal configurations; of those with whole tiles and with ragged lengths, the one with whole tiles."""
+CONFIG = re.compile(r"d(?P<head_dim>\d+)[-_](?P<dtype>f16|bf16)[-_](?:causal(?:[-_](?P<ragged>ragged|even))?|shipped)")
+"""Plain causal configurations, and aiter's; of those with whole tiles and with ragged lengths the ones with whole tiles
+are shown."""
 
 TILE_KEYS, TILE_ROWS = 32, 32
 ELEMENT_BYTES, MATRIX_BITS = 2, 16
@@ -128,12 +129,11 @@ def kernels_of(backends: Sequence[str]) -> Iterator[tuple[str, Kernel]]:
 def builds_of(kernel: Kernel, arch: str) -> dict[tuple[int, str], KernelBuild]:
     """(head dimension, element type) -> causal build. A HIP kernel that is gated in one type is built in both."""
     found: dict[tuple[int, str], KernelBuild] = {}
-    for build in [] if kernel.unsupported_reasons(arch) else kernel.builds(arch):
-        named = CONFIG.fullmatch(build.config) or re.match(
-            r"d(?P<head_dim>\d+)-(?P<dtype>b?f16)-shipped$", build.config
-        )
-        if named and int(named["head_dim"]) in HEAD_DIMS:
-            found[int(named["head_dim"]), named["dtype"]] = build
+    builds = [] if kernel.unsupported_reasons(arch) else kernel.builds(arch)
+    named = [(match, build) for build in builds if (match := CONFIG.fullmatch(build.config))]
+    for match, build in sorted(named, key=lambda one: one[0]["ragged"] != "ragged"):
+        if int(match["head_dim"]) in HEAD_DIMS:
+            found[int(match["head_dim"]), match["dtype"]] = build
     for (head_dim, dtype), build in list(found.items()):
         other = DTYPES[1 - DTYPES.index(dtype)]
         if isinstance(build.source, HipSource) and (head_dim, other) not in found:
@@ -158,9 +158,17 @@ def compile_all(archs: Sequence[str]) -> list[Compiled]:
 def compile_one(label: str, problem: tuple[int, str], build: KernelBuild) -> Compiled:
     """One kernel with its figures. Raises CodeObjectError where it cannot be compiled or is not what is assumed."""
     code = Analyser(CACHE / "code")(build_object(build, CACHE / "objects"), build)
-    rows = rows_of_wave(build.settings, build.id)
-    keys = keys_of_iteration(code, build, problem[0], rows)
+    settings = settings_of(build)
+    rows = rows_of_wave(settings, build.id)
+    keys = keys_of_iteration(code, int(settings["BLOCK_N"]), problem[0], rows, build.id)
     return Compiled(label, problem, build, code, rows, keys)
+
+
+def settings_of(build: KernelBuild) -> dict[str, str]:
+    """Name -> value of what a build is compiled with."""
+    source = build.source
+    own = {**source.constants, **source.options} if isinstance(source, TritonSource) else {}
+    return {**{name: str(value) for name, value in own.items()}, **build.settings}
 
 
 def rows_of_wave(settings: Mapping[str, str], source: str) -> int:
@@ -175,18 +183,19 @@ def rows_of_wave(settings: Mapping[str, str], source: str) -> int:
         raise CodeObjectError(f"{source} has no setting {error}; it has {', '.join(settings)}") from error
 
 
-def keys_of_iteration(code: KernelCode, build: KernelBuild, head_dim: int, rows: int) -> int:
-    """Keys of an iteration of the key loop: BLOCK_N, times how often the compiler unrolled it. That is what both its
-    products and the bytes of K and V that a workgroup loads allow: a product may be computed by several waves, and both
-    sides of a branch may load. Raises CodeObjectError where BLOCK_N keys need more products than there are."""
-    block, loop = int(build.settings["BLOCK_N"]), code.key_loop
+def keys_of_iteration(code: KernelCode, block: int, head_dim: int, rows: int, source: str) -> int:
+    """Keys of an iteration of the key loop: `block` (BLOCK_N), times how often the compiler unrolled it.
+
+    That is what both its products and the bytes of K and V that a workgroup loads allow: a product may be computed by
+    several waves, and both sides of a branch may load. Raises CodeObjectError where so many keys need more products."""
+    loop = code.key_loop
     if loop is None:
         return block
     waves = code.workgroup // code.wave_size
     loaded = loop.load_bytes * waves / (2 * head_dim * ELEMENT_BYTES)
     multiplied = loop.flops / (4 * head_dim * rows)
     if multiplied < block:
-        raise CodeObjectError(f"{build.id}: {loop.flops} operations are too few for {block} keys of {rows} rows")
+        raise CodeObjectError(f"{source}: {loop.flops} operations are too few for {block} keys of {rows} rows")
     return block * max(1, min(round(loaded / block), int(multiplied / block)))
 
 

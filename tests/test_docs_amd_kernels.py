@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from docs.make_amd_kernels import HEAD, PAGE, Compiled, builds_of, compile_one, 
 from kernels.aiter.mha_source import SOURCE_VARIABLE
 from pytest_attnperf.codeobject.building import build_object, unsupported_reasons
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.kernel_builds import HipSource, KernelBuild
+from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, TritonSource
 from pytest_attnperf.records.code import KernelCode, LoopEstimate
 
 RENEW = "run `python docs/make_amd_kernels.py` to renew docs/amd-kernels.md"
@@ -181,6 +181,39 @@ def test_rows_of_a_wave(settings: dict[str, str], rows: int) -> None:
     assert maker.rows_of_wave(settings, "k") == rows
 
 
+def test_settings_are_what_a_build_is_compiled_with() -> None:
+    """Constants and options of Triton, under what the build shows of them."""
+    source = TritonSource("m", "f", {}, {"BLOCK_M": 64, "CAUSAL": True}, options={"num_warps": 8})
+    assert maker.settings_of(replace(BUILD, source=source, settings={"BLOCK_M": "128"})) == {
+        "BLOCK_M": "128", "CAUSAL": "True", "num_warps": "8",
+    }  # fmt: skip
+    assert maker.settings_of(BUILD) == SETTINGS
+
+
+@dataclass(frozen=True)
+class Declared(Kernel):
+    """A kernel in these configurations."""
+
+    name: str
+    backends: tuple[str, ...]
+    configs: tuple[str, ...]
+
+    def builds(self, arch: str) -> list[KernelBuild]:
+        """As declared."""
+        source = TritonSource("m", "f", {}, {})
+        return [KernelBuild(self.name, config, arch, source, SETTINGS) for config in self.configs]
+
+
+def test_whole_tiles_are_shown_before_ragged_lengths() -> None:
+    """A kernel that has only these is shown with them; features, full masks and other sizes are left out."""
+    configs = ("d64-f16-causal-ragged", "d64-f16-causal-even", "d64-bf16-causal-ragged", "d64-bf16-full-ragged",
+               "d128-bf16-causal-window", "d192-bf16-causal-even", "d128-bf16-causal")  # fmt: skip
+    found = builds_of(Declared("k", ("b",), configs), "gfx942")
+    assert {problem: build.config for problem, build in found.items()} == {
+        (64, "f16"): "d64-f16-causal-even", (64, "bf16"): "d64-bf16-causal-ragged", (128, "bf16"): "d128-bf16-causal",
+    }  # fmt: skip
+
+
 def test_a_kernel_that_does_not_say_its_rows_is_refused() -> None:
     """Named, with the settings that it has."""
     with pytest.raises(CodeObjectError, match="k has no setting 'num_warps'; it has BLOCK_M"):
@@ -194,13 +227,13 @@ def test_a_kernel_that_does_not_say_its_rows_is_refused() -> None:
 def test_keys_of_an_iteration(flops: float, load_bytes: float, keys: int) -> None:
     """Unrolled twice it has twice as many; products of several waves and loads of both sides of a branch add none."""
     loop = replace(LOOP, flops=int(LOOP.flops * flops), load_bytes=int(LOOP.load_bytes * load_bytes))
-    assert maker.keys_of_iteration(replace(CODE, key_loop=loop), BUILD, 128, 32) == keys
+    assert maker.keys_of_iteration(replace(CODE, key_loop=loop), 64, 128, 32, "k") == keys
 
 
 def test_fewer_products_than_keys_need_are_refused() -> None:
     """Then something is not what the page assumes."""
-    with pytest.raises(CodeObjectError, match="operations are too few for 64 keys of 64 rows"):
-        maker.keys_of_iteration(CODE, BUILD, 128, 64)
+    with pytest.raises(CodeObjectError, match="k: 1048576 operations are too few for 64 keys of 64 rows"):
+        maker.keys_of_iteration(CODE, 64, 128, 64, "k")
 
 
 def test_a_product_counts_once() -> None:
