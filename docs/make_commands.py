@@ -109,7 +109,9 @@ def parsers_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 def section(name: str, parser: argparse.ArgumentParser) -> str:
     """Purpose, synopsis, arguments, exit status and an example of one command."""
     told = split(parser.epilog or "")
-    parts = [f"### attnperf {name}", wrapped(parser.description or ""), f"```text\n{synopsis(name, parser)}\n```"]
+    parts = [f"### attnperf {name}", wrapped(parser.description or "")]
+    if (typed := synopsis(name, parser)) != f"attnperf {name} [options]":
+        parts.append(f"`{typed}`")
     parts += argument_lists(parser)
     more = f". [More]({MORE[name]})" if name in MORE else ""
     parts.append(wrapped(f"Exit status: {told.exit_status}{more}"))

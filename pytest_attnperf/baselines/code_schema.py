@@ -95,7 +95,8 @@ def encode_code_file(file: CodeFile) -> bytes:
 
 def as_stored(code: KernelCode) -> KernelCode:
     """Returns the kernel as baselines keep it: without its source lines' numbers, which change with every edit."""
-    return dataclasses.replace(code, lines=without_numbers(code.lines))
+    loop = code.key_loop and dataclasses.replace(code.key_loop, heaviest=())
+    return dataclasses.replace(code, lines=without_numbers(code.lines), key_loop=loop)
 
 
 def _find_problem(file: CodeFile, key: str, kernel: StoredKernel) -> str:

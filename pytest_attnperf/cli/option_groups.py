@@ -78,3 +78,14 @@ def add_results(parser: argparse.ArgumentParser) -> argparse.Action:
     return parser.add_argument(
         "--results", type=Path, default=RESULTS, metavar="FILE", help=f"results of a run (default: {RESULTS})"
     )
+
+
+def parse_count(text: str) -> int:
+    """Reads an option's value that is a count. Raises ArgumentTypeError for what is no whole number of at least 1."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number

@@ -3,10 +3,11 @@
 Mnemonics from LLVM's AMDGPU instruction syntax pages (AMDGPUAsmGFX9, GFX90a, GFX940, GFX10, GFX11, GFX12) and AMD's ISA
 documents of CDNA 2 to 4 and RDNA 2 to 4; checked against every mnemonic that LLVM 22's assembler knows.
 
-Passes of matrix instructions from the guides of CDNA 3 and 4 ("VALU matrix instructions"): a pass is 4 cycles of a
+Passes of matrix instructions from the guides of CDNA 2 to 4 ("VALU matrix instructions"): a pass is 4 cycles of a
 SIMD's matrix unit. An instruction that multiplies one pair of matrices into 32 x 32 (16 x 16) sums takes 8 (4) passes,
 with fp32 elements twice as many, because it has a quarter of the products; the one for elements of 4 to 8 bits twice as
-many if either matrix has 8. Of instructions on several small pairs, only the size of a sum counts. llvm-mca agrees
+many if either matrix has 8. Of instructions on several small pairs, only the size of a sum counts. On CDNA 2 every
+instruction takes 16 (8, 2) passes for sums of 32 x 32 (16 x 16, 4 x 4) at its type's rate. llvm-mca agrees
 (`-instruction-tables`, HWXDL), except that it does not look at the element types of `f8f6f4`.
 """
 
@@ -80,6 +81,7 @@ _RULES |= dict.fromkeys(("buffer", "tbuffer", "flat", "cluster"), _RULES["global
 CYCLES_PER_PASS = 4
 
 PEAK_FLOPS_PER_CYCLE = {
+    "gfx90a": {16: 256, 8: 256, 32: 64, 64: 64},
     "gfx942": {16: 512, 8: 1024, 32: 64, 64: 64, 19: 256},
     "gfx950": {16: 1024, 8: 2048, 4: 4096, 32: 64, 64: 32},
 }
@@ -88,7 +90,7 @@ instruction. Four times as many are the FLOP per clock and CU in AMD's gpu-arch-
 
 _MFMA = re.compile(
     r"v_mfma_(?:scale_)?(?:f32|i32|f64)_(?P<rows>\d+)x(?P<columns>\d+)x(?P<depth>\d+)(?:_(?P<pairs>\d+)b)?_?"
-    r"(?P<element>f16|bf16|f32|xf32|f64|i8|(?:fp8|bf8)_(?:fp8|bf8)|f8f6f4)(?:_1k)?(?:_e64)?$"
+    r"(?P<element>f16|bf16|f32|xf32|f64|i8|(?:fp8|bf8)_(?:fp8|bf8)|f8f6f4)(?P<wide>_1k)?(?:_e64)?$"
 )
 _ELEMENT_BITS = {"f16": 16, "bf16": 16, "f32": 32, "xf32": 19, "f64": 64}
 _SINGLE_PASSES, _SEVERAL_PASSES = {32: 8, 16: 4}, {32: 16, 16: 8, 4: 2}
@@ -193,6 +195,8 @@ def read_matrix_step(mnemonic: str, operands: str, arch: str) -> MatrixStep | No
     peaks = PEAK_FLOPS_PER_CYCLE.get(arch)
     if found is None or peaks is None:
         return None
+    if arch == "gfx90a":
+        return _read_cdna2_step(found)
     rows, pairs = int(found["rows"]), int(found["pairs"] or 1)
     bits = _ELEMENT_BITS.get(found["element"], 8)
     passes = (_SINGLE_PASSES if pairs == 1 else _SEVERAL_PASSES).get(rows)
@@ -208,3 +212,15 @@ def read_matrix_step(mnemonic: str, operands: str, arch: str) -> MatrixStep | No
     if passes is None or bits not in peaks:
         return None
     return MatrixStep(passes * CYCLES_PER_PASS, 2 * rows * int(found["columns"]) * int(found["depth"]) * pairs, bits)
+
+
+def _read_cdna2_step(found: re.Match[str]) -> MatrixStep | None:
+    """Returns the step of a gfx90a instruction, whose name does not say how many pairs it multiplies. bf16 of CDNA 1
+    (without `_1k`) and small fp64 products run at half of the type's rate."""
+    rows, bits = int(found["rows"]), _ELEMENT_BITS.get(found["element"], 8)
+    passes = ({16: 8, 4: 4} if bits == 64 else {32: 16, 16: 8, 4: 2}).get(rows)
+    if passes is None or found["element"] not in ("f16", "bf16", "f32", "f64", "i8"):
+        return None
+    cycles = passes * CYCLES_PER_PASS
+    halved = (found["element"] == "bf16" and not found["wide"]) or (bits == 64 and rows == 4)
+    return MatrixStep(cycles, cycles * PEAK_FLOPS_PER_CYCLE["gfx90a"][bits] // (2 if halved else 1), bits)

@@ -1,17 +1,20 @@
-"""Estimates how many cycles an iteration of a kernel's key loop takes on CDNA3 and CDNA4, without a GPU.
+"""Estimates how many cycles an iteration of a kernel's key loop takes on CDNA2 to CDNA4, without a GPU.
 
 A SIMD's waves issue the loop's instructions in order, as many waves as occupancy allows. An instruction starts when the
 wave's previous one was issued, its registers are ready, the counters that it waits for have come down, and its unit is
 free; of several waves the one that can start first does. Units of a SIMD, in cycles per instruction of a wave:
 
     VALU            4: 64 lanes, 16 at a time
-    exp and others  16 on gfx942, 8 on gfx950 (transcendental, quarter and half rate)
+    exp and others  16, on gfx950 8 (transcendental, quarter and half rate)
     MFMA            4 of the VALU, and its passes of the matrix unit, which runs beside the VALU
     LDS, memory     bytes / the SIMD's quarter of what the CU moves per cycle
 
 **Everything here is estimated, +-30 %, and was never compared with an AMD GPU.** Assumed are hits in L2 and LDS without
 bank conflicts (`GLOBAL_LATENCY_CYCLES`, `LDS_LATENCY_CYCLES`), waves of all SIMDs that reach a barrier together, no
 instruction cache misses, and that every branch inside of the loop falls through.
+
+A product that several waves compute counts each time: `peak_share` overrates a tile that is too small for its waves
+(64 rows on 8 waves at D = 128: 51 % of all products, 21 % of useful ones).
 
 The key loop is, of the innermost loops with matrix instructions, the one with the most of the matrix units' peak: with
 causal masks a long sequence spends its time in the loop without a mask.
@@ -23,14 +26,16 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from pytest_attnperf.codeobject import amdgcn
 from pytest_attnperf.codeobject.amdgcn import CYCLES_PER_PASS, PEAK_FLOPS_PER_CYCLE, MatrixStep, read_matrix_step
 from pytest_attnperf.codeobject.arch import limits_of
-from pytest_attnperf.codeobject.instructions import Instruction, width_bytes
+from pytest_attnperf.codeobject.instructions import Instruction, Place, width_bytes
+from pytest_attnperf.codeobject.line_table import read_source_line
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.records.code import KernelCode, LoopEstimate
+from pytest_attnperf.records.code import KernelCode, LoopEstimate, LoopInstruction
 
 ESTIMATED = "estimated by a static issue model, +-30 %, never run"
 """Words that stand beside every figure of the model."""
@@ -38,8 +43,8 @@ ESTIMATED = "estimated by a static issue model, +-30 %, never run"
 ISSUE_CYCLES = 4
 """A CU serves its four SIMDs in turn, one cycle each, so that a wave issues at most one instruction in four."""
 
-TRANSCENDENTAL_CYCLES = {"gfx942": 16, "gfx950": 8}
-LDS_READ_BYTES_PER_CYCLE = {"gfx942": 128, "gfx950": 256}
+TRANSCENDENTAL_CYCLES = {"gfx90a": 16, "gfx942": 16, "gfx950": 8}
+LDS_READ_BYTES_PER_CYCLE = {"gfx90a": 128, "gfx942": 128, "gfx950": 256}
 """Of a CU: 32 and 64 banks of 4 bytes."""
 LDS_WRITE_BYTES_PER_CYCLE = 128
 GLOBAL_BYTES_PER_CYCLE = 64
@@ -51,6 +56,9 @@ MFMA_RESULT_CYCLES = 16
 """From the last pass until another instruction can read the sums; llvm-mca's latency is four passes more."""
 
 WARM_ITERATIONS, COUNTED_ITERATIONS = 6, 8
+HEAVIEST = 6
+"""Lines that an estimate lists."""
+
 LANES = 64
 SIMDS = 4
 
@@ -72,6 +80,7 @@ class Step:
     sums        the registers of an MFMA's accumulator, if it adds in place; '' elsewhere. The next one that does the
                 same need not wait for `latency`
     limits      of a wait: counter -> operations that may still run
+    bytes       of LDS or memory that a wave moves
     """
 
     unit: str
@@ -83,6 +92,7 @@ class Step:
     limits: tuple[tuple[str, int], ...] = ()
     matrix: MatrixStep | None = None
     kind: str = ""
+    bytes: int = 0
 
 
 @dataclass
@@ -103,8 +113,8 @@ def estimate_key_loop(code: KernelCode, loops: Iterable[Sequence[Instruction]]) 
     """Returns the estimate of a kernel's key loop. `loops` are the instructions of its innermost loops, in order of
     address.
 
-    None for another architecture than gfx942 and gfx950, if no loop has matrix instructions or one of them is not
-    known, and if no workgroup fits.
+    None for an architecture that is not in PEAK_FLOPS_PER_CYCLE, if no loop has matrix instructions or one of them is
+    not known, and if no workgroup fits.
     """
     if code.arch not in PEAK_FLOPS_PER_CYCLE:
         return None
@@ -117,22 +127,25 @@ def estimate_key_loop(code: KernelCode, loops: Iterable[Sequence[Instruction]]) 
     waves = max(1, int(occupancy.whole_waves_per_simd))
     group = max(1, -(-occupancy.waves_per_workgroup // limits_of(code.arch).simds))
     found = [
-        estimate_loop(steps, code.arch, waves, group)
+        estimate_loop(steps, code.arch, waves, group, loop)
         for loop in loops
         if (steps := read_steps(loop, code.arch)) and any(step.unit == "matrix" for step in steps)
     ]
     return max(found, key=lambda one: one.peak_share, default=None)
 
 
-def estimate_loop(steps: Sequence[Step], arch: str, waves: int, group: int = 1) -> LoopEstimate:
+def estimate_loop(
+    steps: Sequence[Step], arch: str, waves: int, group: int = 1, instructions: Sequence[Instruction] = ()
+) -> LoopEstimate:
     """Returns the estimate of a loop of `steps` for `waves` waves of one SIMD, of which `group` at a time belong to one
-    workgroup and meet at its barriers."""
+    workgroup and meet at its barriers. `instructions` are those of `steps`, to list the heaviest."""
     counts = _count_kinds(steps)
+    cycles, spent = _play(steps, waves, group)
     peaks = PEAK_FLOPS_PER_CYCLE[arch]
     products = [step.matrix for step in steps if step.matrix]
     return LoopEstimate(
         waves=waves,
-        cycles=round(_play(steps, waves, group), 1),
+        cycles=round(cycles, 1),
         peak_cycles=round(sum(one.flops / peaks[one.bits] for one in products), 1),
         matrix_cycles=sum(one.cycles for one in products),
         vector_cycles=sum(step.cycles for step in steps if step.unit == "vector"),
@@ -141,10 +154,18 @@ def estimate_loop(steps: Sequence[Step], arch: str, waves: int, group: int = 1) 
         valu=counts["valu"],
         transcendental=counts["transcendental"],
         salu=counts["salu"],
-        lds=counts["lds"],
+        lds=counts["lds"] + counts["lds_read"] + counts["lds_write"],
         loads=counts["global"],
         waits=counts["wait"],
         barriers=counts["barrier"],
+        flops=sum(one.flops for one in products),
+        lds_reads=counts["lds_read"],
+        lds_writes=counts["lds_write"],
+        lds_read_bytes=sum(step.bytes for step in steps if step.kind == "lds_read"),
+        lds_write_bytes=sum(step.bytes for step in steps if step.kind == "lds_write"),
+        load_bytes=sum(step.bytes for step in steps if step.unit == "global"),
+        load_cycles=sum(step.cycles for step in steps if step.unit == "global"),
+        heaviest=_find_heaviest(instructions, spent),
     )
 
 
@@ -155,8 +176,24 @@ def read_steps(instructions: Sequence[Instruction], arch: str) -> tuple[Step, ..
 
 
 def _count_kinds(steps: Sequence[Step]) -> dict[str, int]:
-    kinds = ("matrix", "valu", "transcendental", "salu", "lds", "global", "wait", "barrier")
+    kinds = ("matrix", "valu", "transcendental", "salu", "lds", "lds_read", "lds_write", "global", "wait", "barrier")
     return {kind: sum(step.kind == kind for step in steps) for kind in kinds}
+
+
+def _find_heaviest(instructions: Sequence[Instruction], spent: Sequence[float]) -> tuple[LoopInstruction, ...]:
+    """Returns the instructions, by mnemonic (waits with their limits) and source line, at which a wave spends most
+    time. `spent` are the cycles of each."""
+    groups: dict[tuple[str, Place | None], list[float]] = {}
+    for one, cycles in zip(instructions, spent, strict=False):
+        name = f"{one.mnemonic} {one.operands}" if one.mnemonic == "s_waitcnt" else one.mnemonic
+        groups.setdefault((name, one.place if one.place and one.place[1] else None), []).append(cycles)
+    longest = sorted(groups.items(), key=lambda group: -sum(group[1]))[:HEAVIEST]
+    found = []
+    for (name, place), cycles_of in longest:
+        path, line = place or ("", 0)
+        text = read_source_line(path, line) if path else ""
+        found.append(LoopInstruction(name, len(cycles_of), round(sum(cycles_of), 1), PurePath(path).name, line, text))
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -178,13 +215,16 @@ def _read_step(mnemonic: str, operands: str, arch: str) -> Step:
         rate = LDS_READ_BYTES_PER_CYCLE[arch] if not name.startswith("lds_write") else LDS_WRITE_BYTES_PER_CYCLE
         cycles = (width_bytes(name) or 4) * LANES * SIMDS // rate
         result = () if name.startswith("lds_write") else written
-        return Step("lds", cycles, LDS_LATENCY_CYCLES, every, result, kind="lds")
+        kind = next((kind for kind in ("lds_read", "lds_write") if name.startswith(kind)), "lds")
+        size = (width_bytes(name) or 4) * LANES
+        return Step("lds", cycles, LDS_LATENCY_CYCLES, every, result, kind=kind, bytes=size)
     if name.startswith(("global_", "scratch_", "image_")):
         loads = "load" in name
         straight = name.startswith("global_load_lds")
         cycles = (width_bytes(name) or 4) * LANES * SIMDS // GLOBAL_BYTES_PER_CYCLE
         result = written if loads and not straight else ()
-        return Step("global", cycles, GLOBAL_LATENCY_CYCLES, every, result, kind="global")
+        size = (width_bytes(name) or 4) * LANES
+        return Step("global", cycles, GLOBAL_LATENCY_CYCLES, every, result, kind="global", bytes=size)
     if name == "wait":
         limits = tuple((counter, int(left)) for counter, left in _COUNTER.findall(operands))
         return Step("wait", ISSUE_CYCLES, limits=limits, kind="wait")
@@ -201,22 +241,27 @@ def _list_registers(operands: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _play(steps: Sequence[Step], waves: int, group: int) -> float:
-    """Returns SIMD cycles per wave and iteration, over COUNTED_ITERATIONS of each wave after WARM_ITERATIONS."""
+def _play(steps: Sequence[Step], waves: int, group: int) -> tuple[float, list[float]]:
+    """Returns SIMD cycles per wave and iteration, over COUNTED_ITERATIONS of each wave after WARM_ITERATIONS; and the
+    cycles that a wave spends at each step of one, waiting for it included."""
     simd = [_Wave(number // group) for number in range(waves)]
     free = dict.fromkeys(("vector", "matrix", "lds", "global", "scalar"), 0)
     ends: list[int] = []
+    spent = [0] * len(steps)
     while len(ends) < (WARM_ITERATIONS + COUNTED_ITERATIONS) * waves:
         starts = [(_find_start(wave, steps[wave.at], free, simd), wave.ready) for wave in simd]
         # Of waves that could start in the same cycle, the one that has waited longest does.
         number = min(range(waves), key=starts.__getitem__)
-        wave = simd[number]
-        _issue(wave, steps[wave.at], starts[number][0], free)
+        wave, at, before = simd[number], simd[number].at, simd[number].ready
+        _issue(wave, steps[at], starts[number][0], free)
+        if WARM_ITERATIONS <= wave.iteration < WARM_ITERATIONS + COUNTED_ITERATIONS:
+            spent[at] += wave.ready - before
         if wave.at == len(steps):
             wave.at = 0
             wave.iteration += 1
             ends.append(wave.ready)
-    return (ends[-1] - ends[WARM_ITERATIONS * waves - 1]) / (COUNTED_ITERATIONS * waves)
+    counted = COUNTED_ITERATIONS * waves
+    return (ends[-1] - ends[WARM_ITERATIONS * waves - 1]) / counted, [cycles / counted for cycles in spent]
 
 
 def _find_start(wave: _Wave, step: Step, free: dict[str, int], simd: Sequence[_Wave]) -> int:

@@ -255,7 +255,7 @@ def source_lines(instructions: Sequence[Instruction], classes: Sequence[str]) ->
         if one.place is not None and one.place[1] > 0 and name in LISTED_CLASSES:
             counts.setdefault(one.place, Counter())[name] += 1
     return tuple(
-        SourceLine(PurePath(path).name, line, _read_source_line(path, line), _order_classes(found))
+        SourceLine(PurePath(path).name, line, read_source_line(path, line), _order_classes(found))
         for (path, line), found in counts.items()
     )
 
@@ -273,7 +273,7 @@ def _order_classes(counts: Counter[str]) -> dict[str, int]:
     return {name: counts[name] for name in CLASSES if counts[name]}
 
 
-def _read_source_line(path: str, line: int) -> str:
+def read_source_line(path: str, line: int) -> str:
     """Returns the text of one line, '' if it cannot be read. Reads only regular files of limited size, because the path
     comes from an untrusted object."""
     try:

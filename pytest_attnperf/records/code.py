@@ -45,6 +45,23 @@ class SourceLine:
 
 
 @dataclass(frozen=True)
+class LoopInstruction:
+    """Equal instructions of one source line in a key loop, and the time that a wave spends at them.
+
+    mnemonic   of waits with their limits: 's_waitcnt vmcnt(0)'
+    cycles     of a wave per iteration, from the instruction before: with all waiting for registers, memory, units
+    file, line, text   as in `SourceLine`; '', 0 and '' where the object has no line table
+    """
+
+    mnemonic: str
+    count: int
+    cycles: float
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
 class LoopEstimate:
     """One iteration of a kernel's key loop by the static issue model of `codeobject.issue_model`: estimated, +-30 %.
 
@@ -55,6 +72,11 @@ class LoopEstimate:
     vector_cycles   of VALU and transcendental instructions
     lds_cycles      that LDS accesses take of the SIMD's share
     matrix, valu, transcendental, salu, lds, loads, waits, barriers   instructions; `loads` also counts stores
+    flops           operations of the matrix instructions of one wave
+    lds_reads, lds_writes   of `lds`, which also counts exchanges between lanes
+    lds_read_bytes, lds_write_bytes, load_bytes   of one wave
+    load_cycles     that `loads` take of the SIMD's share
+    heaviest        at which a wave spends most of its time, longest first
     """
 
     waves: int
@@ -71,11 +93,19 @@ class LoopEstimate:
     loads: int
     waits: int
     barriers: int
+    flops: int = 0
+    lds_reads: int = 0
+    lds_writes: int = 0
+    lds_read_bytes: int = 0
+    lds_write_bytes: int = 0
+    load_bytes: int = 0
+    load_cycles: int = 0
+    heaviest: tuple[LoopInstruction, ...] = ()
 
     @property
     def peak_share(self) -> float:
-        """Estimated share of the matrix units' peak. It orders configurations of one workload as cycles per key do: a
-        key of a row costs 2 (D + Dv) operations in all of them."""
+        """Estimated share of the matrix units' peak, of all products. It orders configurations of one workload as
+        cycles per key do, if none computes a product in several waves: a key of a row costs 2 (D + Dv) operations."""
         return self.peak_cycles / self.cycles
 
 

@@ -170,11 +170,30 @@ ONLY = {
 }
 
 
+GFX90A = {
+    "v_mfma_f32_32x32x8f16": (16, 2),
+    "v_mfma_f32_16x16x16f16": (4, 2),
+    "v_mfma_f32_32x32x8bf16_1k": (16, 2),
+    "v_mfma_f32_16x16x16bf16_1k": (4, 2),
+    "v_mfma_f32_32x32x4bf16": (16, 1),
+    "v_mfma_f32_32x32x4f16": (32, 2),
+    "v_mfma_f32_16x16x4f16": (16, 2),
+    "v_mfma_f32_4x4x4f16": (4, 2),
+    "v_mfma_f32_32x32x2f32": (16, 1),
+    "v_mfma_f32_16x16x4f32": (4, 1),
+    "v_mfma_i32_32x32x8i8": (16, 1),
+    "v_mfma_i32_16x16x16i8": (4, 1),
+    "v_mfma_f64_16x16x4f64": (8, 2),
+    "v_mfma_f64_4x4x4f64": (2, 2),
+}
+"""gfx90a writes names without the last underscore."""
+
+
 @pytest.mark.skipif(shutil.which("llvm-mca-22") is None, reason="llvm-mca-22 is not installed (Debian: llvm-22)")
-@pytest.mark.parametrize("arch", sorted(ONLY))
+@pytest.mark.parametrize("arch", ["gfx90a", *sorted(ONLY)])
 def test_passes_are_those_of_llvm_mca(arch: str) -> None:
     """A pass is a cycle of llvm-mca's matrix unit."""
-    known = SHAPES | ONLY[arch]
+    known = GFX90A if arch == "gfx90a" else SHAPES | ONLY[arch]
     lines = [
         f"{name} v[0:{sums - 1}], v[64:{63 + own}], v[80:{79 + own}], v[0:{sums - 1}]"
         for name, (sums, own) in known.items()
@@ -199,6 +218,10 @@ def test_passes_are_those_of_llvm_mca(arch: str) -> None:
 @pytest.mark.parametrize(
     ("arch", "bits", "name"),
     [
+        ("gfx90a", 16, "v_mfma_f32_32x32x8bf16_1k"),
+        ("gfx90a", 8, "v_mfma_i32_16x16x16i8"),
+        ("gfx90a", 32, "v_mfma_f32_32x32x2f32"),
+        ("gfx90a", 64, "v_mfma_f64_16x16x4f64"),
         ("gfx942", 16, "v_mfma_f32_32x32x8_f16"),
         ("gfx942", 8, "v_mfma_f32_32x32x16_fp8_fp8"),
         ("gfx942", 32, "v_mfma_f32_32x32x2_f32"),
@@ -216,6 +239,24 @@ def test_the_best_instruction_of_a_type_reaches_the_peak(arch: str, bits: int, n
     assert step is not None
     assert step.bits == bits
     assert step.flops / step.cycles == PEAK_FLOPS_PER_CYCLE[arch][bits]
+
+
+@pytest.mark.parametrize(
+    ("name", "flops"),
+    [
+        ("v_mfma_f32_32x32x4f16", 2 * 32 * 32 * 4 * 2),
+        ("v_mfma_f32_16x16x4f16", 2 * 16 * 16 * 4 * 4),
+        ("v_mfma_f32_4x4x4f16", 2 * 4 * 4 * 4 * 16),
+        ("v_mfma_f32_32x32x4bf16", 2 * 32 * 32 * 4),
+        ("v_mfma_f32_16x16x1f32", 2 * 16 * 16 * 4),
+        ("v_mfma_f64_4x4x4f64", 2 * 4 * 4 * 4 * 4),
+    ],
+)
+def test_pairs_that_gfx90as_names_leave_out_are_counted(name: str, flops: int) -> None:
+    """Two pairs of 32 rows, four of 16, sixteen of 4."""
+    step = read_matrix_step(name, "", "gfx90a")
+    assert step is not None
+    assert step.flops == flops
 
 
 def test_gfx942s_instructions_reach_half_of_gfx950s_peak() -> None:
@@ -250,6 +291,7 @@ def test_eight_bits_in_either_factor_take_twice_as_long(formats: str, expected: 
         ("v_smfmac_f32_16x16x32_f16", "gfx942"),
         ("v_mfma_f32_64x64x8_f16", "gfx942"),
         ("v_mfma_f32_32x32x4_xf32", "gfx950"),
+        ("v_mfma_f32_32x32x16_fp8_fp8", "gfx90a"),
         ("v_add_f32_e32", "gfx942"),
     ],
 )

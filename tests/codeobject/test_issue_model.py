@@ -111,6 +111,30 @@ def test_counts_are_those_of_the_loop() -> None:
     assert estimate(MFMA, arch="gfx950").peak_share == 0.5
 
 
+def test_bytes_are_those_of_a_wave() -> None:
+    """64 lanes each; an exchange between lanes is neither a read nor a write of LDS."""
+    found = estimate(
+        MFMA, LOAD, "ds_read_b128 v[0:3], v4", "ds_read2_b64 v[0:3], v4", "ds_write_b64 v4, v[0:1]",
+        "ds_bpermute_b32 v1, v2, v3",
+    )  # fmt: skip
+    assert (found.lds, found.lds_reads, found.lds_writes) == (4, 2, 1)
+    assert (found.lds_read_bytes, found.lds_write_bytes, found.load_bytes) == (2048, 512, 1024)
+    assert (found.load_cycles, found.flops) == (64, 16384)
+
+
+def test_the_time_of_a_wave_is_that_of_its_instructions() -> None:
+    """Cycles by mnemonic and line add up to the wave's, and what is waited for stands first."""
+    rows = instructions(LOAD, "s_waitcnt vmcnt(0)", *[ADD] * 8, EXP, EXP)
+    placed = [replace(one, place=("k.hip", 7 if index < 4 else 9)) for index, one in enumerate(rows)]
+    found = estimate_loop(read_steps(placed, "gfx942"), "gfx942", 2, 1, placed)
+    assert sum(one.cycles for one in found.heaviest) == pytest.approx(2 * found.cycles, rel=0.01)
+    assert next((one.mnemonic, one.count, one.line) for one in found.heaviest) == ("s_waitcnt vmcnt(0)", 1, 7)
+    assert {(one.mnemonic, one.count, one.line) for one in found.heaviest} >= {
+        ("v_add_f32_e32", 2, 7), ("v_add_f32_e32", 6, 9), ("v_exp_f32_e32", 2, 9),
+    }  # fmt: skip
+    assert estimate(LOAD).heaviest == ()
+
+
 def test_a_kernel_is_estimated_with_the_waves_that_fit() -> None:
     """256 registers leave two waves of a SIMD, 320 one; a second wave hides latency."""
     loop = instructions(MFMA, "v_mul_f32_e32 v50, v0, v51", *[ADD] * 8)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.option_groups import HISTORY, HISTORY_VARIABLE
+from pytest_attnperf.cli.option_groups import HISTORY, HISTORY_VARIABLE, parse_count
 from pytest_attnperf.cli.output import count_columns, say
 from pytest_attnperf.errors import UsageError
 
@@ -57,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="show this device only (default: all)")
     parser.add_argument("--since", default="", metavar="WHEN", help="a date, or 30d for 30 days (default: all)")
     parser.add_argument(
-        "--limit", type=_parse_count, default=0, metavar="N", help="show the newest N runs; in the list, N cases"
+        "--limit", type=parse_count, default=0, metavar="N", help="show the newest N runs; in the list, N cases"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with every point")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw CASE to a .svg or .png file")
-    parser.add_argument("--fail-on-change", type=_parse_count, nargs="?", const=NEWEST_RUNS, default=0, metavar="N",
+    parser.add_argument("--fail-on-change", type=parse_count, nargs="?", const=NEWEST_RUNS, default=0, metavar="N",
                         help="exit with 1 if the newest change of CASE is a slowdown within its last N runs "
                         f"(without N: {NEWEST_RUNS})")  # fmt: skip
     work = parser.add_mutually_exclusive_group()
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--migrate", action="store_true", help="convert an older store to this version's schema")
     parser.add_argument("--keep-days", type=float, default=0.0, metavar="N", help="with --prune: keep the last N days")
     parser.add_argument(
-        "--keep-runs", type=_parse_count, default=0, metavar="N", help="with --prune: keep each case's newest N runs"
+        "--keep-runs", type=parse_count, default=0, metavar="N", help="with --prune: keep each case's newest N runs"
     )
     parser.add_argument("--dry-run", action="store_true", help="with --prune: print what would be deleted")
 
@@ -96,16 +96,6 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.write(f"{store.address} has this version's schema\n")
             return 0
         return _show_case(store, options) if options.case else _show_cases(store, options)
-
-
-def _parse_count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return number
 
 
 def _check_options(options: argparse.Namespace) -> None:

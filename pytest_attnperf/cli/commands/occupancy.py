@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_attnperf.cli.option_groups import add_tests
+from pytest_attnperf.cli.option_groups import DependentOptions, add_tests, parse_count, settle_all
 from pytest_attnperf.cli.output import count_columns
 from pytest_attnperf.codeobject.arch import AgprRule, ArchLimits, limits_of
 from pytest_attnperf.codeobject.headroom import Raise, compute_headroom, compute_staircase
@@ -34,6 +34,7 @@ from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.regular_file import propose_path, read_regular
 from pytest_attnperf.reports.text.figures import one_line, printable_json
 from pytest_attnperf.reports.text.wide_tables import WIDTH
+from pytest_attnperf.tools.occupancy.cycles_text import render_estimates
 from pytest_attnperf.tools.occupancy.occupancy_text import (
     LimitRow,
     OverviewRow,
@@ -59,13 +60,14 @@ DESCRIPTION = "Computes how many waves of a kernel fit a SIMD of one architectur
 EPILOG = """LDS includes the dynamic part that the launch asks for. Occupancy is a diagnosis, not a goal: matrix kernels
 run well at 1 or 2 waves per SIMD. docs/occupancy.md says how it is computed.
 
-exit status: 0 printed, 2 the command is invalid, or a value is impossible on the architecture
+exit status: 0 printed, 2 the command is invalid, a value is impossible on the architecture, or no loop can be estimated
 
 examples:
   attnperf occupancy --arch gfx942 --vgprs 96 --agprs 0 --sgprs 40 --lds 8192 --threads 256
   attnperf occupancy kernel.hsaco --threads 256 --dynamic-lds 32768
   attnperf occupancy triton.prefill_forward-d256-f16-causal-ragged --arch gfx942
   attnperf occupancy triton.prefill_forward-d256 --arch gfx942 --set BLOCK_M=128,BLOCK_N=64
+  attnperf occupancy kernel.hsaco --threads 256 --dynamic-lds 32768 --cycles --keys-per-iteration 64
 """
 
 NO_LIMIT = "no limit"
@@ -114,12 +116,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wave-size", type=int, choices=(32, 64), help="lanes (default: the architecture's own)")
     parser.add_argument("--cu-mode", action="store_true", help="keep a workgroup on one CU of a WGP (RDNA)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--cycles", action="store_true", help="of a FILE or KERNEL: estimate its key loop's cycles")
+    with_cycles = DependentOptions(parser, "--cycles", lambda options: options.cycles)
+    with_cycles.add("--keys-per-iteration", type=parse_count, default=0, metavar="N", help="keys of an iteration")
+    parser.set_defaults(dependent=[with_cycles])
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints the occupancy of the kernels as text, table or JSON. Returns 0. Raises UsageError for missing or unused
-    options, CodeObjectError for invalid values."""
+    options, CodeObjectError for invalid values, and with --cycles if no kernel can be estimated."""
+    settle_all(options, options.dependent)
     if options.what is None:
+        if options.cycles:
+            raise UsageError("--cycles reads instructions: name a code object or a registered kernel")
         points = [point_by_numbers(options)]
     else:
         given = [name for name in NUMBERS if getattr(options, name) is not None]
@@ -127,14 +136,16 @@ def run(options: argparse.Namespace) -> int:
         if given:
             flag = f"--{given[0].replace('_', '-')}"
             raise UsageError(f"{flag} with {options.what}: a compiled kernel already has this value; drop one of them")
-        points = [_make_point(code) for code in load_kernels(options)]
-    found = [occupancy_json(point.arch, point.asked, point.name) for point in points] if options.json else []
+        codes = load_kernels(options)
+        if options.cycles:
+            sys.stdout.write(f"{render_estimates(codes, options.keys_per_iteration, as_json=options.json)}\n")
+            return 0
+        points = [_make_point(code) for code in codes]
     if options.json:
+        found = [occupancy_json(point.arch, point.asked, point.name) for point in points]
         text = printable_json(json.dumps(found[0] if len(found) == 1 else found, indent=2))
-    elif len(points) == 1:
-        text = render_point(points[0], choose_ink(sys.stdout.encoding))
     else:
-        text = render_overview(points)
+        text = render_point(points[0], choose_ink(sys.stdout.encoding)) if len(points) == 1 else render_overview(points)
     sys.stdout.write(f"{text}\n")
     return 0
 
@@ -150,13 +161,11 @@ def _make_point(code: KernelCode) -> OccupancyPoint:
 
 def render_overview(points: Sequence[OccupancyPoint]) -> str:
     """Returns a table of several kernels, with a line for each: its resources and its occupancy."""
-    rows = [OverviewRow(point.name, point.arch, *_list_demands(point), point.occupancy) for point in points]
+    rows = [
+        OverviewRow(one.name, one.arch, use.vgprs, use.agprs, use.sgprs, use.lds_bytes, use.threads, one.occupancy)
+        for one, use in ((point, point.asked) for point in points)
+    ]
     return render_overview_table(rows, count_columns(WIDTH))
-
-
-def _list_demands(point: OccupancyPoint) -> tuple[int, int, int, int, int]:
-    asked = point.asked
-    return asked.vgprs, asked.agprs, asked.sgprs, asked.lds_bytes, asked.threads
 
 
 def point_by_numbers(options: argparse.Namespace) -> OccupancyPoint:
@@ -324,16 +333,23 @@ def load_kernels(options: argparse.Namespace) -> list[KernelCode]:
 
 
 def _read_file_kernels(path: Path, options: argparse.Namespace) -> list[KernelCode]:
+    from pytest_attnperf.codeobject.analysis import Analyser
     from pytest_attnperf.codeobject.bundles import MOST_BYTES
     from pytest_attnperf.codeobject.objects import read_object, select_kernel
 
     try:
-        contents = read_object(read_regular(path, MOST_BYTES, CodeObjectError), str(path), arch=options.arch or "")
+        data = read_regular(path, MOST_BYTES, CodeObjectError)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})") from error
-    found = contents.kernels if not options.kernel else (select_kernel(contents, options.kernel, str(path)),)
-    threads = options.threads or 0
-    return [replace(one.code, threads=threads, lds_dynamic_bytes=options.dynamic_lds) for one in found]
+    source, arch, threads, lds = str(path), options.arch or "", options.threads or 0, options.dynamic_lds
+    contents = read_object(data, source, arch=arch)
+    found = contents.kernels if not options.kernel else (select_kernel(contents, options.kernel, source),)
+    if not options.cycles:
+        return [replace(one.code, threads=threads, lds_dynamic_bytes=lds) for one in found]
+    return [
+        Analyser().analyse(data, source, arch=arch, kernel=one.code.name, threads=threads, lds_dynamic_bytes=lds)
+        for one in found
+    ]
 
 
 def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
@@ -345,8 +361,7 @@ def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
     if not Path(options.tests).exists():
         raise UsageError(
             f"{options.what} is neither a file{propose_path(Path(options.what))} nor a known kernel, because there is "
-            f"no {options.tests}; "
-            "run this in the project's folder, or name the test file with --tests"
+            f"no {options.tests}; run this in the project's folder, or name the test file with --tests"
         )
     with tempfile.TemporaryDirectory(prefix="attnperf-occupancy-") as folder:
         results = Path(folder) / "results.json"

@@ -6,7 +6,7 @@ candidate was not compiled or its objects cannot be read, it is kept.
 
 Also ranks candidates without their GPU, finds repeats of one program, and finds candidates with little private memory.
 The rank is an order for trying, not a verdict. A code object does not show how many workgroups a problem gives, or what
-caches hold. For gfx942 and gfx950, whose key loops `codeobject.issue_model` estimates (+-30 %), the criterion is the
+caches hold. For CDNA2 to CDNA4, whose key loops `codeobject.issue_model` estimates (+-30 %), the criterion is the
 fewest estimated cycles per key without spills: any spill comes behind, by powers of two. Cycles per key and row are
 compared as the share of the matrix units' peak: a key of a row costs all candidates equally many operations.
 
