@@ -31,7 +31,7 @@ from pytest_attnperf.codeobject.decoding import read_assembly  # noqa: E402
 from pytest_attnperf.codeobject.issue_model import estimate_loop, read_steps  # noqa: E402
 from pytest_attnperf.codeobject.occupancy import occupancy_of  # noqa: E402
 from pytest_attnperf.errors import CodeObjectError  # noqa: E402
-from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KernelRegistry, TritonSource  # noqa: E402
+from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KernelRegistry  # noqa: E402
 from pytest_attnperf.records.code import KernelCode, LoopEstimate  # noqa: E402
 
 PAGE = Path(__file__).with_name("amd-kernels.md")
@@ -47,7 +47,6 @@ CONFIG = re.compile(r"d(?P<head_dim>\d+)[-_](?P<dtype>f16|bf16)[-_](?:causal(?:[
 are shown."""
 
 TILE_KEYS, TILE_ROWS = 32, 32
-ELEMENT_BYTES, MATRIX_BITS = 2, 16
 
 COUNTS: Mapping[str, Callable[[LoopEstimate], tuple[float, ...]]] = {
     "MFMA": lambda loop: (loop.matrix_cycles,),
@@ -67,7 +66,7 @@ class Compiled:
 
     label           of its row: a backend's name
     problem         head dimension and element type
-    rows, keys      of queries that a wave computes, of keys in an iteration of its key loop
+    rows            of queries that a wave computes
     """
 
     label: str
@@ -75,21 +74,17 @@ class Compiled:
     build: KernelBuild
     code: KernelCode
     rows: int
-    keys: int
 
     @property
     def peak_share(self) -> float | None:
-        """Estimated share of the MFMA peak: 4 D operations per score, which a kernel may compute more than once."""
-        loop = self.code.key_loop
-        if loop is None:
-            return None
-        flops = 4 * self.problem[0] * self.rows * self.keys
-        return flops / PEAK_FLOPS_PER_CYCLE[self.code.arch][MATRIX_BITS] / loop.cycles
+        """Estimated share of the MFMA peak."""
+        return self.code.key_loop.peak_share if self.code.key_loop else None
 
     def of_a_tile(self, column: str) -> tuple[float, ...]:
         """Figures of COUNTS per 32 keys of 32 rows; () without an estimate."""
-        figures = COUNTS[column](self.code.key_loop) if self.code.key_loop else ()
-        return tuple(figure * TILE_KEYS * TILE_ROWS / (self.keys * self.rows) for figure in figures)
+        loop = self.code.key_loop
+        figures = COUNTS[column](loop) if loop else ()
+        return tuple(figure * TILE_KEYS * TILE_ROWS / (loop.keys * self.rows) for figure in figures if loop)
 
     @property
     def spills(self) -> int:
@@ -158,45 +153,10 @@ def compile_all(archs: Sequence[str]) -> list[Compiled]:
 def compile_one(label: str, problem: tuple[int, str], build: KernelBuild) -> Compiled:
     """One kernel with its figures. Raises CodeObjectError where it cannot be compiled or is not what is assumed."""
     code = Analyser(CACHE / "code")(build_object(build, CACHE / "objects"), build)
-    settings = settings_of(build)
-    rows = rows_of_wave(settings, build.id)
-    keys = keys_of_iteration(code, int(settings["BLOCK_N"]), problem[0], rows, build.id)
-    return Compiled(label, problem, build, code, rows, keys)
-
-
-def settings_of(build: KernelBuild) -> dict[str, str]:
-    """Name -> value of what a build is compiled with."""
-    source = build.source
-    own = {**source.constants, **source.options} if isinstance(source, TritonSource) else {}
-    return {**{name: str(value) for name, value in own.items()}, **build.settings}
-
-
-def rows_of_wave(settings: Mapping[str, str], source: str) -> int:
-    """Rows of queries that a wave computes: HIP's tiles of 16, else an equal part of the workgroup's.
-
-    Raises CodeObjectError where the settings do not say."""
-    if "WAVES" in settings:
-        return 16 * int(settings.get("ROW_TILES", 1))
-    try:
-        return int(settings["BLOCK_M"]) // int(settings["num_warps"])
-    except KeyError as error:
-        raise CodeObjectError(f"{source} has no setting {error}; it has {', '.join(settings)}") from error
-
-
-def keys_of_iteration(code: KernelCode, block: int, head_dim: int, rows: int, source: str) -> int:
-    """Keys of an iteration of the key loop: `block` (BLOCK_N), times how often the compiler unrolled it.
-
-    That is what both its products and the bytes of K and V that a workgroup loads allow: a product may be computed by
-    several waves, and both sides of a branch may load. Raises CodeObjectError where so many keys need more products."""
-    loop = code.key_loop
-    if loop is None:
-        return block
-    waves = code.workgroup // code.wave_size
-    loaded = loop.load_bytes * waves / (2 * head_dim * ELEMENT_BYTES)
-    multiplied = loop.flops / (4 * head_dim * rows)
-    if multiplied < block:
-        raise CodeObjectError(f"{source}: {loop.flops} operations are too few for {block} keys of {rows} rows")
-    return block * max(1, min(round(loaded / block), int(multiplied / block)))
+    if build.tile is None:
+        raise CodeObjectError(f"{build.id} does not declare what a tile of its key loop needs")
+    rows, _ = build.tile.read_sizes(build.source)
+    return Compiled(label, problem, build, code, rows * code.wave_size // code.workgroup)
 
 
 def page(compiled: Sequence[Compiled], told: Sequence[str]) -> str:

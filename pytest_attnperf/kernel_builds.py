@@ -7,6 +7,7 @@ installed. A compile worker makes code objects of them.
 from __future__ import annotations
 
 import abc
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,6 +84,29 @@ KernelSource: TypeAlias = TritonSource | HipSource | ObjectFile
 
 
 @dataclass(frozen=True)
+class KeyTile:
+    """What a tile of an attention kernel's key loop needs, so that an estimate counts each product once.
+
+    flops      operations of a query row and a key: 2 (D + Dv)
+    key_bytes  of a key of K and V, which a workgroup loads once
+    rows       constants or macros whose product is the query rows of a workgroup, in units of `row_unit`
+    keys       the constant or macro that is the keys of a tile
+    """
+
+    flops: int
+    key_bytes: int
+    rows: tuple[str, ...] = ("BLOCK_M",)
+    row_unit: int = 1
+    keys: str = "BLOCK_N"
+
+    def read_sizes(self, source: KernelSource) -> tuple[int, int]:
+        """Returns (query rows of a workgroup, keys of a tile) of a source. Raises KeyError for a setting it lacks."""
+        known = {name: value for values in _source_settings(source) for name, value in values.items()}
+        rows = math.prod(int(str(known[name])) for name in self.rows)
+        return rows * self.row_unit, int(str(known[self.keys]))
+
+
+@dataclass(frozen=True)
 class KernelBuild:
     """One kernel in one shipped configuration, for one architecture.
 
@@ -93,6 +117,7 @@ class KernelBuild:
     settings   the configuration as shown to readers, e.g. {'BLOCK_M': '64'}; reports name differences
     matrix     whether it promises matrix instructions (MFMA, WMMA, HMMA, HGMMA) in its machine code
     where      file of the configuration, named in messages
+    tile       of its key loop, for attention whose loop loads K and V only
     """
 
     kernel: str
@@ -102,6 +127,7 @@ class KernelBuild:
     settings: Mapping[str, str] = field(default_factory=dict)
     matrix: bool = False
     where: str = ""
+    tile: KeyTile | None = None
 
     @property
     def id(self) -> str:

@@ -38,6 +38,7 @@ LOOP = LoopEstimate(
     waves=2, cycles=4000.0, peak_cycles=2048.0, matrix_cycles=2048, vector_cycles=1800, lds_cycles=1312, matrix=128,
     valu=314, transcendental=34, salu=68, lds=48, loads=8, waits=35, barriers=2, flops=4 * 128 * 32 * 64,
     lds_reads=32, lds_writes=12, lds_read_bytes=32768, lds_write_bytes=8192, load_bytes=64 * 128 * 4 // 4,
+    keys=64,
 )  # fmt: skip
 """64 keys and 32 rows of a head dimension of 128, four waves."""
 
@@ -47,12 +48,12 @@ CODE = KernelCode(
     wave_size=64, wgp_mode=None, dynamic_stack=False, code_bytes=4096, isa_hash="00", key_loop=LOOP,
 )  # fmt: skip
 SETTINGS = {"BLOCK_M": "128", "BLOCK_N": "64", "num_warps": "4"}
-BUILD = KernelBuild("triton.k", "d128-f16-causal-even", "gfx942", HipSource(Path("k.hip"), "k"), SETTINGS)
+BUILD = KernelBuild("k", "d128-f16-causal-even", "gfx942", HipSource(Path("k.hip"), "k"), SETTINGS)
 
 
-def compiled(code: KernelCode = CODE, label: str = "k", dtype: str = "f16", rows: int = 32, keys: int = 64) -> Compiled:
+def compiled(code: KernelCode = CODE, label: str = "k", dtype: str = "f16", rows: int = 32) -> Compiled:
     """One kernel of the page."""
-    return Compiled(label, (128, dtype), BUILD, code, rows, keys)
+    return Compiled(label, (128, dtype), BUILD, code, rows)
 
 
 @pytest.fixture(scope="module")
@@ -172,24 +173,6 @@ def test_every_kernel_is_built_in_both_types(arch: str, monkeypatch: pytest.Monk
     assert found["aiter.triton"] == {}
 
 
-@pytest.mark.parametrize(
-    ("settings", "rows"),
-    [({"WAVES": "4", "ROW_TILES": "2"}, 32), ({"WAVES": "4"}, 16), ({"BLOCK_M": "64", "num_warps": "8"}, 8)],
-)
-def test_rows_of_a_wave(settings: dict[str, str], rows: int) -> None:
-    """HIP's waves have tiles of 16; a workgroup of Triton is dealt to its warps."""
-    assert maker.rows_of_wave(settings, "k") == rows
-
-
-def test_settings_are_what_a_build_is_compiled_with() -> None:
-    """Constants and options of Triton, under what the build shows of them."""
-    source = TritonSource("m", "f", {}, {"BLOCK_M": 64, "CAUSAL": True}, options={"num_warps": 8})
-    assert maker.settings_of(replace(BUILD, source=source, settings={"BLOCK_M": "128"})) == {
-        "BLOCK_M": "128", "CAUSAL": "True", "num_warps": "8",
-    }  # fmt: skip
-    assert maker.settings_of(BUILD) == SETTINGS
-
-
 @dataclass(frozen=True)
 class Declared(Kernel):
     """A kernel in these configurations."""
@@ -214,35 +197,22 @@ def test_whole_tiles_are_shown_before_ragged_lengths() -> None:
     }  # fmt: skip
 
 
-def test_a_kernel_that_does_not_say_its_rows_is_refused() -> None:
-    """Named, with the settings that it has."""
-    with pytest.raises(CodeObjectError, match="k has no setting 'num_warps'; it has BLOCK_M"):
-        maker.rows_of_wave({"BLOCK_M": "64"}, "k")
+def test_figures_are_those_of_a_tile() -> None:
+    """Of 32 keys and 32 rows, from an iteration of 64 keys and as many rows."""
+    assert compiled().of_a_tile("MFMA") == (1024,)
+    assert compiled().of_a_tile("waits+barriers") == (17.5, 1)
+    assert compiled(rows=64).of_a_tile("MFMA") == (512,)
+    assert compiled(replace(CODE, key_loop=None)).of_a_tile("MFMA") == ()
 
 
-@pytest.mark.parametrize(
-    ("flops", "load_bytes", "keys"),
-    [(1, 1, 64), (2, 2, 128), (2.5, 1, 64), (1, 2, 64)],
-)
-def test_keys_of_an_iteration(flops: float, load_bytes: float, keys: int) -> None:
-    """Unrolled twice it has twice as many; products of several waves and loads of both sides of a branch add none."""
-    loop = replace(LOOP, flops=int(LOOP.flops * flops), load_bytes=int(LOOP.load_bytes * load_bytes))
-    assert maker.keys_of_iteration(replace(CODE, key_loop=loop), 64, 128, 32, "k") == keys
-
-
-def test_fewer_products_than_keys_need_are_refused() -> None:
-    """Then something is not what the page assumes."""
-    with pytest.raises(CodeObjectError, match="k: 1048576 operations are too few for 64 keys of 64 rows"):
-        maker.keys_of_iteration(CODE, 64, 128, 64, "k")
-
-
-def test_a_product_counts_once() -> None:
-    """Four times the matrix instructions for the same keys and rows are no larger share."""
-    repeated = replace(LOOP, flops=4 * LOOP.flops, matrix_cycles=8192)
-    one, other = compiled(), compiled(replace(CODE, key_loop=repeated))
-    assert one.peak_share == other.peak_share == LOOP.flops / 512 / 4000
-    assert (one.of_a_tile("MFMA"), other.of_a_tile("MFMA")) == ((1024,), (4096,))
-    assert one.of_a_tile("waits+barriers") == (17.5, 1)
+def test_a_kernel_that_does_not_say_what_a_tile_needs_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named."""
+    monkeypatch.setattr(maker, "build_object", lambda *_: None)
+    monkeypatch.setattr(maker, "Analyser", lambda _: lambda *_: CODE)
+    with pytest.raises(CodeObjectError, match="k-d128-f16-causal-even-gfx942 does not declare what a tile"):
+        compile_one("k", (128, "f16"), BUILD)
 
 
 def test_a_section_has_what_is_known() -> None:

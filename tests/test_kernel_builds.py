@@ -14,6 +14,7 @@ from pytest_attnperf.kernel_builds import (
     KernelBuild,
     KernelRegistry,
     KernelSource,
+    KeyTile,
     ObjectFile,
     TritonSource,
     with_settings,
@@ -259,3 +260,14 @@ def test_an_object_file_is_what_it_is() -> None:
     """What is compiled already has no setting that could be changed."""
     with pytest.raises(UsageError, match=r"triton\.prefill-d128-gfx942 is compiled already: its settings cannot"):
         with_settings(build(source=OBJECT), {"BLOCK_M": "64"})
+
+
+def test_a_tile_is_read_from_what_the_source_is_compiled_with() -> None:
+    """Constants, options and macros, also after a change; what is missing is a KeyError."""
+    rows_of_waves = KeyTile(512, 512, ("BLOCK_M", "num_warps"), 16, "waves_per_eu")
+    assert rows_of_waves.read_sizes(TRITON) == (64 * 4 * 16, 2)
+    changed = with_settings(build(), {"BLOCK_M": "128"})
+    assert rows_of_waves.read_sizes(changed.source) == (128 * 4 * 16, 2)
+    assert KeyTile(512, 512, ("HEAD_DIM",), keys="VEC").read_sizes(HIP) == (128, 4)
+    with pytest.raises(KeyError, match="BLOCK_N"):
+        KeyTile(512, 512, ("HEAD_DIM",)).read_sizes(HIP)

@@ -26,7 +26,8 @@ from kernels.aiter.mha_source import (
     source_root,
 )
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.kernel_builds import Kernel, KernelBuild, TritonSource
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, KeyTile, TritonSource
+from pytest_attnperf.workloads.base import DTYPE_BYTES
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.varlen import Varlen
 
@@ -135,6 +136,7 @@ def build_with(
         raise CodeObjectError(f"set {SOURCE_VARIABLE} to the root of a checkout of ROCm/aiter; {tree} is none")
     names, constexprs = kernel_arguments(path), constant_arguments(path)
     launch = _make_launch(workload)
+    dims = workload.head_dim + getattr(workload, "head_dim_v", workload.head_dim)
     _require_features(workload, names, path)
     signature, constants, aligned = _specialise_launch(launch, names, constexprs)
     own, options = _split_values(values, names, path)
@@ -160,6 +162,7 @@ def build_with(
         settings={name: str(value) for name, value in sorted(values.items())},
         matrix=True,
         where=_format_place(path, tree, arch),
+        tile=KeyTile(2 * dims, dims * DTYPE_BYTES[workload.dtype]),
     )
 
 

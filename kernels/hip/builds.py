@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernels.hip.sources import HipKernel
-from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild
+from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KeyTile
 
 FLAGS = ("-std=c++17",)
 
@@ -20,6 +20,7 @@ def make_build(
     settings: Mapping[str, str] | None = None,
     matrix: bool = False,
     where: str = "",
+    tile: KeyTile | None = None,
 ) -> KernelBuild:
     """Returns the build of a HIP kernel of this folder for `arch`. `settings`, by default the kernel's macros, describe
     its configuration; `where` is the file to look them up, by default the kernel's."""
@@ -32,6 +33,7 @@ def make_build(
         settings=kernel.defines if settings is None else settings,
         matrix=matrix,
         where=where or f"kernels/hip/{kernel.file}",
+        tile=tile,
     )
 
 

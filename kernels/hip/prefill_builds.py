@@ -9,7 +9,7 @@ from kernels.configs import ConfigChoice
 from kernels.hip.builds import HipKernelBuilds, make_build
 from kernels.hip.faces import face_of
 from kernels.hip.steps import STEPS, LadderStep, problem_of
-from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.kernel_builds import KernelBuild, KeyTile
 from pytest_attnperf.workloads.prefill import Prefill
 
 SHAPES = (
@@ -34,6 +34,8 @@ class HipStepKernel(HipKernelBuilds):
     def _make_build(self, arch: str, shape: Prefill) -> KernelBuild:
         choice = self.step.space.choose(arch, problem_of(shape))
         kernel, _ = self.step.make_kernel(shape, arch, choice)
+        # Steps on matrix units give each wave 16 rows, or ROW_TILES times as many.
+        rows = tuple(name for name in ("WAVES", "ROW_TILES") if name in self.step.constants)
         flags = [flag for flag in ("causal", "lse") if getattr(shape, flag)]
         return make_build(
             self.name,
@@ -43,6 +45,7 @@ class HipStepKernel(HipKernelBuilds):
             settings=_format_settings(choice),
             matrix=self.step.matrix and face_of(arch).matrix,
             where=f"kernels/hip/configs/{self.step.space.kernel}/{choice.arch}.json",
+            tile=KeyTile(4 * shape.head_dim, 4 * shape.head_dim, rows, 16) if rows else None,
         )
 
 

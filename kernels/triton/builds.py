@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels.configs import ConfigChoice, ConfigRule, Space
-from pytest_attnperf.kernel_builds import Kernel, KernelBuild, TritonSource
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, KeyTile, TritonSource
 
 CDNA = frozenset({"gfx908", "gfx90a", "gfx942", "gfx950"})
 
@@ -62,6 +62,7 @@ def make_build(
     constants: Mapping[str, object],
     divisible_by_16: Sequence[str] = (),
     matrix: bool = False,
+    tile: KeyTile | None = None,
 ) -> KernelBuild:
     """Returns one build of `kernels.triton.<module>.<function>` for `arch` under a rule of `space`.
 
@@ -69,6 +70,7 @@ def make_build(
     config       id of the configuration, see `KernelBuild`
     module       e.g. 'gemm.kernel'
     constants    values of the `tl.constexpr` arguments that the rule does not set
+    tile         see `KernelBuild`
     """
     return KernelBuild(
         kernel=kernel,
@@ -84,5 +86,6 @@ def make_build(
         ),
         settings={name: str(value) for name, value in sorted(rule.config.items())},
         matrix=matrix,
+        tile=tile,
         where=f"kernels/triton/configs/{space.kernel}/{ConfigChoice(space.rules_arch(arch), rule).arch}.json",
     )

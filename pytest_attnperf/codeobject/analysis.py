@@ -41,7 +41,7 @@ class Analyser:
     def __call__(self, built: Built, declared: KernelBuild) -> KernelCode:
         """Returns the kernel of a build with instruction counts and source lines. Raises CodeObjectError for an object
         that cannot be read."""
-        return self.analyse(
+        code = self.analyse(
             object_bytes(built),
             declared.id,
             arch=declared.arch,
@@ -52,6 +52,7 @@ class Analyser:
             sources=built.sources,
             source_root=built.source_root,
         )
+        return count_products_once(code, declared)
 
     def analyse(
         self,
@@ -119,6 +120,27 @@ class Analyser:
                 kept = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
                 for old in kept[:-KEPT_RESULTS]:
                     old.unlink(missing_ok=True)
+
+
+def count_products_once(code: KernelCode, declared: KernelBuild) -> KernelCode:
+    """Returns the kernel with the keys of its key loop's iteration, and how often the loop computes each product.
+
+    An iteration has as many tiles as both its products and the bytes that a workgroup loads allow: several waves may
+    compute one product, and both sides of a branch may load. Raises CodeObjectError for a declared tile of more
+    products than the loop has."""
+    loop, tile = code.key_loop, declared.tile
+    if loop is None or tile is None:
+        return code
+    rows, keys = tile.read_sizes(declared.source)
+    waves = code.workgroup // code.wave_size
+    computed = loop.flops * waves / (tile.flops * rows * keys)
+    if computed < 1:
+        raise CodeObjectError(
+            f"{declared.id}: its key loop has {loop.flops * waves:,} operations, too few for the tile of {keys} keys "
+            f"and {rows} rows that it declares: {tile.flops * rows * keys:,}"
+        )
+    tiles = max(1, min(round(loop.load_bytes * waves / (tile.key_bytes * keys)), int(computed)))
+    return replace(code, key_loop=replace(loop, keys=keys * tiles, repeated=round(computed / tiles, 4)))
 
 
 def _decode_object(

@@ -13,8 +13,8 @@ free; of several waves the one that can start first does. Units of a SIMD, in cy
 bank conflicts (`GLOBAL_LATENCY_CYCLES`, `LDS_LATENCY_CYCLES`), waves of all SIMDs that reach a barrier together, no
 instruction cache misses, and that every branch inside of the loop falls through.
 
-A product that several waves compute counts each time: `peak_share` overrates a tile that is too small for its waves
-(64 rows on 8 waves at D = 128: 51 % of all products, 21 % of useful ones).
+A product that several waves compute counts each time, unless the kernel declares what a tile needs (`KeyTile`): 64 rows
+on 8 waves at D = 128 are 51 % of all products, and 21 % of useful ones.
 
 The key loop is, of the innermost loops with matrix instructions, the one with the most of the matrix units' peak: with
 causal masks a long sequence spends its time in the loop without a mask.

@@ -77,6 +77,8 @@ class LoopEstimate:
     lds_read_bytes, lds_write_bytes, load_bytes   of one wave
     load_cycles     that `loads` take of the SIMD's share
     heaviest        at which a wave spends most of its time, longest first
+    keys            of an iteration; 0 where the kernel's declaration does not say what a tile needs
+    repeated        times that a product is computed: by several waves, or for padding; 1 where that is not known
     """
 
     waves: int
@@ -101,12 +103,14 @@ class LoopEstimate:
     load_bytes: int = 0
     load_cycles: int = 0
     heaviest: tuple[LoopInstruction, ...] = ()
+    keys: int = 0
+    repeated: float = 1.0
 
     @property
     def peak_share(self) -> float:
-        """Estimated share of the matrix units' peak, of all products. It orders configurations of one workload as
-        cycles per key do, if none computes a product in several waves: a key of a row costs 2 (D + Dv) operations."""
-        return self.peak_cycles / self.cycles
+        """Estimated share of the matrix units' peak. It orders configurations of one workload as cycles per key do,
+        since a key of a row needs 2 (D + Dv) operations in all of them."""
+        return self.peak_cycles / self.repeated / self.cycles
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.codeobject import analysis, decoding
-from pytest_attnperf.codeobject.analysis import Analyser
+from pytest_attnperf.codeobject.analysis import Analyser, count_products_once
 from pytest_attnperf.codeobject.built import Built, pack_bytes
 from pytest_attnperf.codeobject.decoding import Decoded
 from pytest_attnperf.codeobject.elf import read_elf
 from pytest_attnperf.codeobject.tools import find_objdump
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
-from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile
-from pytest_attnperf.records.code import KernelCode, SourceLine
+from pytest_attnperf.kernel_builds import HipSource, KernelBuild, KeyTile, ObjectFile
+from pytest_attnperf.records.code import KernelCode, LoopEstimate, SourceLine
 
 DATA = Path(__file__).parents[1] / "data" / "code_objects"
 SAXPY = (DATA / "saxpy.gfx942.co").read_bytes()
@@ -331,3 +331,48 @@ def test_a_cubin_goes_the_same_way(tmp_path: Path, decodings: list[str]) -> None
     assert (first.arch, first.name, first.threads, first.wave_size) == ("sm_90", "saxpy", 128, 32)
     assert saxpy(tmp_path, data, kernel="saxpy", threads=128) == first
     assert decodings == ["saxpy"]
+
+
+LOOP = LoopEstimate(
+    waves=2, cycles=4000.0, peak_cycles=2048.0, matrix_cycles=2048, vector_cycles=1800, lds_cycles=1312, matrix=128,
+    valu=314, transcendental=34, salu=68, lds=48, loads=8, waits=35, barriers=2, flops=4 * 128 * 32 * 64,
+    load_bytes=64 * 512 // 4,
+)  # fmt: skip
+"""64 keys and 32 rows of a head dimension of 128 by one of four waves."""
+
+TILED = KernelBuild(
+    "hip.best", "d128", "gfx942", HipSource(Path("k.hip"), "k", {"WAVES": "4", "ROW_TILES": "2", "BLOCK_N": "64"}),
+    tile=KeyTile(4 * 128, 512, ("WAVES", "ROW_TILES"), 16),
+)  # fmt: skip
+
+
+def looped(flops: float = 1.0, load_bytes: float = 1.0) -> KernelCode:
+    """A kernel of four waves with LOOP, and as many times its operations and loads."""
+    scaled = {"flops": int(LOOP.flops * flops), "load_bytes": int(LOOP.load_bytes * load_bytes)}
+    return replace(saxpy(None), threads=256, wave_size=64, key_loop=replace(LOOP, **scaled))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("flops", "load_bytes", "keys", "repeated"),
+    [(1, 1, 64, 1.0), (2, 2, 128, 1.0), (2.5, 1, 64, 2.5), (1, 2, 64, 1.0), (5, 2, 128, 2.5), (1.25, 0.25, 64, 1.25)],
+)
+def test_a_product_counts_once(
+    flops: float, load_bytes: float, keys: int, repeated: float, decodings: list[str]
+) -> None:
+    """An unrolled loop has more keys; products of several waves, and loads of both sides of a branch, add none."""
+    found = count_products_once(looped(flops, load_bytes), TILED).key_loop
+    assert found is not None
+    assert (found.keys, found.repeated) == (keys, repeated)
+    assert found.peak_share == pytest.approx(LOOP.peak_share / repeated)
+
+
+def test_without_a_tile_or_a_loop_nothing_is_counted(decodings: list[str]) -> None:
+    """Other kernels declare no tile, and not every kernel has an estimate."""
+    assert count_products_once(looped(2), DECLARED) == looped(2)
+    assert count_products_once(replace(looped(), key_loop=None), TILED).key_loop is None
+
+
+def test_a_tile_of_more_products_than_the_loop_has_is_refused(decodings: list[str]) -> None:
+    """Then the declaration is wrong, and so would be the keys."""
+    with pytest.raises(CodeObjectError, match=r"hip\.best-d128-gfx942: its key loop has 2,097,152 operations, too few"):
+        count_products_once(looped(0.5), TILED)

@@ -12,7 +12,7 @@ from kernels.configs import Problem, Space
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.prefill.launch import head_dims
 from kernels.triton.prefill.space import FLOAT_8, PERSISTENT, SPACE
-from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.kernel_builds import KernelBuild, KeyTile
 
 POINTERS = ("q_ptr", "k_ptr", "v_ptr", "out_ptr")
 SCALES = ("q_scale_ptr", "k_scale_ptr", "v_scale_ptr")
@@ -64,6 +64,12 @@ class PrefillVariant:
             "int8": self.feature if self.kv == "*i8" else "none",
             "rows": MANY_ROWS,
         }
+
+    @property
+    def tile(self) -> KeyTile | None:
+        """Of the key loop; None with a bias, which the loop loads, too."""
+        dims = sum(self.head_dims)
+        return None if self.feature == "bias" else KeyTile(2 * dims, dims * self.bits // 8)
 
     def kernel_signature(self) -> dict[str, str]:
         """Returns name -> type of the launch's arguments that are neither None nor constants."""
@@ -189,6 +195,7 @@ def build_variant(
         constants=variant.kernel_constants(),
         divisible_by_16=(*aligned, *(LENGTHS if variant.even else ())),
         matrix=has_matrix_instructions(arch, variant.bits),
+        tile=variant.tile,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kernels.configs import ConfigRule, Space
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.trans_v.space import SPACE
-from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.kernel_builds import KernelBuild, KeyTile
 
 if TYPE_CHECKING:
     from pytest_attnperf.workloads.prefill import Prefill
@@ -91,6 +91,7 @@ class TransVKernel(TritonKernel):
             },
             divisible_by_16=(*POINTERS, *(("lse_ptr",) if with_lse else ()), *divisible),
             matrix=has_matrix_instructions(arch, 16),
+            tile=KeyTile(4 * head_dim, 4 * head_dim),
         )
 
 

@@ -13,7 +13,7 @@ from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_bu
 from kernels.triton.prefill.builds import SCALES
 from kernels.triton.prefill.launch import head_dims
 from kernels.triton.varlen.space import PERSISTENT, SPACE
-from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.kernel_builds import KernelBuild, KeyTile
 
 TYPES = {"f16": "*fp16", "bf16": "*bf16"}
 HEAD_DIM = 128
@@ -52,6 +52,11 @@ class VarlenVariant:
             "bias": self.feature == "bias",
             "int8": self.feature if self.bits == 8 else "none",
         }
+
+    @property
+    def tile(self) -> KeyTile | None:
+        """As of `PrefillVariant`."""
+        return None if self.feature == "bias" else KeyTile(4 * self.head_dim, 2 * self.head_dim * self.bits // 8)
 
     def kernel_signature(self) -> dict[str, str]:
         """Returns name -> type of the launch's arguments that are neither None nor constants."""
@@ -148,6 +153,7 @@ def build_variant(
         constants=variant.kernel_constants(),
         divisible_by_16=tuple(name for name, kind in signature.items() if kind.startswith("*")),
         matrix=has_matrix_instructions(arch, variant.bits),
+        tile=variant.tile,
     )
 
 

@@ -5,14 +5,16 @@ Also as one JSON object with units in the keys:
 name, arch          of the kernel
 estimated           how the figures were made
 not_estimated       why there are none; '' where there are
-keys_per_iteration  as given by the user, else null
+keys_per_iteration  as given by the user, else as the kernel declares, else null
 waves_per_simd      whole workgroups; null where it is not known
 registers           vgprs_per_lane, agprs_per_lane, sgprs_per_wave, vgpr_spills, sgpr_spills, scratch_bytes_per_lane
 lds_bytes_per_workgroup
 iteration           of one wave, null without an estimate: cycles of its SIMD, and `LoopEstimate`'s instructions, cycles
                     of units and bytes
 cycles_per_key      null where keys are not given
-matrix_peak_share   operations over what the matrix units could do in that time, repeated ones included
+matrix_peak_share   operations over what the matrix units could do in that time; repeated ones included where the
+                    kernel does not declare what it needs
+products_computed   times that each product is; null where the kernel does not declare what it needs
 busy_share          unit -> share of the cycles
 heaviest            instruction, count, wave_cycles_per_iteration, file, line, text
 lds_bank_conflicts  null: an object does not show them
@@ -40,7 +42,7 @@ FULL = 0.9
 """Share of the cycles from which on a unit is said to limit a loop."""
 
 CONFLICTS = "LDS bank conflicts: not visible in an object, none are assumed"
-_WITHOUT_SIZES = frozenset({"waves", "heaviest", "cycles"})
+_WITHOUT_SIZES = frozenset({"waves", "heaviest", "cycles", "keys", "repeated"})
 TEXT_COLUMNS = 40
 
 
@@ -87,8 +89,9 @@ def render_estimates(codes: Sequence[KernelCode], keys: int = 0, *, as_json: boo
 
 
 def render_cycles(code: KernelCode, keys: int = 0) -> str:
-    """Returns the text on one kernel. `keys` are those of an iteration of the key loop, 0 if that is not known."""
+    """Returns the text on one kernel. `keys` are those of an iteration of the key loop, 0 for those it declares."""
     loop, occupancy = code.key_loop, _find_occupancy(code)
+    keys = keys or (loop.keys if loop else 0)
     name = one_line(code.name)
     waves = describe_occupancy(code.arch, occupancy) if occupancy else f"{code.arch}: waves per SIMD not known"
     head = [name, waves, _describe_resources(code)]
@@ -97,10 +100,16 @@ def render_cycles(code: KernelCode, keys: int = 0) -> str:
     per_key = f", {loop.cycles / keys:,.1f} a key" if keys else ""
     head += [
         f"{loop.cycles:,.0f} cycles of a SIMD for a wave's iteration of the key loop{per_key}; "
-        f"{100 * loop.peak_share:.0f} % of MFMA peak, repeated products included",
+        f"{100 * loop.peak_share:.0f} % of MFMA peak{_describe_repeats(loop)}",
         f"({ESTIMATED})",
     ]
     return "\n\n".join(["\n".join(head), _render_counts(loop, keys), _render_limit(loop), _render_heaviest(loop)])
+
+
+def _describe_repeats(loop: LoopEstimate) -> str:
+    if not loop.keys:
+        return ", repeated products included"
+    return f"; each product is computed {loop.repeated:g} times" if loop.repeated > 1 else ""
 
 
 def _find_occupancy(code: KernelCode) -> Occupancy | None:
@@ -202,6 +211,7 @@ def _format_place(file: str, line: int) -> str:
 def cycles_json(code: KernelCode, keys: int = 0) -> dict[str, object]:
     """Returns the JSON object of one kernel, as this module describes it. `keys` as in `render_cycles`."""
     loop, occupancy = code.key_loop, _find_occupancy(code)
+    keys = keys or (loop.keys if loop else 0)
     sizes = {} if loop is None else dict(_list_sizes(loop))
     return {
         "name": code.name,
@@ -222,6 +232,7 @@ def cycles_json(code: KernelCode, keys: int = 0) -> dict[str, object]:
         "iteration": {"simd_cycles": loop.cycles, **sizes} if loop else None,
         "cycles_per_key": round(loop.cycles / keys, 2) if loop and keys else None,
         "matrix_peak_share": round(loop.peak_share, 4) if loop else None,
+        "products_computed": loop.repeated if loop and loop.keys else None,
         "busy_share": {unit: round(share, 4) for unit, share in busy_shares(loop).items()} if loop else None,
         "limited_by": find_limit(loop) if loop else None,
         "lds_bank_conflicts": None,

@@ -57,6 +57,18 @@ def test_figures_are_per_32_keys_where_keys_are_known() -> None:
     assert "a key;" not in unknown
 
 
+def test_keys_that_a_kernel_declares_need_not_be_given() -> None:
+    """What is given counts, if both are; products are counted once, and how often they are computed is told."""
+    declared = replace(CODE, key_loop=replace(LOOP, keys=64, repeated=2.0))
+    text = render_cycles(declared)
+    assert rows(text) == rows(render_cycles(CODE, 64))
+    assert "62.5 a key; 26 % of MFMA peak; each product is computed 2 times\n" in text
+    assert "125.0 a key" in render_cycles(declared, 32)
+    found = cycles_json(declared)
+    assert (found["keys_per_iteration"], found["matrix_peak_share"], found["products_computed"]) == (64, 0.256, 2.0)
+    assert cycles_json(CODE, 64)["products_computed"] is None
+
+
 def test_every_estimate_is_called_one() -> None:
     """In text and in JSON, with what is not visible: conflicts."""
     text, found = render_cycles(CODE), cycles_json(CODE)
