@@ -33,7 +33,19 @@ class GluonPrefillKernel(Kernel):
 
     def _make_build(self, arch: str, head_dim: int, dtype: str, causal: bool) -> KernelBuild:
         rule = SPACE.choose(arch, {"head_dim": head_dim}).rule
-        pointers = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), ELEMENTS[dtype][0]) | {"lse_ptr": "*fp32"}
+        element = ELEMENTS[dtype][0]
+        if arch == "gfx950":
+            tensors = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), element)
+            constants: dict[str, object] = {"HEAD_DIM": head_dim, "XCDS": 8, **rule.constants}
+        else:
+            rows = {
+                "q_desc": 64,
+                "k_desc": rule.constants["BLOCK_N"],
+                "v_desc": rule.constants["BLOCK_N"],
+                "out_desc": 64,
+            }
+            tensors = {name: _describe(element, count, head_dim) for name, count in rows.items()}
+            constants = {}
         sizes = dict.fromkeys(("heads", "kv_heads", "seq_q", "seq_kv"), "i32")
         return KernelBuild(
             kernel=self.name,
@@ -42,15 +54,21 @@ class GluonPrefillKernel(Kernel):
             source=TritonSource(
                 module=f"kernels.gluon.prefill.{arch}",
                 function=f"prefill_{arch}_kernel",
-                signature={**pointers, **sizes, "scale_log2": "fp32"},
-                constants={"CAUSAL": causal, "HEAD_DIM": head_dim, "XCDS": 8, **rule.constants},
-                divisible_by_16=tuple(pointers),
+                signature={**tensors, "lse_ptr": "*fp32", **sizes, "scale_log2": "fp32"},
+                constants={"CAUSAL": causal, **constants},
+                divisible_by_16=tuple(name for name in (*tensors, "lse_ptr") if name.endswith("_ptr")),
                 options=rule.options,
             ),
             settings={name: str(value) for name, value in sorted(rule.config.items())},
             matrix=True,
             where=f"kernels/gluon/configs/{SPACE.kernel}/{arch}.json",
         )
+
+
+def _describe(element: str, rows: int, head_dim: int) -> str:
+    """Returns the type of a TMA descriptor of `rows` rows of one head, as Triton writes it."""
+    layout = "NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=3)"
+    return f"tensordesc<{element.removeprefix('*')}[1, {rows}, {head_dim}],{layout}>"
 
 
 KERNELS = (GluonPrefillKernel(),)

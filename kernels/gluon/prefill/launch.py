@@ -59,4 +59,8 @@ def choose_launcher(arch: str) -> Callable[..., None]:
         from kernels.gluon.prefill.gfx950 import launch_gfx950
 
         return launch_gfx950
+    if arch == "sm_90":
+        from kernels.gluon.prefill.sm_90 import launch_sm_90
+
+        return launch_sm_90
     raise UsageError(f"there is no Gluon kernel for {arch}; there is one for {', '.join(SINCE)}; use triton.flash")

@@ -10,7 +10,7 @@ from kernels.configs import Problem, Space
 if TYPE_CHECKING:
     from pytest_attnperf.workloads.prefill import Prefill
 
-SINCE = {"gfx950": (3, 8)}
+SINCE = {"gfx950": (3, 8), "sm_90": (3, 6)}
 """Architecture with a kernel -> the oldest Triton, (major, minor), that compiles it: each release was tried."""
 
 HEAD_DIMS = (64, 128, 256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
@@ -27,19 +28,19 @@ def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) 
     """`find_wrong(arch, workload id, right="", wrong="")`: what is wrong with the outputs of the kernel for `arch`,
     whose source has `wrong` in the place of `right`. Raises StandInError for what no tensor shows."""
     from tests.kernels.gluon.stand_in import Executed
+    from tests.kernels.gluon.stand_in_hopper import ExecutedOnHopper
 
     def find(arch: str, text: str, right: str = "", wrong: str = "") -> tuple[str, ...]:
         module = _load_changed(Path(launch.__file__).with_name(f"{arch}.py"), right, wrong, tmp_path)
         name = f"prefill_{arch}_kernel"
-        setattr(module, name, Executed(getattr(module, name)))
+        executed = Executed if arch == "gfx950" else ExecutedOnHopper
+        setattr(module, name, executed(getattr(module, name)))
         monkeypatch.setattr(launch, "choose_launcher", lambda _arch: getattr(module, f"launch_{arch}"))
-        workload = Prefill.parse(text)
-        inputs = workload.make_inputs(1, "cpu", planted=True)
+        workload, inputs, expected = _draw(text)
         config = SPACE.choose(arch, problem_of(workload)).config
         out, lse = launch.prefill_forward(
             *inputs, arch=arch, causal=workload.causal, with_lse=workload.lse, config=config
         )
-        expected = References().compute_expected(workload, inputs, seed=1, planted=True)
         return find_problems(expected, {"out": out} if lse is None else {"out": out, "lse": lse})
 
     return find
@@ -51,6 +52,13 @@ def poisoned() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@functools.cache
+def _draw(text: str) -> tuple[Prefill, Any, Any]:
+    workload = Prefill.parse(text)
+    inputs = workload.make_inputs(1, "cpu", planted=True)
+    return workload, inputs, References().compute_expected(workload, inputs, seed=1, planted=True)
 
 
 def _load_changed(path: Path, right: str, wrong: str, folder: Path) -> Any:

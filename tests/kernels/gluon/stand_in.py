@@ -61,6 +61,24 @@ class Shared:
         """The same memory with its dimensions in another order."""
         return Shared(self.values.permute(order))
 
+    def reshape(self, shape: list[int]) -> Shared:
+        """The same memory with other dimensions."""
+        return Shared(self.values.view(shape))
+
+    def store(self, value: torch.Tensor) -> None:
+        """Writes all of it."""
+        self.values.copy_(value)
+
+    @property
+    def shape(self) -> list[int]:
+        """Its sizes."""
+        return [*self.values.shape]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its elements."""
+        return self.values.dtype
+
 
 @dataclass
 class Copies:
@@ -120,25 +138,19 @@ def _static_assert(condition: object) -> None:
     assert condition
 
 
-def namespace(position: tuple[int, int], grid: tuple[int, int], num_warps: int, copies: Copies) -> Any:
-    """The functions of `gl` that the kernels use, for one program."""
-    cdna4 = types.SimpleNamespace(
-        async_copy=copies,
-        buffer_load=buffer_load,
-        buffer_store=buffer_store,
-        mfma=lambda a, b, acc: a.float() @ b.float() + acc,
-    )
+def common_namespace(position: tuple[int, int], grid: tuple[int, int]) -> Any:
+    """The functions of `gl` that no architecture has for itself, for one program."""
     return types.SimpleNamespace(
         SliceLayout=language.SliceLayout,
         DotOperandLayout=language.DotOperandLayout,
-        amd=types.SimpleNamespace(cdna4=cdna4, AMDMFMALayout=language.amd.AMDMFMALayout),
+        NVMMADistributedLayout=language.NVMMADistributedLayout,
         float32=torch.float32,
         int32=torch.int64,  # overflow is not modelled
         int64=torch.int64,
         program_id=lambda axis: torch.tensor(position[axis]),
         num_programs=lambda axis: torch.tensor(grid[axis]),
-        num_warps=lambda: num_warps,
         static_assert=_static_assert,
+        static_range=range,
         allocate_shared_memory=lambda dtype, shape, _layout: Shared(torch.full(shape, float("nan"), dtype=dtype)),
         arange=lambda start, end, layout: torch.arange(start, end),
         zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
@@ -164,29 +176,41 @@ class Executed:
     def __getitem__(self, grid: tuple[int, int]) -> Callable[..., None]:
         def run(*arguments: Any, **constants: Any) -> None:
             options = {name: constants.pop(name) for name in OPTIONS & constants.keys()}
-            given = [_as_argument(each) for each in arguments]
             for position in ((x, y) for y in range(grid[1]) for x in range(grid[0])):
-                copies = Copies()
-                _bind(self.kernel, namespace(position, grid, options["num_warps"], copies))(*given, **constants)
-                if copies.groups or copies.uncommitted:
-                    raise StandInError(f"program {position} ends with copies to shared memory on their way")
+                gl = common_namespace(position, grid)
+                gl.num_warps = lambda: options["num_warps"]
+                self.run_program(gl, [*map(self.as_argument, arguments)], constants)
 
         return run
 
+    def run_program(self, gl: Any, arguments: list[Any], constants: dict[str, Any]) -> None:
+        """Calls the kernel for one program, with gfx950's part of `gl`. Raises StandInError if it leaves copies."""
+        copies = Copies()
+        cdna4 = types.SimpleNamespace(
+            async_copy=copies,
+            buffer_load=buffer_load,
+            buffer_store=buffer_store,
+            mfma=lambda a, b, acc: a.float() @ b.float() + acc,
+        )
+        gl.amd = types.SimpleNamespace(cdna4=cdna4, AMDMFMALayout=language.amd.AMDMFMALayout)
+        bind(self.kernel, {"gl": gl})(*arguments, **constants)
+        if copies.groups or copies.uncommitted:
+            raise StandInError("a program ends with copies to shared memory on their way")
 
-def _as_argument(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return Pointer(value.view(-1))
-    return torch.tensor(value) if isinstance(value, int) else value
+    def as_argument(self, value: Any) -> Any:
+        """What the kernel gets in place of a launch's argument."""
+        if isinstance(value, torch.Tensor):
+            return Pointer(value.view(-1))
+        return torch.tensor(value) if isinstance(value, int) else value
 
 
-def _bind(function: Any, gl: Any) -> Callable[..., Any]:
-    """The Python function of a Gluon function, and of all that it calls, with another `gl`."""
+def bind(function: Any, names: dict[str, Any]) -> Callable[..., Any]:
+    """The Python function of a Gluon function, and of all that it calls, with other values of these global names."""
     scope: dict[str, Any] = {}
     for name, value in function.fn.__globals__.items():
         if isinstance(value, GluonJITFunction):
             scope[name] = types.FunctionType(value.fn.__code__, scope, name)
         else:
             scope[name] = value.value if isinstance(value, language.constexpr) else value
-    scope["gl"] = gl
+    scope.update(names)
     return types.FunctionType(function.fn.__code__, scope, function.fn.__name__)

@@ -10,26 +10,28 @@ from kernels.gluon.prefill import backend
 from kernels.gluon.prefill.backend import BACKENDS
 from kernels.gluon.prefill.launch import choose_launcher, prefill_forward
 from kernels.gluon.prefill.space import HEAD_DIMS, SINCE, SPACE
+from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
 from tests.kernels.gluon.stand_in import StandInError
+from tests.kernels.judging import find_wrong_calls
 
 torch = pytest.importorskip("torch")
 FLASH = BACKENDS[0]
 MI355X = DeviceInfo(kind="rocm", arch="gfx950", product="mi355x")
 
 CASES = (
-    "prefill-b1-s200-kv333-h4-hk2-d128-bf16-causal-lse",
-    "prefill-b2-s130-kv257-h2-d64-f16-lse",
-    "prefill-b1-s300-kv77-h8-hk2-d256-bf16-causal-lse",
+    "prefill-b1-s70-kv333-h4-hk2-d128-bf16-causal-lse",
+    "prefill-b1-s130-kv257-h2-d64-f16-lse",
+    "prefill-b1-s140-kv77-h2-hk1-d64-bf16-causal-lse",
     "prefill-b1-s128-h2-d128-f16-causal",
-    "prefill-b2-s1-kv97-h8-hk1-d256-f16-causal-lse",
-    "prefill-b1-s257-kv256-h3-hk1-d64-bf16-causal-lse",
+    "prefill-b2-s1-kv97-h4-hk1-d256-f16-causal-lse",
+    "prefill-b1-s129-kv128-h3-hk1-d64-bf16-causal-lse",
     "prefill-b3-s70-kv31-h4-hk2-d128-f16",
     "prefill-b1-s129-kv1-h1-d64-f16-causal-lse",
-    "prefill-b1-s65-kv640-h2-d256-bf16",
-    "prefill-b8-s40-kv200-h4-hk2-d128-bf16-causal",
+    "prefill-b1-s65-kv160-h1-d256-bf16-causal",
+    "prefill-b8-s40-kv72-h2-hk1-d64-bf16-causal",
 )
 """Each head dimension, dtype and mask; grouped heads; lengths around tiles of 32 to 128 keys and 64 to 128 rows; rows
 that see no key; numbers of heads that 8 XCDs divide and do not."""
@@ -76,21 +78,81 @@ MISTAKES = {
 }
 
 
+HOPPER_MISTAKES = {
+    "K is not awaited": (
+        RAGGED,
+        "        gl.nvidia.hopper.mbarrier.wait(k_ready.index(slot), tile // SLOTS & 1)\n",
+        "",
+    ),
+    "V is not awaited": (
+        RAGGED,
+        "        gl.nvidia.hopper.mbarrier.wait(v_ready.index(before), (tile - 1) // SLOTS & 1)\n",
+        "",
+    ),
+    "K is awaited a phase early": (RAGGED, "k_ready.index(slot), tile // SLOTS & 1", "k_ready.index(slot), 1"),
+    "the buffer of K need not be free": (
+        RAGGED,
+        "        gl.nvidia.hopper.mbarrier.wait(k_free.index(slot), phase)\n",
+        "",
+    ),
+    "the buffer of V need not be free": (
+        RAGGED,
+        "        gl.nvidia.hopper.mbarrier.wait(v_free.index(slot), phase)\n",
+        "",
+    ),
+    "no buffer is free at first": (RAGGED, "phase = (tile // SLOTS & 1) ^ 1", "phase = tile // SLOTS & 1"),
+    "K is freed before it was read": (
+        RAGGED,
+        "        s = gl.nvidia.hopper.warpgroup_mma_wait(1, deps=[s])\n"
+        "        gl.nvidia.hopper.mbarrier.arrive(k_free.index(slot), count=1)\n",
+        "        gl.nvidia.hopper.mbarrier.arrive(k_free.index(slot), count=1)\n"
+        "        gl.nvidia.hopper.mbarrier.wait(k_ready.index(before), tile // SLOTS & 1)\n"
+        "        s = gl.nvidia.hopper.warpgroup_mma_wait(1, deps=[s])\n",
+    ),
+    "V is never freed": (
+        RAGGED,
+        "        gl.nvidia.hopper.mbarrier.arrive(v_free.index(before), count=1)\n",
+        "",
+    ),
+    "the products are not awaited": (RAGGED, "warpgroup_mma_wait(1, deps=[s])", "warpgroup_mma_wait(2, deps=[s])"),
+    "both groups take the first rows": (RAGGED, "(q_smem.index(1), out_desc", "(q_smem.index(0), out_desc"),
+    "bytes of Q of one group": (RAGGED, "2 * ROWS * HEAD_DIM * 2", "ROWS * HEAD_DIM * 2"),
+    "one group frees for both": (RAGGED, "init(v_free.index(slot), count=2)", "init(v_free.index(slot), count=1)"),
+    "no fence before the store": (RAGGED, "    gl.nvidia.hopper.fence_async_shared()\n    store_by", "    store_by"),
+    "a key too many": (RAGGED, "rows + (1 + seq_kv", "rows + (2 + seq_kv"),
+    "the last V is left out": (
+        RAGGED,
+        "    acc = gl.nvidia.hopper.warpgroup_mma(p, as_matrix(v_smem.index((tiles - 1) % SLOTS)), acc)\n",
+        "",
+    ),
+    "no tile for rows without keys": (CASES[7], "gl.maximum(stop, 1) +", "stop +"),
+    "rows without keys shift by -inf": (KEYLESS, 'gl.where(m_new == float("-inf"), 0.0, m_new)', "m_new"),
+    "acc is not rescaled": (RAGGED, "acc * gl.convert_layout(rescale", "acc * gl.convert_layout(1.0 + 0.0 * rescale"),
+    "the last tile without a mask": (CASES[1], "whole = seq_kv // BLOCK_N", "whole = (seq_kv + 127) // BLOCK_N"),
+    "the log-sum-exp behind the last row": (RAGGED, "lse, mask=rows < seq_q)", "lse, mask=rows >= 0)"),
+}
+
+EVERY_MISTAKE = [
+    *(("gfx950", name, *mistake) for name, mistake in MISTAKES.items()),
+    *(("sm_90", name, *mistake) for name, mistake in HOPPER_MISTAKES.items()),
+]
+
+
+@pytest.mark.parametrize("arch", SINCE)
 @pytest.mark.parametrize("case", CASES)
-def test_the_source_computes_attention(case: str, find_wrong: Any) -> None:
+def test_the_source_computes_attention(case: str, arch: str, find_wrong: Any) -> None:
     """The kernel's own source, executed without layouts, is within budget, and reads nothing before it has arrived."""
-    assert find_wrong("gfx950", case) == ()
+    assert find_wrong(arch, case) == ()
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_found(mistake: str, find_wrong: Any) -> None:
+@pytest.mark.parametrize(("arch", "name", "case", "right", "wrong"), EVERY_MISTAKE)
+def test_a_mistake_is_found(arch: str, name: str, case: str, right: str, wrong: str, find_wrong: Any) -> None:
     """A dropped wait, a wrong buffer, a missing mask: the outputs are wrong, or the stand-in refuses the access."""
-    case, right, wrong = MISTAKES[mistake]
     try:
-        problems = find_wrong("gfx950", case, right, wrong)
+        problems = find_wrong(arch, case, right, wrong)
     except StandInError as error:
         problems = (str(error),)
-    assert problems
+    assert problems, name
 
 
 @pytest.mark.parametrize(("text", "device", "reason"), [
@@ -126,8 +188,19 @@ def test_the_launcher_says_what_is_wrong_with_its_arguments() -> None:
         prefill_forward(f32, f32, f32, **choices)
     with pytest.raises(UsageError, match="q has head dimension 80 and v 80; both must be the same of 64, 128, 256"):
         prefill_forward(narrow, narrow, narrow, **choices)
-    with pytest.raises(UsageError, match="no Gluon kernel for gfx942; there is one for gfx950"):
+    with pytest.raises(UsageError, match="no Gluon kernel for gfx942; there is one for gfx950, sm_90"):
         choose_launcher("gfx942")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES)
+def test_right_on_a_gpu(case: str) -> None:
+    """The compiled kernel is within budget on the same problems, where there is one for the device."""
+    device = identify_device("cuda")
+    workload = parse_workload(case)
+    if reasons := FLASH.unsupported_reasons(workload, device):
+        pytest.skip(reasons[0])
+    assert find_wrong_calls(FLASH, workload, "cuda") == ()
 
 
 @pytest.mark.parametrize("arch", SINCE)
