@@ -106,13 +106,15 @@ def walk(
         s = gl.nvidia.hopper.warpgroup_mma(q, k.permute([1, 0]), zeros, use_acc=False, is_async=True)
         gl.nvidia.hopper.mbarrier.wait(v_ready.index(before), (tile - 1) // SLOTS & 1)
         acc = gl.nvidia.hopper.warpgroup_mma(p, as_matrix(v_smem.index(before)), acc, is_async=True)
-        s = gl.nvidia.hopper.warpgroup_mma_wait(1, deps=[s])
+        # The few masked tiles wait for P V, too: their masks need its registers.
+        s = gl.nvidia.hopper.warpgroup_mma_wait(0 if MASKED else 1, deps=[s])
         gl.nvidia.hopper.mbarrier.arrive(k_free.index(slot), count=1)
         weights, rescale, l_i, m_i = weigh(s, l_i, m_i, seen, tile * BLOCK_N, scale_log2, MASKED, s_layout)
+        weights = weights.to(p.dtype)
         acc = gl.nvidia.hopper.warpgroup_mma_wait(0, deps=[acc])
         gl.nvidia.hopper.mbarrier.arrive(v_free.index(before), count=1)
         acc = acc * gl.convert_layout(rescale, gl.SliceLayout(1, o_layout))[:, None]
-        p = gl.convert_layout(weights.to(p.dtype), gl.DotOperandLayout(0, o_layout, 2))
+        p = gl.convert_layout(weights, gl.DotOperandLayout(0, o_layout, 2))
     return acc, p, l_i, m_i
 
 

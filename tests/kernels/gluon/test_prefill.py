@@ -103,18 +103,18 @@ HOPPER_MISTAKES = {
     "no buffer is free at first": (RAGGED, "phase = (tile // SLOTS & 1) ^ 1", "phase = tile // SLOTS & 1"),
     "K is freed before it was read": (
         RAGGED,
-        "        s = gl.nvidia.hopper.warpgroup_mma_wait(1, deps=[s])\n"
+        "        s = gl.nvidia.hopper.warpgroup_mma_wait(0 if MASKED else 1, deps=[s])\n"
         "        gl.nvidia.hopper.mbarrier.arrive(k_free.index(slot), count=1)\n",
         "        gl.nvidia.hopper.mbarrier.arrive(k_free.index(slot), count=1)\n"
         "        gl.nvidia.hopper.mbarrier.wait(k_ready.index(before), tile // SLOTS & 1)\n"
-        "        s = gl.nvidia.hopper.warpgroup_mma_wait(1, deps=[s])\n",
+        "        s = gl.nvidia.hopper.warpgroup_mma_wait(0 if MASKED else 1, deps=[s])\n",
     ),
     "V is never freed": (
         RAGGED,
         "        gl.nvidia.hopper.mbarrier.arrive(v_free.index(before), count=1)\n",
         "",
     ),
-    "the products are not awaited": (RAGGED, "warpgroup_mma_wait(1, deps=[s])", "warpgroup_mma_wait(2, deps=[s])"),
+    "the products are not awaited": (RAGGED, "0 if MASKED else 1", "2"),
     "both groups take the first rows": (RAGGED, "(q_smem.index(1), out_desc", "(q_smem.index(0), out_desc"),
     "bytes of Q of one group": (RAGGED, "2 * ROWS * HEAD_DIM * 2", "ROWS * HEAD_DIM * 2"),
     "one group frees for both": (RAGGED, "init(v_free.index(slot), count=2)", "init(v_free.index(slot), count=1)"),
