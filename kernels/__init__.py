@@ -19,6 +19,7 @@ MODULES = (
     "native.backward",
     "native.varlen",
     "triton.prefill",
+    "gluon.prefill",
     "triton.varlen",
     "native.decode",
     "triton.decode",

@@ -28,7 +28,12 @@ from pytest_attnperf.codeobject.built import (
     through_cache,
 )
 from pytest_attnperf.codeobject.object_cache import cache_key
-from pytest_attnperf.codeobject.triton_function import jit_function, reachable_functions, specialise_arguments
+from pytest_attnperf.codeobject.triton_function import (
+    jit_function,
+    reachable_functions,
+    source_class,
+    specialise_arguments,
+)
 from pytest_attnperf.codeobject.triton_installation import (
     backend_for,
     installation_hash,
@@ -77,7 +82,7 @@ def compile_triton(declared: KernelBuild, source: TritonSource, cache: Path) -> 
     backend = backend_for(declared.arch)
     function = jit_function(source, who)
     known = specialise_arguments(source, function, backend, who)
-    ast = load_triton().compiler.ASTSource(
+    ast = source_class(function)(
         fn=function, signature=known.signature, constexprs=known.constants, attrs=known.attributes
     )
     job = _Job(who, backend, ast, _choose_options(source, function, backend, who), reachable_functions(function))

@@ -59,6 +59,13 @@ def jit_function(source: TritonSource, who: str) -> Any:
     return found
 
 
+def source_class(function: Any) -> Any:
+    """Returns Triton's class of sources for the function: `ASTSource`, or `GluonASTSource` for a `@gluon.jit` one."""
+    if getattr(function, "is_gluon", lambda: False)():
+        return importlib.import_module("triton.experimental.gluon._runtime").GluonASTSource
+    return importlib.import_module("triton.compiler").ASTSource
+
+
 def _import_module(name: str) -> ModuleType:
     """Imports the module `name`, also without a GPU, and returns it. Triton 3.3's autotuner asks the GPU's driver for a
     timer at import; then a driver without a GPU stands in."""

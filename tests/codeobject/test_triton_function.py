@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.codeobject.triton_function import reachable_functions, specialise_arguments
+from pytest_attnperf.codeobject.triton_function import reachable_functions, source_class, specialise_arguments
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import TritonSource
 
@@ -217,3 +217,11 @@ def test_called_functions_are_found() -> None:
     kernel = outer(branch)
     assert {each.fn.__name__ for each in reachable_functions(kernel)} == {"kernel", "branch", "leaf"}
     assert [each.fn.__name__ for each in reachable_functions(leaf)] == ["leaf"]
+
+
+def test_a_gluon_function_is_compiled_as_one() -> None:
+    """It says itself that it is one; a function of a Triton that has no Gluon says nothing."""
+    pytest.importorskip("triton", minversion="3.6")
+    assert source_class(SimpleNamespace(is_gluon=lambda: True)).__name__ == "GluonASTSource"
+    assert source_class(SimpleNamespace(is_gluon=lambda: False)).__name__ == "ASTSource"
+    assert source_class(SimpleNamespace()).__name__ == "ASTSource"

@@ -1,0 +1,1 @@
+"""Dense attention forward: a kernel for each architecture behind one backend."""

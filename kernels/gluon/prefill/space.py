@@ -1,0 +1,30 @@
+"""The configuration space of `gluon.flash`, and the architectures that it has a kernel for. No Triton is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernels.configs import Problem, Space
+
+if TYPE_CHECKING:
+    from pytest_attnperf.workloads.prefill import Prefill
+
+SINCE = {"gfx950": (3, 8), "sm_90": (3, 6)}
+"""Architecture with a kernel -> the oldest Triton, (major, minor), that compiles it: each release was tried."""
+
+HEAD_DIMS = (64, 128, 256)
+"""A tile's rows are copied whole, in powers of two."""
+
+SPACE = Space(
+    "prefill",
+    {"BLOCK_M": int, "BLOCK_N": int},
+    ("head_dim",),
+    folder=Path(__file__).parents[1] / "configs",
+    options=frozenset({"num_warps"}),
+)
+
+
+def problem_of(workload: Prefill) -> Problem:
+    """Returns the property, name -> value, by which a rule of SPACE is chosen."""
+    return {"head_dim": workload.head_dim}
