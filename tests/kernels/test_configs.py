@@ -52,14 +52,15 @@ def test_every_problem_has_a_configuration(space: Space, arch: str) -> None:
         assert chosen.arch == ("default" if arch == "sm_75" else arch)
 
 
-def test_mi300x_uses_the_published_tile_at_d256() -> None:
-    """gfx942 gets the MI300X report's tuned tile at D=256; the source names what differs, and that it was not run."""
+def test_mi300x_has_the_published_tile_at_d256_as_an_alternative() -> None:
+    """The MI300X report's tuned tile at D=256; the source names what differs, and that it was not run."""
     asked = {"head_dim": 256, "causal": True, "element_bits": 16, "plain": True, "int8": "none", "rows": 64}
-    rule = SPACE.choose("gfx942", asked).rule
+    rule = SPACE.find_alternatives("gfx942", asked)["published"]
     published = {"BLOCK_M": 64, "BLOCK_N": 32, "PRELOAD_V": True, "waves_per_eu": 2}
-    assert rule.config.items() >= (published | {"num_warps": 8, "num_stages": 2, "GROUP_HEADS": 4096}).items()
-    assert "with 4 warps; 8 here, because ours spills 27 registers with 4; two stages instead of one" in rule.source
+    assert rule.config.items() >= (published | {"num_warps": 8, "num_stages": 1, "GROUP_HEADS": 4096}).items()
+    assert "with 4 warps; 8 here, because ours spills 27 registers with 4" in rule.source
     assert rule.source.endswith("never run here")
+    assert SPACE.choose("gfx942", asked).rule.config != rule.config
 
 
 def test_what_was_never_run_on_amd_says_so() -> None:
