@@ -40,53 +40,13 @@ constexpr int VALUE_STRIDE = VALUES_TRANSPOSED ? BLOCK_N + LDS_PADDING : ROW_STR
 constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM_TILES * 16 : BLOCK_N;
 constexpr int BUFFERS = ASYNC_COPIES ? 2 : 1;
 constexpr int K_ELEMENTS = BLOCK_N * ROW_STRIDE, V_ELEMENTS = VALUE_ROWS * VALUE_STRIDE;
-// Two copies of a tile's code, one without a mask: NVIDIA's registers hold both, AMD's do not.
+// Two copies of a tile's code, one without a mask: NVIDIA's registers hold both, AMD's do not. With one, nothing asks
+// whether a score was masked, and the maximum of a row that has seen no key is above NO_SCORE: exp2 then gives 0.
 constexpr bool TWO_COPIES = GPU_MATRIX == GPU_MATRIX_MMA;
+constexpr float NO_MAX = TWO_COPIES ? NO_SCORE : 0.5f * NO_SCORE;
 constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
 
-// ROWS x DIM to LDS as it is. LANES_PER_ROW threads share a row; a power of two, so that a thread keeps its column.
-template <int ROWS>
-struct RowMover {
-    static constexpr int STEP = THREADS / LANES_PER_ROW, SHARE = (ROWS + STEP - 1) / STEP;
-    Words<4> held[ASYNC_COPIES ? 1 : SHARE];
-
-    // Known when compiled where all threads have a part of each row; else a comparison of each thread.
-    static INLINE bool is_inside(int row, int column, int columns) {
-        return (ROWS % STEP == 0 || row < ROWS) && (columns == LANES_PER_ROW * 8 || column < columns);
-    }
-
-    template <bool WHOLE>
-    INLINE void start(element* lds, const element* memory, long long stride, int rows) {
-        const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
-        const element* from = memory + first * stride + column;
-        UNROLL for (int i = 0; i < SHARE; ++i) {
-            const int row = first + i * STEP;
-            const bool there = is_inside(row, column, HEAD_DIM);
-            if constexpr (ASYNC_COPIES) {
-                const bool wanted = (WHOLE || row < rows) && there;
-                const bool inside = is_inside(row, column, DIM);
-                if (inside) copy_async(lds + row * ROW_STRIDE + column, wanted ? from : memory, wanted);
-                from += STEP * stride;
-            } else {
-                held[i] = load_words4_within(memory, part_bytes(there, row, column, stride), tile_bytes(rows, stride));
-            }
-        }
-    }
-
-    INLINE void finish(element* lds) const {
-        if constexpr (ASYNC_COPIES) return copies_done();
-        const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
-        UNROLL for (int i = 0; i < SHARE; ++i) {
-            const int row = first + i * STEP;
-            if (is_inside(row, column, DIM)) store_words4(lds + place_in_lds<ROW_STRIDE>(row, column), held[i]);
-        }
-    }
-};
-
-#include "transposing_mover.h"
-
-template <bool TRANSPOSED> struct ValueMover : RowMover<BLOCK_N> {};
-template <> struct ValueMover<true> : TransposingMover {};
+#include "tile_movers.h"
 
 // What a wave keeps of its rows while it walks over the keys.
 struct Rows {
@@ -134,10 +94,8 @@ INLINE void mask_scores(Tile (&scores)[ROW_TILES][KEY_TILES], int first_key, int
 // what was accumulated need not be multiplied by a correction for nearly every tile.
 constexpr float SLACK_LOG2 = 8.0f;
 
-// The maximum of a row that has seen no key: above NO_SCORE, so that the probability of what is masked is 0.
-constexpr float NO_MAX = 0.5f * NO_SCORE;
-
 // Probabilities in place of the scores; maximum, sum and what was accumulated follow, where a score is too large.
+template <bool MASKED>
 INLINE void update_softmax(Tile (&scores)[KEY_TILES], Tile (&accumulator)[DIM_TILES],
                            float (&running_max)[ROWS_PER_LANE], float (&running_sum)[ROWS_PER_LANE]) {
     float new_max[ROWS_PER_LANE];
@@ -168,21 +126,23 @@ INLINE void update_softmax(Tile (&scores)[KEY_TILES], Tile (&accumulator)[DIM_TI
     UNROLL for (int n = 0; n < KEY_TILES; ++n) {
         UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
             const float score = scores[n].value[i];
-            const float p = exp2_fast(score * SCALE_LOG2 - running_max[tile_slot(i)] * SCALE_LOG2);
+            const bool seen = !MASKED || score != NO_SCORE;
+            const float p = seen ? exp2_fast(score * SCALE_LOG2 - running_max[tile_slot(i)] * SCALE_LOG2) : 0.0f;
             scores[n].value[i] = p;
             running_sum[tile_slot(i)] += p;
         }
     }
 }
 
-// `crossed`: by the diagonal or by the end of the keys.
+// `crossed`: by the diagonal or by the end of the keys. MASKED: a copy of the code for tiles that are.
+template <bool MASKED>
 INLINE void visit_tile(Rows& rows, const element* q_rows, const element* k_tile, const element* v_tile, int first_key,
                        int last_seen, int seq_kv, bool crossed) {
     Tile scores[ROW_TILES][KEY_TILES];
     multiply_keys(scores, rows, q_rows, k_tile);
     if (crossed) mask_scores(scores, first_key, last_seen, seq_kv);
     UNROLL for (int m = 0; m < ROW_TILES; ++m) {
-        update_softmax(scores[m], rows.accumulator[m], rows.running_max[m], rows.running_sum[m]);
+        update_softmax<MASKED>(scores[m], rows.accumulator[m], rows.running_max[m], rows.running_sum[m]);
     }
     UNROLL for (int n = 0; n < KEY_STEPS; ++n) {
         Operand probabilities[ROW_TILES];
@@ -207,7 +167,7 @@ INLINE void read_queries(Rows& rows, element* q_tile, const element* q_rows, con
     }
 #else
     RowMover<BLOCK_M> mover;
-    mover.start<false>(q_tile, q, stride, smaller(row_limit, BLOCK_M));
+    mover.start(q_tile, q, stride, row_limit);
     mover.finish(q_tile);
     if constexpr (Q_IN_REGISTERS) {
         barrier();
@@ -270,25 +230,28 @@ attention_best(const element* __restrict__ q, const element* __restrict__ k, con
     RowMover<BLOCK_N> k_mover;
     ValueMover<VALUES_TRANSPOSED> v_mover;
     read_queries(rows, q_tile, q_rows, q + q_start, q_stride, seq_q - first_row);
-    k_mover.start<false>(k_tiles, k_head, kv_stride, smaller(seq_kv, BLOCK_N));
-    v_mover.start<false>(v_tiles, v_head, kv_stride, smaller(seq_kv, BLOCK_N));
+    k_mover.start(k_tiles, k_head, kv_stride, seq_kv);
+    v_mover.start(v_tiles, v_head, kv_stride, seq_kv);
     k_mover.finish(k_tiles);
     v_mover.finish(v_tiles);
     barrier();
 
-    const element *next_k = k_head, *next_v = v_head;
     for (int first_key = 0; first_key < keys; first_key += BLOCK_N) {
         const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
         const int next_key = first_key + BLOCK_N;
-        next_k += BLOCK_N * kv_stride;
-        next_v += BLOCK_N * kv_stride;
-        const int next_rows = next_key < keys ? smaller(seq_kv - next_key, BLOCK_N) : 0;
-        if (ASYNC_COPIES && next_rows == BLOCK_N) {
+        const element* next_k = k_head + next_key * kv_stride;
+        const element* next_v = v_head + next_key * kv_stride;
+        if (!ASYNC_COPIES) {
+            // Without a branch, so that nothing waits for them: beyond the last tile of 0 rows.
+            const int next_rows = next_key < keys ? seq_kv - next_key : 0;
+            k_mover.start(k_tiles, next_k, kv_stride, next_rows);
+            v_mover.start(v_tiles, next_v, kv_stride, next_rows);
+        } else if (next_key < keys && next_key + BLOCK_N <= seq_kv) {
             k_mover.start<true>(k_tiles + other * K_ELEMENTS, next_k, kv_stride, BLOCK_N);
             v_mover.start<true>(v_tiles + other * V_ELEMENTS, next_v, kv_stride, BLOCK_N);
-        } else if (!ASYNC_COPIES || next_rows) {
-            k_mover.start<false>(k_tiles + other * K_ELEMENTS, next_k, kv_stride, next_rows);
-            v_mover.start<false>(v_tiles + other * V_ELEMENTS, next_v, kv_stride, next_rows);
+        } else if (next_key < keys) {
+            k_mover.start(k_tiles + other * K_ELEMENTS, next_k, kv_stride, seq_kv - next_key);
+            v_mover.start(v_tiles + other * V_ELEMENTS, next_v, kv_stride, seq_kv - next_key);
         }
         schedule_fence();
 
@@ -296,9 +259,9 @@ attention_best(const element* __restrict__ q, const element* __restrict__ k, con
         const element* v_tile = v_tiles + buffer * V_ELEMENTS;
         const bool crossed = next_key > seq_kv || (CAUSAL && next_key - 1 > last_seen);
         if (TWO_COPIES && !crossed) {
-            visit_tile(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, false);
+            visit_tile<false>(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, false);
         } else if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
-            visit_tile(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, TWO_COPIES || crossed);
+            visit_tile<TWO_COPIES>(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, TWO_COPIES || crossed);
         }
 
         if (BUFFERS == 1) barrier();  // everybody is done with the tile

@@ -118,6 +118,16 @@ INLINE Words<4> load_row(const element* memory, long long stride, int row, int r
     return {{0, 0, 0, 0}};
 }
 
+// 8 elements into a row of LDS. NVIDIA's compiler is given halves, which it joins: its code then stays what was measured.
+INLINE void store_row(element* lds, Words<4> words) {
+#if GPU_MATRIX == GPU_MATRIX_MMA
+    reinterpret_cast<Words<2>*>(lds)[0] = {{words.word[0], words.word[1]}};
+    reinterpret_cast<Words<2>*>(lds)[1] = {{words.word[2], words.word[3]}};
+#else
+    store_words4(lds, words);
+#endif
+}
+
 // Bytes of a tile from its first element on, and of a part of it; a part that there is not lies beyond. 32 bits are
 // enough: 128 rows of the 65,535 heads that a grid can have.
 INLINE unsigned tile_bytes(int rows, long long stride) { return unsigned(rows) * unsigned(stride) * sizeof(element); }
@@ -136,21 +146,31 @@ INLINE void store_turned(element* lds, int dim, int key, const Words<4> (&keys)[
     }
 }
 
+#if GPU_MATRIX == GPU_MATRIX_MMA
+// 16 rows of LDS from `corner` on, `stride` elements apart.
+INLINE Operand load_rows(const element* corner, int stride) {
+    const int lane = lane_index();
+    return ldmatrix_x4(corner + lane % 16 * stride + lane / 16 * 8);
+}
+#endif
+
 // A left operand: columns OPERAND_COLUMNS * step and on of 16 rows of LDS.
 template <int STRIDE>
 INLINE Operand load_left(const element* rows, int step) {
+#if GPU_MATRIX == GPU_MATRIX_MMA
+    return load_rows(rows + step * 16, STRIDE);
+#else
     const int lane = lane_index();
 #if GPU_MATRIX == GPU_MATRIX_MFMA
     return load_words4(rows + place_in_lds<STRIDE>(lane % 16, 32 * step + 8 * (lane / 16)));
 #elif GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
     return load_words4(rows + step * 16 + lane % 16 * STRIDE + 8 * (lane / 16));
-#elif GPU_MATRIX == GPU_MATRIX_MMA
-    return ldmatrix_x4(rows + step * 16 + lane % 16 * STRIDE + lane / 16 * 8);
 #else
     const element* row = rows + step * 16 + lane % 16 * STRIDE;
     const Words<4> low = load_words4(row), high = load_words4(row + 8);
     return {{low.word[0], low.word[1], low.word[2], low.word[3],  //
              high.word[0], high.word[1], high.word[2], high.word[3]}};
+#endif
 #endif
 }
 
