@@ -8,11 +8,13 @@
 // - What was accumulated is corrected for a new maximum only when that is much larger (SLACK_LOG2).
 // - Only the last tile of keys is read with bounds; the scale is multiplied in where the exponential is taken.
 // - Under a causal mask the blocks with most keys begin first; the short ones fill the end.
+// - XCDS: on CDNA3 and CDNA4 the query heads of a K/V head share the L2 cache of one XCD (block_order.h).
 // Still slow: the products of a wave wait for its softmax, and few waves fit beside it that could fill the time.
 //
 // Q, out (B, Sq, H, D), K, V (B, Skv, Hk, D), lse (B, H, Sq); HEAD_DIM a multiple of 8.
 // Grid (ceil(Sq / BLOCK_M), H, B), WAVES * GPU_WAVE threads. `scores` is not used.
 #include "gpu.h"
+#include "block_order.h"
 #include "matrix.h"
 
 #ifndef WAVES
@@ -211,8 +213,9 @@ attention_best(const element* __restrict__ q, const element* __restrict__ k, con
     element* v_tiles = k_tiles + BUFFERS * K_ELEMENTS;
 
     const int blocks = (seq_q + BLOCK_M - 1) / BLOCK_M;
-    const int first_row = (CAUSAL ? blocks - 1 - block_index_x() : block_index_x()) * BLOCK_M;
-    const int head = block_index_y(), batch = block_index_z(), kv_head = head / (heads / kv_heads);
+    const RowBlock own = row_block(blocks, heads, kv_heads);
+    const int first_row = (CAUSAL ? blocks - 1 - own.rank : own.rank) * BLOCK_M;
+    const int head = own.head, batch = own.batch, kv_head = head / (heads / kv_heads);
     const long long q_stride = (long long)heads * HEAD_DIM, kv_stride = (long long)kv_heads * HEAD_DIM;
     const long long q_start = ((long long)batch * seq_q + first_row) * q_stride + (long long)head * HEAD_DIM;
     const element* k_head = k + (long long)batch * seq_kv * kv_stride + (long long)kv_head * HEAD_DIM;

@@ -14,6 +14,7 @@
 //
 //   int thread_index()                    0 ... THREADS - 1
 //   int block_index_x(), _y(), _z()
+//   int block_count_z()                   of the grid
 //   LDS element tile[16][64];             memory of the workgroup, inside a kernel's body ("shared" on NVIDIA)
 //   DYNAMIC_LDS(element, tiles);          the same with its size from the launch, 16-byte aligned
 //   barrier()                             of the workgroup; LDS and global writes before it are seen after it

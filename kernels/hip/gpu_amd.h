@@ -33,6 +33,7 @@ INLINE int thread_index() { return __builtin_amdgcn_workitem_id_x(); }
 INLINE int block_index_x() { return __builtin_amdgcn_workgroup_id_x(); }
 INLINE int block_index_y() { return __builtin_amdgcn_workgroup_id_y(); }
 INLINE int block_index_z() { return __builtin_amdgcn_workgroup_id_z(); }
+INLINE int block_count_z() { return __builtin_amdgcn_grid_size_z(); }  // in threads, of which a block has one in z
 
 INLINE void barrier() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");

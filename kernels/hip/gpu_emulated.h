@@ -46,6 +46,7 @@ enum EmulatedMatrix { EMULATED_MFMA, EMULATED_WMMA, EMULATED_WMMA_GFX12, EMULATE
 extern "C" {
 __attribute__((const)) int emulated_thread_index();
 __attribute__((const)) int emulated_block_index(int axis);
+__attribute__((const)) int emulated_block_count(int axis);
 __attribute__((const)) void* emulated_dynamic_lds();
 EMULATED_COLLECTIVE void emulated_barrier(const char* file, int line);
 EMULATED_COLLECTIVE void emulated_wave_barrier(const char* file, int line);
@@ -65,6 +66,7 @@ INLINE int thread_index() { return emulated_thread_index(); }
 INLINE int block_index_x() { return emulated_block_index(0); }
 INLINE int block_index_y() { return emulated_block_index(1); }
 INLINE int block_index_z() { return emulated_block_index(2); }
+INLINE int block_count_z() { return emulated_block_count(2); }
 INLINE int wave_index() { return thread_index() / GPU_WAVE; }
 
 INLINE void barrier(EMULATED_PLACE) { emulated_barrier(file, line); }

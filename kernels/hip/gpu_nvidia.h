@@ -16,6 +16,7 @@ INLINE int thread_index() { return threadIdx.x; }
 INLINE int block_index_x() { return blockIdx.x; }
 INLINE int block_index_y() { return blockIdx.y; }
 INLINE int block_index_z() { return blockIdx.z; }
+INLINE int block_count_z() { return gridDim.z; }
 INLINE int wave_index() { return thread_index() / GPU_WAVE; }
 
 INLINE void barrier() { __syncthreads(); }
