@@ -148,7 +148,7 @@ attention_prefetch(const element* __restrict__ q, const element* __restrict__ k,
     float factor[ROWS_PER_LANE];
     UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) {
         const float sum = row_sum(running_sum[slot]);
-        factor[slot] = sum > 0.0f ? 1.0f / sum : 0.0f;
+        factor[slot] = inverse_sum(sum);
         const int row = first_row + wave_row + slot_row(slot);
         if (WITH_LSE && first_of_row() && row < seq_q) {
             const float log2_sum = running_max[slot] + log2_fast(sum);  // log2(0) is -infinity

@@ -3,10 +3,11 @@
 // New against step 6:
 // - A wave owns ROW_TILES * 16 query rows, so that an operand of K or V, once read from LDS, is multiplied ROW_TILES
 //   times. With 16 rows the matrix units of CDNA3 take the 128 bytes per cycle that LDS gives, all by themselves.
-// - Q_IN_REGISTERS: a wave's queries stay in registers for the whole walk over the keys.
+// - Q_IN_REGISTERS: a wave's queries stay in registers for the whole walk over the keys; on CDNA they never see LDS.
 // - Only tiles that the diagonal or the end of the keys crosses are masked; a wave leaves out those it does not see.
 // - What was accumulated is corrected for a new maximum only when that is much larger (SLACK_LOG2).
-// - Only the last tile of keys is read with bounds; the scale is multiplied in where the exponential is taken.
+// - Where bounds cost something (NVIDIA), only the last tile of keys is read with them. The scale is multiplied in where
+//   the exponential is taken.
 // - Under a causal mask the blocks with most keys begin first; the short ones fill the end.
 // - XCDS: on CDNA3 and CDNA4 the query heads of a K/V head share the L2 cache of one XCD (block_order.h).
 // Still slow: the products of a wave wait for its softmax, and few waves fit beside it that could fill the time.
@@ -42,10 +43,12 @@ constexpr int VALUE_STRIDE = VALUES_TRANSPOSED ? BLOCK_N + LDS_PADDING : ROW_STR
 constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM_TILES * 16 : BLOCK_N;
 constexpr int BUFFERS = ASYNC_COPIES ? 2 : 1;
 constexpr int K_ELEMENTS = BLOCK_N * ROW_STRIDE, V_ELEMENTS = VALUE_ROWS * VALUE_STRIDE;
-// Two copies of a tile's code, one without a mask: NVIDIA's registers hold both, AMD's do not. With one, nothing asks
-// whether a score was masked, and the maximum of a row that has seen no key is above NO_SCORE: exp2 then gives 0.
-constexpr bool TWO_COPIES = GPU_MATRIX == GPU_MATRIX_MMA;
-constexpr float NO_MAX = TWO_COPIES ? NO_SCORE : 0.5f * NO_SCORE;
+// Two copies of a tile's code, one without a mask. NVIDIA's registers hold both in one loop, where each wave chooses.
+// On AMD a workgroup walks over the tiles that may be crossed first, and in a second loop over those that all its waves
+// see whole. In this order: the first loop is never empty, so that both share what they compute of a lane's addresses.
+constexpr bool ONE_LOOP = GPU_MATRIX == GPU_MATRIX_MMA;
+// The maximum of a row that has seen no key. On AMD above NO_SCORE: exp2 of what is masked is then 0, and nothing asks.
+constexpr float NO_MAX = ONE_LOOP ? NO_SCORE : 0.5f * NO_SCORE;
 constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
 
 #include "tile_movers.h"
@@ -128,7 +131,7 @@ INLINE void update_softmax(Tile (&scores)[KEY_TILES], Tile (&accumulator)[DIM_TI
     UNROLL for (int n = 0; n < KEY_TILES; ++n) {
         UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
             const float score = scores[n].value[i];
-            const bool seen = !MASKED || score != NO_SCORE;
+            const bool seen = !MASKED || !ONE_LOOP || score != NO_SCORE;
             const float p = seen ? exp2_fast(score * SCALE_LOG2 - running_max[tile_slot(i)] * SCALE_LOG2) : 0.0f;
             scores[n].value[i] = p;
             running_sum[tile_slot(i)] += p;
@@ -136,13 +139,12 @@ INLINE void update_softmax(Tile (&scores)[KEY_TILES], Tile (&accumulator)[DIM_TI
     }
 }
 
-// `crossed`: by the diagonal or by the end of the keys. MASKED: a copy of the code for tiles that are.
 template <bool MASKED>
 INLINE void visit_tile(Rows& rows, const element* q_rows, const element* k_tile, const element* v_tile, int first_key,
-                       int last_seen, int seq_kv, bool crossed) {
+                       int last_seen, int seq_kv) {
     Tile scores[ROW_TILES][KEY_TILES];
     multiply_keys(scores, rows, q_rows, k_tile);
-    if (crossed) mask_scores(scores, first_key, last_seen, seq_kv);
+    if constexpr (MASKED) mask_scores(scores, first_key, last_seen, seq_kv);
     UNROLL for (int m = 0; m < ROW_TILES; ++m) {
         update_softmax<MASKED>(scores[m], rows.accumulator[m], rows.running_max[m], rows.running_sum[m]);
     }
@@ -154,6 +156,61 @@ INLINE void visit_tile(Rows& rows, const element* q_rows, const element* k_tile,
             UNROLL for (int m = 0; m < ROW_TILES; ++m) multiply_add(rows.accumulator[m][d], probabilities[m], values);
         }
     }
+}
+
+// What is the same for all tiles: `keys` of `seq_kv` keys are visited; this wave's first row sees up to `last_seen`.
+struct Walk {
+    const element *q_rows, *k_head, *v_head;
+    element *k_tiles, *v_tiles;
+    long long kv_stride;
+    int keys, seq_kv, last_seen;
+};
+
+// The tiles from `begin` to `end`, at least one. MASKED: the diagonal or the end of the keys may cross them. A tile is
+// in LDS when its turn comes, the next one on its way; after the last the one at `then`, if that is below `keys`.
+template <bool MASKED>
+INLINE void visit_tiles(Rows& rows, const Walk& walk, int begin, int end, int then) {
+    const int keys = walk.keys, seq_kv = walk.seq_kv, last_seen = walk.last_seen;
+    const long long kv_stride = walk.kv_stride;
+    RowMover<BLOCK_N> k_mover;
+    ValueMover<VALUES_TRANSPOSED> v_mover;
+    int first_key = begin;
+    do {
+        const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
+        const int next_key = ONE_LOOP || first_key + BLOCK_N < end ? first_key + BLOCK_N : then;
+        const element* next_k = walk.k_head + next_key * kv_stride;
+        const element* next_v = walk.v_head + next_key * kv_stride;
+        if (!ASYNC_COPIES) {
+            // Without a branch, behind which they would be waited for: after the last tile 0 rows.
+            const int next_rows = next_key < keys ? seq_kv - next_key : 0;
+            k_mover.start(walk.k_tiles, next_k, kv_stride, next_rows);
+            v_mover.start(walk.v_tiles, next_v, kv_stride, next_rows);
+        } else if (next_key < keys && next_key + BLOCK_N <= seq_kv) {
+            k_mover.start<true>(walk.k_tiles + other * K_ELEMENTS, next_k, kv_stride, BLOCK_N);
+            v_mover.start<true>(walk.v_tiles + other * V_ELEMENTS, next_v, kv_stride, BLOCK_N);
+        } else if (next_key < keys) {
+            k_mover.start(walk.k_tiles + other * K_ELEMENTS, next_k, kv_stride, seq_kv - next_key);
+            v_mover.start(walk.v_tiles + other * V_ELEMENTS, next_v, kv_stride, seq_kv - next_key);
+        }
+        schedule_fence();
+
+        const element* k_tile = walk.k_tiles + buffer * K_ELEMENTS;
+        const element* v_tile = walk.v_tiles + buffer * V_ELEMENTS;
+        const bool crossed = ONE_LOOP ? next_key > seq_kv || (CAUSAL && next_key - 1 > last_seen) : MASKED;
+        if (!crossed) {
+            visit_tile<false>(rows, walk.q_rows, k_tile, v_tile, first_key, last_seen, seq_kv);
+        } else if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
+            visit_tile<true>(rows, walk.q_rows, k_tile, v_tile, first_key, last_seen, seq_kv);
+        }
+
+        if (BUFFERS == 1) barrier();  // everybody is done with the tile
+        if (next_key < keys) {
+            k_mover.finish(walk.k_tiles + other * K_ELEMENTS);
+            v_mover.finish(walk.v_tiles + other * V_ELEMENTS);
+        }
+        barrier();
+        first_key += BLOCK_N;
+    } while (first_key < end);
 }
 
 // Q of the workgroup, of which there are `row_limit` rows from `q` on: to LDS, and from there to registers where it
@@ -189,7 +246,7 @@ INLINE void write_rows(const Rows& rows, element* out_rows, long long stride, fl
         float factor[ROWS_PER_LANE];
         UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) {
             const float sum = row_sum(rows.running_sum[m][slot]);
-            factor[slot] = sum > 0.0f ? 1.0f / sum : 0.0f;
+            factor[slot] = inverse_sum(sum);
             const int row = m * 16 + slot_row(slot);
             if (WITH_LSE && first_of_row() && row < row_limit) {
                 const float log2_sum = rows.running_max[m][slot] * SCALE_LOG2 + log2_fast(sum);  // log2(0): -infinity
@@ -230,49 +287,22 @@ attention_best(const element* __restrict__ q, const element* __restrict__ k, con
     UNROLL for (int m = 0; m < ROW_TILES; ++m) {
         UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) rows.running_max[m][slot] = NO_MAX;
     }
+    read_queries(rows, q_tile, q_rows, q + q_start, q_stride, seq_q - first_row);
     RowMover<BLOCK_N> k_mover;
     ValueMover<VALUES_TRANSPOSED> v_mover;
-    read_queries(rows, q_tile, q_rows, q + q_start, q_stride, seq_q - first_row);
-    k_mover.start(k_tiles, k_head, kv_stride, seq_kv);
-    v_mover.start(v_tiles, v_head, kv_stride, seq_kv);
+    // Tiles before `whole` are seen by all waves; the last one that there is counts as crossed.
+    const int seen_by_all = CAUSAL ? smaller(seq_kv - 1, first_row + offset + 1) : seq_kv - 1;
+    const int whole = ONE_LOOP || seen_by_all < 0 ? 0 : seen_by_all / BLOCK_N * BLOCK_N;
+    k_mover.start(k_tiles, k_head + whole * kv_stride, kv_stride, seq_kv - whole);
+    v_mover.start(v_tiles, v_head + whole * kv_stride, kv_stride, seq_kv - whole);
     k_mover.finish(k_tiles);
     v_mover.finish(v_tiles);
     barrier();
 
-    for (int first_key = 0; first_key < keys; first_key += BLOCK_N) {
-        const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
-        const int next_key = first_key + BLOCK_N;
-        const element* next_k = k_head + next_key * kv_stride;
-        const element* next_v = v_head + next_key * kv_stride;
-        if (!ASYNC_COPIES) {
-            // Without a branch, so that nothing waits for them: beyond the last tile of 0 rows.
-            const int next_rows = next_key < keys ? seq_kv - next_key : 0;
-            k_mover.start(k_tiles, next_k, kv_stride, next_rows);
-            v_mover.start(v_tiles, next_v, kv_stride, next_rows);
-        } else if (next_key < keys && next_key + BLOCK_N <= seq_kv) {
-            k_mover.start<true>(k_tiles + other * K_ELEMENTS, next_k, kv_stride, BLOCK_N);
-            v_mover.start<true>(v_tiles + other * V_ELEMENTS, next_v, kv_stride, BLOCK_N);
-        } else if (next_key < keys) {
-            k_mover.start(k_tiles + other * K_ELEMENTS, next_k, kv_stride, seq_kv - next_key);
-            v_mover.start(v_tiles + other * V_ELEMENTS, next_v, kv_stride, seq_kv - next_key);
-        }
-        schedule_fence();
-
-        const element* k_tile = k_tiles + buffer * K_ELEMENTS;
-        const element* v_tile = v_tiles + buffer * V_ELEMENTS;
-        const bool crossed = next_key > seq_kv || (CAUSAL && next_key - 1 > last_seen);
-        if (TWO_COPIES && !crossed) {
-            visit_tile<false>(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, false);
-        } else if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
-            visit_tile<TWO_COPIES>(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, TWO_COPIES || crossed);
-        }
-
-        if (BUFFERS == 1) barrier();  // everybody is done with the tile
-        if (next_key < keys) {
-            k_mover.finish(k_tiles + other * K_ELEMENTS);
-            v_mover.finish(v_tiles + other * V_ELEMENTS);
-        }
-        barrier();
+    const Walk walk = {q_rows, k_head, v_head, k_tiles, v_tiles, kv_stride, keys, seq_kv, last_seen};
+    if (keys > 0) {
+        visit_tiles<true>(rows, walk, whole, keys, whole > 0 ? 0 : keys);
+        if (whole > 0) visit_tiles<false>(rows, walk, 0, whole, keys);
     }
     write_rows(rows, out + q_start + wave_row * q_stride, q_stride,
                lse + ((long long)batch * heads + head) * seq_q + first_row + wave_row, seq_q - first_row - wave_row);

@@ -29,6 +29,8 @@
 //
 //   element                               16 bits as stored; to_float, to_element (round to nearest even)
 //   pack(low, high)                       two floats as elements in a 32-bit word, the first in the lower half
+//   pack_positive(low, high)              the same of floats from 0 on; to bf16 on CDNA before gfx950 by 3 instructions
+//                                         instead of 11: halves are rounded up, and NaN may become a number
 //   low_float(word), high_float(word)     and back
 //   Words<N>, Floats<N>                   N registers of 32 bits
 //   load_words4(pointer)                  16 bytes at a 16-byte aligned address; store_words4(pointer, words)

@@ -91,6 +91,16 @@ INLINE unsigned pack(float low, float high) {
 }
 #endif
 
+#if ELEMENT_BF16 && (defined(__gfx90a__) || defined(__gfx942__))
+INLINE unsigned pack_positive(float low, float high) {
+    const unsigned half = 0x8000;
+    return __builtin_amdgcn_perm(__builtin_bit_cast(unsigned, high) + half, __builtin_bit_cast(unsigned, low) + half,
+                                 0x07060302);  // the upper halves
+}
+#else
+INLINE unsigned pack_positive(float low, float high) { return pack(low, high); }
+#endif
+
 #if __has_builtin(__builtin_amdgcn_raw_buffer_load_b128)
 // Last word of a buffer's description: raw bytes, out of bounds from the limit on (LLVM: AMDGPUUsage, buffer resources;
 // instruction set guides of CDNA3, RDNA3 and RDNA4, buffer resource descriptor).

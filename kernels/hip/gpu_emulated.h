@@ -108,6 +108,15 @@ INLINE float to_float(element bits) { return float(__builtin_bit_cast(_Float16, 
 INLINE element to_element(float value) { return __builtin_bit_cast(element, _Float16(value)); }
 #endif
 INLINE unsigned pack(float low, float high) { return to_element(low) | unsigned(to_element(high)) << 16; }
+#if ELEMENT_BF16 && GPU_EMULATED == 942
+INLINE unsigned pack_positive(float low, float high) {
+    const unsigned half = 0x8000;
+    return (__builtin_bit_cast(unsigned, low) + half) >> 16 |
+           ((__builtin_bit_cast(unsigned, high) + half) & 0xffff0000u);
+}
+#else
+INLINE unsigned pack_positive(float low, float high) { return pack(low, high); }
+#endif
 INLINE float low_float(unsigned word) { return to_float(element(word & 0xffffu)); }
 INLINE float high_float(unsigned word) { return to_float(element(word >> 16)); }
 

@@ -79,6 +79,8 @@ INLINE unsigned pack(float low, float high) {
 }
 #endif
 
+INLINE unsigned pack_positive(float low, float high) { return pack(low, high); }
+
 INLINE Words<4> load_words4_within(const void* pointer, unsigned bytes, unsigned limit) {
     Words<4> words = {{0, 0, 0, 0}};
     if (bytes < limit) words = *reinterpret_cast<const Words<4>*>(static_cast<const char*>(pointer) + bytes);

@@ -112,13 +112,23 @@ INLINE float row_sum(float value) {
 }
 #endif
 
+// What a row is multiplied with at the end: 0 where it saw no key. NaN stays NaN on AMD, where its probabilities may
+// have become numbers (pack_positive); on NVIDIA they have not.
+INLINE float inverse_sum(float sum) {
+#if GPU_MATRIX == GPU_MATRIX_MMA
+    return sum > 0.0f ? 1.0f / sum : 0.0f;
+#else
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+#endif
+}
+
 // 8 elements of a row of global memory, zeros where there is no such row or column.
 INLINE Words<4> load_row(const element* memory, long long stride, int row, int rows, int column, int columns) {
     if (row < rows && column < columns) return load_words4(memory + row * stride + column);
     return {{0, 0, 0, 0}};
 }
 
-// 8 elements into a row of LDS. NVIDIA's compiler is given halves, which it joins: its code then stays what was measured.
+// 8 elements into a row of LDS. NVIDIA's compiler is given halves, which it joins: its code stays what was measured.
 INLINE void store_row(element* lds, Words<4> words) {
 #if GPU_MATRIX == GPU_MATRIX_MMA
     reinterpret_cast<Words<2>*>(lds)[0] = {{words.word[0], words.word[1]}};
@@ -178,8 +188,8 @@ INLINE Operand load_left(const element* rows, int step) {
 // The same from memory, of which `rows` rows and `columns` columns exist; zeros elsewhere.
 INLINE Operand load_left_direct(const element* memory, long long stride, int rows, int step, int columns) {
     const int row = lane_index() % 16, column = 32 * step + 8 * (lane_index() / 16);
-    const int existing = rows < 0 ? 0 : smaller(rows, 16);
-    return load_words4_within(memory, part_bytes(column < columns, row, column, stride), tile_bytes(existing, stride));
+    const unsigned part = part_bytes(row < rows && column < columns, row, column, stride);
+    return load_words4_within(memory, part, tile_bytes(16, stride));
 }
 #endif
 
@@ -239,7 +249,7 @@ INLINE Operand as_left_operand(const Tile* tiles) {
     Operand operand;
 #if GPU_MATRIX == GPU_MATRIX_MFMA
     UNROLL for (int i = 0; i < OPERAND_WORDS; ++i) {
-        operand.word[i] = pack(tiles[i / 2].value[i % 2 * 2], tiles[i / 2].value[i % 2 * 2 + 1]);
+        operand.word[i] = pack_positive(tiles[i / 2].value[i % 2 * 2], tiles[i / 2].value[i % 2 * 2 + 1]);
     }
 #elif GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
     UNROLL for (int i = 0; i < OPERAND_WORDS; ++i) operand.word[i] = pack(tile.value[2 * i], tile.value[2 * i + 1]);
