@@ -3,11 +3,11 @@
 // New against step 6:
 // - A wave owns ROW_TILES * 16 query rows, so that an operand of K or V, once read from LDS, is multiplied ROW_TILES
 //   times. With 16 rows the matrix units of CDNA3 take the 128 bytes per cycle that LDS gives, all by themselves.
-// - Q_IN_REGISTERS: a wave's queries stay in registers for the whole walk over the keys; on CDNA they never see LDS.
+// - Q_IN_REGISTERS: a wave's queries stay in registers for the whole walk; on CDNA they come there without LDS.
 // - Only tiles that the diagonal or the end of the keys crosses are masked; a wave leaves out those it does not see.
 // - What was accumulated is corrected for a new maximum only when that is much larger (SLACK_LOG2).
-// - Where bounds cost something (NVIDIA), only the last tile of keys is read with them. The scale is multiplied in where
-//   the exponential is taken.
+// - Where bounds cost something (NVIDIA), only the last tile of keys is read with them; the scale is multiplied in
+//   where the exponential is taken.
 // - Under a causal mask the blocks with most keys begin first; the short ones fill the end.
 // - XCDS: on CDNA3 and CDNA4 the query heads of a K/V head share the L2 cache of one XCD (block_order.h).
 // Still slow: the products of a wave wait for its softmax, and few waves fit beside it that could fill the time.
@@ -167,7 +167,7 @@ struct Walk {
 };
 
 // The tiles from `begin` to `end`, at least one. MASKED: the diagonal or the end of the keys may cross them. A tile is
-// in LDS when its turn comes, the next one on its way; after the last the one at `then`, if that is below `keys`.
+// in LDS when its turn comes, the next one on its way; after the last MASKED one that at `then`, if below `keys`.
 template <bool MASKED>
 INLINE void visit_tiles(Rows& rows, const Walk& walk, int begin, int end, int then) {
     const int keys = walk.keys, seq_kv = walk.seq_kv, last_seen = walk.last_seen;
@@ -177,18 +177,19 @@ INLINE void visit_tiles(Rows& rows, const Walk& walk, int begin, int end, int th
     int first_key = begin;
     do {
         const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
-        const int next_key = ONE_LOOP || first_key + BLOCK_N < end ? first_key + BLOCK_N : then;
+        const int next_key = ONE_LOOP || !MASKED || first_key + BLOCK_N < end ? first_key + BLOCK_N : then;
+        const bool more = next_key < (MASKED ? keys : end);
         const element* next_k = walk.k_head + next_key * kv_stride;
         const element* next_v = walk.v_head + next_key * kv_stride;
         if (!ASYNC_COPIES) {
             // Without a branch, behind which they would be waited for: after the last tile 0 rows.
-            const int next_rows = next_key < keys ? seq_kv - next_key : 0;
+            const int next_rows = !more ? 0 : MASKED ? seq_kv - next_key : BLOCK_N;
             k_mover.start(walk.k_tiles, next_k, kv_stride, next_rows);
             v_mover.start(walk.v_tiles, next_v, kv_stride, next_rows);
-        } else if (next_key < keys && next_key + BLOCK_N <= seq_kv) {
+        } else if (more && next_key + BLOCK_N <= seq_kv) {
             k_mover.start<true>(walk.k_tiles + other * K_ELEMENTS, next_k, kv_stride, BLOCK_N);
             v_mover.start<true>(walk.v_tiles + other * V_ELEMENTS, next_v, kv_stride, BLOCK_N);
-        } else if (next_key < keys) {
+        } else if (more) {
             k_mover.start(walk.k_tiles + other * K_ELEMENTS, next_k, kv_stride, seq_kv - next_key);
             v_mover.start(walk.v_tiles + other * V_ELEMENTS, next_v, kv_stride, seq_kv - next_key);
         }
@@ -204,7 +205,7 @@ INLINE void visit_tiles(Rows& rows, const Walk& walk, int begin, int end, int th
         }
 
         if (BUFFERS == 1) barrier();  // everybody is done with the tile
-        if (next_key < keys) {
+        if (more) {
             k_mover.finish(walk.k_tiles + other * K_ELEMENTS);
             v_mover.finish(walk.v_tiles + other * V_ELEMENTS);
         }
@@ -302,7 +303,7 @@ attention_best(const element* __restrict__ q, const element* __restrict__ k, con
     const Walk walk = {q_rows, k_head, v_head, k_tiles, v_tiles, kv_stride, keys, seq_kv, last_seen};
     if (keys > 0) {
         visit_tiles<true>(rows, walk, whole, keys, whole > 0 ? 0 : keys);
-        if (whole > 0) visit_tiles<false>(rows, walk, 0, whole, keys);
+        if (whole > 0) visit_tiles<false>(rows, walk, 0, whole, 0);
     }
     write_rows(rows, out + q_start + wave_row * q_stride, q_stride,
                lse + ((long long)batch * heads + head) * seq_q + first_row + wave_row, seq_q - first_row - wave_row);

@@ -7,6 +7,7 @@
 // Constants
 //   GPU_WAVE       lanes of a wave: 64 on CDNA (gfx9), 32 on RDNA and NVIDIA
 //   GPU_MATRIX     which matrix instructions there are: one of the GPU_MATRIX_... below
+//   GPU_READ_TRANSPOSED   1 on gfx950, which has read_transposed
 //
 // A kernel is written
 //   KERNEL(THREADS) name(const element* __restrict__ q, ..., int seq_q) { ... }
@@ -39,6 +40,8 @@
 //                                         `limit` on; no branch on AMD, so that nothing waits for the words before
 //                                         they are used
 //
+//   read_transposed(pointer)              on gfx950, from LDS: of 16 lanes, 4 neighbours name 16 elements of a row, 4
+//                                         each; lane l gets column l of the 4 rows. Every lane must call it
 //   schedule_fence()                      AMD's compiler moves nothing across: loads stand before products
 //
 //   copy_async(lds, global, wanted)       16 bytes to LDS without passing through registers, zeros where not wanted;

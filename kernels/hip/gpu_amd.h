@@ -29,6 +29,12 @@
 #define GPU_MATRIX GPU_MATRIX_NONE
 #endif
 
+#if defined(__gfx950__)
+#define GPU_READ_TRANSPOSED 1
+#else
+#define GPU_READ_TRANSPOSED 0
+#endif
+
 INLINE int thread_index() { return __builtin_amdgcn_workitem_id_x(); }
 INLINE int block_index_x() { return __builtin_amdgcn_workgroup_id_x(); }
 INLINE int block_index_y() { return __builtin_amdgcn_workgroup_id_y(); }
@@ -149,6 +155,13 @@ INLINE Floats<4> mfma_16x16x16(Words<2> a, Words<2> b, Floats<4> c) {
 #endif
     return __builtin_bit_cast(Floats<4>, sum);
 }
+
+#if GPU_READ_TRANSPOSED
+INLINE Words<2> read_transposed(const element* row) {
+    auto at = (__attribute__((address_space(3))) Short4*)row;
+    return __builtin_bit_cast(Words<2>, __builtin_amdgcn_ds_read_tr16_b64_v4i16(at));
+}
+#endif
 
 // 32 columns: a lane has eight elements side by side. Before gfx950 two instructions do it, each for half of them.
 INLINE Floats<4> mfma_16x16x32(Words<4> a, Words<4> b, Floats<4> c) {

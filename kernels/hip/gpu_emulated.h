@@ -34,6 +34,8 @@
 #error "GPU_EMULATED is 942, 950, 1100, 1201, 1030 or 90"
 #endif
 
+#define GPU_READ_TRANSPOSED (GPU_EMULATED == 950)
+
 // Where a collective was called. `convergent` keeps the compiler from moving or merging calls across branches;
 // `noescape` keeps registers that are passed by address from counting as memory.
 #define EMULATED_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
@@ -56,6 +58,8 @@ EMULATED_COLLECTIVE void emulated_matrix(EmulatedMatrix kind, bool bf16, const u
                                          const char* file, int line);
 EMULATED_COLLECTIVE void emulated_ldmatrix(bool transposed, const void* row, unsigned* EMULATED_REGISTERS words,
                                            const char* file, int line);
+EMULATED_COLLECTIVE void emulated_read_transposed(const void* row, unsigned* EMULATED_REGISTERS words,
+                                                  const char* file, int line);
 void emulated_copy_async(void* lds, const void* global, bool wanted);
 void emulated_copies_done();
 float exp2f(float);
@@ -145,6 +149,11 @@ INLINE Floats<4> mfma_16x16x32(Words<4> a, Words<4> b, Floats<4> c, EMULATED_PLA
     c = mfma_16x16x16({{a.word[0], a.word[1]}}, {{b.word[0], b.word[1]}}, c, file, line);
     return mfma_16x16x16({{a.word[2], a.word[3]}}, {{b.word[2], b.word[3]}}, c, file, line);
 #endif
+}
+INLINE Words<2> read_transposed(const element* row, EMULATED_PLACE) {
+    Words<2> column;
+    emulated_read_transposed(row, column.word, file, line);
+    return column;
 }
 #elif GPU_MATRIX == GPU_MATRIX_WMMA
 INLINE Floats<8> wmma_16x16x16(Words<8> a, Words<8> b, Floats<8> c, EMULATED_PLACE) {

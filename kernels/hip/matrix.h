@@ -23,8 +23,8 @@
 //
 // AMD's instructions give the transposed product, right * left^T: a lane then owns one query, and on CDNA and RDNA4 the
 // tile it holds is laid out as the operand that the second product needs; on CDNA two tiles are one operand, whose keys
-// are 4 (l / 16) + i and 16 + 4 (l / 16) + i, and V is kept in that order (place_of_value). mma.sync has
-// that property untransposed.
+// are 4 (l / 16) + i and 16 + 4 (l / 16) + i, and V is kept in that order (place_of_value) or read in it (gfx950).
+// mma.sync has that property untransposed.
 //
 // Sources: AMD Instinct MI200 and MI300 instruction set guides (matrix arithmetic instructions), RDNA3 and RDNA4
 // instruction set guides (WMMA), PTX manual (mma.m16n8k16, ldmatrix).
@@ -47,8 +47,8 @@ typedef Words<OPERAND_WORDS> Operand;
 typedef Floats<TILE_VALUES> Tile;
 
 // Whether V is kept as [dim][key]: a lane needs several keys of one dimension side by side, and only NVIDIA's ldmatrix
-// transposes on the way.
-constexpr bool VALUES_TRANSPOSED = GPU_MATRIX != GPU_MATRIX_MMA;
+// and gfx950's read_transposed transpose on the way.
+constexpr bool VALUES_TRANSPOSED = GPU_MATRIX != GPU_MATRIX_MMA && !GPU_READ_TRANSPOSED;
 
 // Elements added to each row in LDS, so that what 16 rows read at once begins in different banks. On CDNA none: there
 // the 16-byte pieces of a row change places instead (place_in_lds), and two workgroups fit where padding leaves one.
@@ -59,10 +59,15 @@ template <int STRIDE>
 INLINE int place_in_lds(int row, int column) {
 #if GPU_MATRIX == GPU_MATRIX_MFMA
     // Pieces that change places: a power of two that divides those of a row. Found by search: no two lanes that are
-    // served at once meet in a bank, of 32 or of 64 (tests/kernels/hip/test_bank_conflicts.py).
+    // served at once meet in a bank, of 32 or of 64 (tests/kernels/hip/test_bank_conflicts.py). read_transposed takes 2
+    // pieces of 8 rows, so that those differ by more than the lowest bit.
     constexpr int PIECES = STRIDE / 8 & -(STRIDE / 8);
     const int low = row & 7, high = row >> 3 & 1;
+#if GPU_READ_TRANSPOSED
+    const int moved = PIECES >= 16 ? 2 * low : PIECES == 8 ? low & 6 : low >> 1 ^ 3 * high;
+#else
     const int moved = PIECES >= 16 ? row & 15 : PIECES == 8 ? low ^ 5 * high : low >> 1 ^ 3 * high;
+#endif
     static_assert(PIECES >= 4, "rows are multiples of 32 elements");
     return row * STRIDE + (column ^ 8 * moved);
 #else
@@ -211,6 +216,11 @@ INLINE Operand load_values(const element* values, int step, int dim) {
     const int lane = lane_index();
 #if GPU_MATRIX == GPU_MATRIX_MMA
     return ldmatrix_x4_transposed(values + (step * 16 + lane % 16) * STRIDE + dim + lane / 16 * 8);
+#elif GPU_READ_TRANSPOSED
+    const int key = 32 * step + 4 * (lane / 16) + lane % 16 / 4, column = dim + 4 * (lane % 4);
+    const Words<2> low = read_transposed(values + place_in_lds<STRIDE>(key, column));
+    const Words<2> high = read_transposed(values + place_in_lds<STRIDE>(key + 16, column));
+    return {{low.word[0], low.word[1], high.word[0], high.word[1]}};
 #elif GPU_MATRIX == GPU_MATRIX_MFMA
     const int row = lane % 16 ^ lane / 8 % 2;  // as place_of_value
     return load_words4(values + dim * STRIDE + place_in_lds<STRIDE>(row, 32 * step + 8 * (lane / 16)));
