@@ -196,9 +196,10 @@ def test_nvidias_scores_are_operands_as_they_are() -> None:
         assert slots == [(row, column + 8 * half) for half in (0, 1) for row, column in values]
 
 
-def test_two_buffers_do_not_fit_on_cdna() -> None:
-    """The page's bytes of K and V tiles are those that step 7 asks for, and twice as many exceed a CU's LDS."""
+def test_two_buffers_leave_no_second_workgroup_on_cdna() -> None:
+    """The page's bytes of K and V tiles are those that step 7 asks for, and twice as many are all LDS of a CU."""
     _, tiles = face_of("gfx942").tiles_bytes(head_dim=128, block_m=128, block_n=64)
     text = NOTES.read_text(encoding="utf-8")
-    assert tiles == 16_896 + 17_408
-    assert all(figure in text for figure in ("16,896", "17,408", f"{2 * tiles:,} of {limits_of('gfx942').lds_bytes:,}"))
+    assert tiles == 2 * 16_384
+    assert 2 * tiles == limits_of("gfx942").lds_bytes
+    assert all(figure in text for figure in ("16,384 bytes each", f"both twice {2 * tiles:,}"))

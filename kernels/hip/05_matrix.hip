@@ -36,8 +36,8 @@ template <int ROWS>
 INLINE void copy_rows(element* lds, const element* memory, long long stride, int rows) {
     for (int task = thread_index(); task < ROWS * DIM / 8; task += THREADS) {
         const int row = task / (DIM / 8), column = task % (DIM / 8) * 8;
-        const Words<4> words = load_row(memory, stride, row, rows, column, HEAD_DIM);
-        store_words4(lds + place_in_lds<ROW_STRIDE>(row, column), words);
+        element* to = lds + place_in_lds<ROW_STRIDE>(row, column);
+        store_row(to, load_row(memory, stride, row, rows, column, HEAD_DIM));
     }
 }
 
@@ -123,16 +123,15 @@ attention_matrix(const element* __restrict__ q, const element* __restrict__ k, c
         UNROLL for (int d = 0; d < DIM_TILES; ++d) {
             UNROLL for (int i = 0; i < TILE_VALUES; ++i) accumulator[d].value[i] *= correction[tile_slot(i)];
         }
-        UNROLL for (int n = 0; n < KEY_TILES; ++n) {
-            UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
-                const float score = scores[n].value[i];
-                const float p = score == NO_SCORE ? 0.0f : exp2_fast(score - running_max[tile_slot(i)]);
-                scores[n].value[i] = p;
-                running_sum[tile_slot(i)] += p;
-            }
-        }
         UNROLL for (int n = 0; n < KEY_STEPS; ++n) {
-            const Operand probabilities = as_left_operand(scores + n * OPERAND_TILES);
+            Tile* tiles = scores + n * OPERAND_TILES;
+            UNROLL for (int i = 0; i < OPERAND_TILES * TILE_VALUES; ++i) {
+                float& value = tiles[i / TILE_VALUES].value[i % TILE_VALUES];
+                const int slot = tile_slot(i % TILE_VALUES);
+                value = value == NO_SCORE ? 0.0f : exp2_fast(value - running_max[slot]);
+                running_sum[slot] += value;
+            }
+            const Operand probabilities = as_left_operand(tiles);
             UNROLL for (int d = 0; d < DIM_TILES; ++d) {
                 multiply_add(accumulator[d], probabilities, load_values<VALUE_STRIDE>(v_tile, n, d * 16));
             }
@@ -142,7 +141,7 @@ attention_matrix(const element* __restrict__ q, const element* __restrict__ k, c
     float factor[ROWS_PER_LANE];
     UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) {
         const float sum = row_sum(running_sum[slot]);
-        factor[slot] = sum > 0.0f ? 1.0f / sum : 0.0f;
+        factor[slot] = inverse_sum(sum);
         const int row = first_row + wave_row + slot_row(slot);
         if (WITH_LSE && first_of_row() && row < seq_q) {
             const float log2_sum = running_max[slot] + log2_fast(sum);  // log2(0) is -infinity

@@ -34,48 +34,7 @@ constexpr int BUFFERS = ASYNC_COPIES ? 2 : 1;
 constexpr int K_ELEMENTS = BLOCK_N * ROW_STRIDE, V_ELEMENTS = VALUE_ROWS * VALUE_STRIDE;
 constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
 
-// ROWS x DIM to LDS as it is. LANES_PER_ROW threads share a row; a power of two, so that a thread keeps its column.
-template <int ROWS>
-struct RowMover {
-    static constexpr int STEP = THREADS / LANES_PER_ROW, SHARE = (ROWS + STEP - 1) / STEP;
-    Words<4> held[ASYNC_COPIES ? 1 : SHARE];
-
-    // Known when compiled where all threads have a part of each row; else a comparison of each thread.
-    static INLINE bool is_inside(int row, int column, int columns) {
-        return (ROWS % STEP == 0 || row < ROWS) && (columns == LANES_PER_ROW * 8 || column < columns);
-    }
-
-    INLINE void start(element* lds, const element* memory, long long stride, int rows) {
-        const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
-        const element* from = memory + first * stride + column;
-        UNROLL for (int i = 0; i < SHARE; ++i) {
-            const int row = first + i * STEP;
-            const bool there = is_inside(row, column, HEAD_DIM);
-            if constexpr (ASYNC_COPIES) {
-                const bool wanted = row < rows && there;
-                const bool inside = is_inside(row, column, DIM);
-                if (inside) copy_async(lds + row * ROW_STRIDE + column, wanted ? from : memory, wanted);
-                from += STEP * stride;
-            } else {
-                held[i] = load_words4_within(memory, part_bytes(there, row, column, stride), tile_bytes(rows, stride));
-            }
-        }
-    }
-
-    INLINE void finish(element* lds) const {
-        if constexpr (ASYNC_COPIES) return copies_done();
-        const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
-        UNROLL for (int i = 0; i < SHARE; ++i) {
-            const int row = first + i * STEP;
-            if (is_inside(row, column, DIM)) store_words4(lds + place_in_lds<ROW_STRIDE>(row, column), held[i]);
-        }
-    }
-};
-
-#include "transposing_mover.h"
-
-template <bool TRANSPOSED> struct ValueMover : RowMover<BLOCK_N> {};
-template <> struct ValueMover<true> : TransposingMover {};
+#include "tile_movers.h"
 
 // scores = Q K^T of this wave's 16 rows, in units of log2; keys that a row must not see get NO_SCORE.
 INLINE void multiply_keys(Tile* scores, const element* q_rows, const element* k_tile, int first_key, int last_seen) {
@@ -116,10 +75,10 @@ attention_prefetch(const element* __restrict__ q, const element* __restrict__ k,
     RowMover<BLOCK_M> q_mover;
     RowMover<BLOCK_N> k_mover;
     ValueMover<VALUES_TRANSPOSED> v_mover;
-    q_mover.start(q_tile, q + q_start, q_stride, smaller(seq_q - first_row, BLOCK_M));
+    q_mover.start(q_tile, q + q_start, q_stride, seq_q - first_row);
     q_mover.finish(q_tile);
-    k_mover.start(k_tiles, k_head, kv_stride, smaller(seq_kv, BLOCK_N));
-    v_mover.start(v_tiles, v_head, kv_stride, smaller(seq_kv, BLOCK_N));
+    k_mover.start(k_tiles, k_head, kv_stride, seq_kv);
+    v_mover.start(v_tiles, v_head, kv_stride, seq_kv);
     k_mover.finish(k_tiles);
     v_mover.finish(v_tiles);
     barrier();
@@ -131,10 +90,14 @@ attention_prefetch(const element* __restrict__ q, const element* __restrict__ k,
     for (int first_key = 0; first_key < keys; first_key += BLOCK_N) {
         const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
         const int next_key = first_key + BLOCK_N;
-        const int next_rows = next_key < keys ? (ASYNC_COPIES ? seq_kv - next_key : smaller(seq_kv - next_key, BLOCK_N)) : 0;
-        if (!ASYNC_COPIES || next_key < keys) {
-            k_mover.start(k_tiles + other * K_ELEMENTS, k_head + next_key * kv_stride, kv_stride, next_rows);
-            v_mover.start(v_tiles + other * V_ELEMENTS, v_head + next_key * kv_stride, kv_stride, next_rows);
+        if constexpr (!ASYNC_COPIES) {
+            // No branch, behind which the words would be waited for: after the last tile 0 rows are asked for.
+            const int next_rows = next_key < keys ? seq_kv - next_key : 0;
+            k_mover.start(k_tiles, k_head + next_key * kv_stride, kv_stride, next_rows);
+            v_mover.start(v_tiles, v_head + next_key * kv_stride, kv_stride, next_rows);
+        } else if (next_key < keys) {
+            k_mover.start(k_tiles + other * K_ELEMENTS, k_head + next_key * kv_stride, kv_stride, seq_kv - next_key);
+            v_mover.start(v_tiles + other * V_ELEMENTS, v_head + next_key * kv_stride, kv_stride, seq_kv - next_key);
         }
         schedule_fence();
 
@@ -160,16 +123,15 @@ attention_prefetch(const element* __restrict__ q, const element* __restrict__ k,
         UNROLL for (int d = 0; d < DIM_TILES; ++d) {
             UNROLL for (int i = 0; i < TILE_VALUES; ++i) accumulator[d].value[i] *= correction[tile_slot(i)];
         }
-        UNROLL for (int n = 0; n < KEY_TILES; ++n) {
-            UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
-                const float score = scores[n].value[i];
-                const float p = score == NO_SCORE ? 0.0f : exp2_fast(score - running_max[tile_slot(i)]);
-                scores[n].value[i] = p;
-                running_sum[tile_slot(i)] += p;
-            }
-        }
         UNROLL for (int n = 0; n < KEY_STEPS; ++n) {
-            const Operand probabilities = as_left_operand(scores + n * OPERAND_TILES);
+            Tile* tiles = scores + n * OPERAND_TILES;
+            UNROLL for (int i = 0; i < OPERAND_TILES * TILE_VALUES; ++i) {
+                float& value = tiles[i / TILE_VALUES].value[i % TILE_VALUES];
+                const int slot = tile_slot(i % TILE_VALUES);
+                value = value == NO_SCORE ? 0.0f : exp2_fast(value - running_max[slot]);
+                running_sum[slot] += value;
+            }
+            const Operand probabilities = as_left_operand(tiles);
             UNROLL for (int d = 0; d < DIM_TILES; ++d) {
                 multiply_add(accumulator[d], probabilities, load_values<VALUE_STRIDE>(v_tile, n, d * 16));
             }
@@ -186,7 +148,7 @@ attention_prefetch(const element* __restrict__ q, const element* __restrict__ k,
     float factor[ROWS_PER_LANE];
     UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) {
         const float sum = row_sum(running_sum[slot]);
-        factor[slot] = sum > 0.0f ? 1.0f / sum : 0.0f;
+        factor[slot] = inverse_sum(sum);
         const int row = first_row + wave_row + slot_row(slot);
         if (WITH_LSE && first_of_row() && row < seq_q) {
             const float log2_sum = running_max[slot] + log2_fast(sum);  // log2(0) is -infinity

@@ -3,16 +3,19 @@
 // New against step 6:
 // - A wave owns ROW_TILES * 16 query rows, so that an operand of K or V, once read from LDS, is multiplied ROW_TILES
 //   times. With 16 rows the matrix units of CDNA3 take the 128 bytes per cycle that LDS gives, all by themselves.
-// - Q_IN_REGISTERS: a wave's queries stay in registers for the whole walk over the keys.
+// - Q_IN_REGISTERS: a wave's queries stay in registers for the whole walk; on CDNA they come there without LDS.
 // - Only tiles that the diagonal or the end of the keys crosses are masked; a wave leaves out those it does not see.
 // - What was accumulated is corrected for a new maximum only when that is much larger (SLACK_LOG2).
-// - Only the last tile of keys is read with bounds; the scale is multiplied in where the exponential is taken.
+// - Where bounds cost something (NVIDIA), only the last tile of keys is read with them; the scale is multiplied in
+//   where the exponential is taken.
 // - Under a causal mask the blocks with most keys begin first; the short ones fill the end.
+// - XCDS: on CDNA3 and CDNA4 the query heads of a K/V head share the L2 cache of one XCD (block_order.h).
 // Still slow: the products of a wave wait for its softmax, and few waves fit beside it that could fill the time.
 //
 // Q, out (B, Sq, H, D), K, V (B, Skv, Hk, D), lse (B, H, Sq); HEAD_DIM a multiple of 8.
 // Grid (ceil(Sq / BLOCK_M), H, B), WAVES * GPU_WAVE threads. `scores` is not used.
 #include "gpu.h"
+#include "block_order.h"
 #include "matrix.h"
 
 #ifndef WAVES
@@ -40,53 +43,15 @@ constexpr int VALUE_STRIDE = VALUES_TRANSPOSED ? BLOCK_N + LDS_PADDING : ROW_STR
 constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM_TILES * 16 : BLOCK_N;
 constexpr int BUFFERS = ASYNC_COPIES ? 2 : 1;
 constexpr int K_ELEMENTS = BLOCK_N * ROW_STRIDE, V_ELEMENTS = VALUE_ROWS * VALUE_STRIDE;
-// Two copies of a tile's code, one without a mask: NVIDIA's registers hold both, AMD's do not.
-constexpr bool TWO_COPIES = GPU_MATRIX == GPU_MATRIX_MMA;
+// Two copies of a tile's code, one without a mask. NVIDIA's registers hold both in one loop, where each wave chooses.
+// On AMD a workgroup walks over the tiles that may be crossed first, and in a second loop over those that all its waves
+// see whole. In this order: the first loop is never empty, so that both share what they compute of a lane's addresses.
+constexpr bool ONE_LOOP = GPU_MATRIX == GPU_MATRIX_MMA;
+// The maximum of a row that has seen no key. On AMD above NO_SCORE: exp2 of what is masked is then 0, and nothing asks.
+constexpr float NO_MAX = ONE_LOOP ? NO_SCORE : 0.5f * NO_SCORE;
 constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
 
-// ROWS x DIM to LDS as it is. LANES_PER_ROW threads share a row; a power of two, so that a thread keeps its column.
-template <int ROWS>
-struct RowMover {
-    static constexpr int STEP = THREADS / LANES_PER_ROW, SHARE = (ROWS + STEP - 1) / STEP;
-    Words<4> held[ASYNC_COPIES ? 1 : SHARE];
-
-    // Known when compiled where all threads have a part of each row; else a comparison of each thread.
-    static INLINE bool is_inside(int row, int column, int columns) {
-        return (ROWS % STEP == 0 || row < ROWS) && (columns == LANES_PER_ROW * 8 || column < columns);
-    }
-
-    template <bool WHOLE>
-    INLINE void start(element* lds, const element* memory, long long stride, int rows) {
-        const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
-        const element* from = memory + first * stride + column;
-        UNROLL for (int i = 0; i < SHARE; ++i) {
-            const int row = first + i * STEP;
-            const bool there = is_inside(row, column, HEAD_DIM);
-            if constexpr (ASYNC_COPIES) {
-                const bool wanted = (WHOLE || row < rows) && there;
-                const bool inside = is_inside(row, column, DIM);
-                if (inside) copy_async(lds + row * ROW_STRIDE + column, wanted ? from : memory, wanted);
-                from += STEP * stride;
-            } else {
-                held[i] = load_words4_within(memory, part_bytes(there, row, column, stride), tile_bytes(rows, stride));
-            }
-        }
-    }
-
-    INLINE void finish(element* lds) const {
-        if constexpr (ASYNC_COPIES) return copies_done();
-        const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
-        UNROLL for (int i = 0; i < SHARE; ++i) {
-            const int row = first + i * STEP;
-            if (is_inside(row, column, DIM)) store_words4(lds + place_in_lds<ROW_STRIDE>(row, column), held[i]);
-        }
-    }
-};
-
-#include "transposing_mover.h"
-
-template <bool TRANSPOSED> struct ValueMover : RowMover<BLOCK_N> {};
-template <> struct ValueMover<true> : TransposingMover {};
+#include "tile_movers.h"
 
 // What a wave keeps of its rows while it walks over the keys.
 struct Rows {
@@ -134,10 +99,8 @@ INLINE void mask_scores(Tile (&scores)[ROW_TILES][KEY_TILES], int first_key, int
 // what was accumulated need not be multiplied by a correction for nearly every tile.
 constexpr float SLACK_LOG2 = 8.0f;
 
-// The maximum of a row that has seen no key: above NO_SCORE, so that the probability of what is masked is 0.
-constexpr float NO_MAX = 0.5f * NO_SCORE;
-
 // Probabilities in place of the scores; maximum, sum and what was accumulated follow, where a score is too large.
+template <bool MASKED>
 INLINE void update_softmax(Tile (&scores)[KEY_TILES], Tile (&accumulator)[DIM_TILES],
                            float (&running_max)[ROWS_PER_LANE], float (&running_sum)[ROWS_PER_LANE]) {
     float new_max[ROWS_PER_LANE];
@@ -168,21 +131,22 @@ INLINE void update_softmax(Tile (&scores)[KEY_TILES], Tile (&accumulator)[DIM_TI
     UNROLL for (int n = 0; n < KEY_TILES; ++n) {
         UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
             const float score = scores[n].value[i];
-            const float p = exp2_fast(score * SCALE_LOG2 - running_max[tile_slot(i)] * SCALE_LOG2);
+            const bool seen = !MASKED || !ONE_LOOP || score != NO_SCORE;
+            const float p = seen ? exp2_fast(score * SCALE_LOG2 - running_max[tile_slot(i)] * SCALE_LOG2) : 0.0f;
             scores[n].value[i] = p;
             running_sum[tile_slot(i)] += p;
         }
     }
 }
 
-// `crossed`: by the diagonal or by the end of the keys.
+template <bool MASKED>
 INLINE void visit_tile(Rows& rows, const element* q_rows, const element* k_tile, const element* v_tile, int first_key,
-                       int last_seen, int seq_kv, bool crossed) {
+                       int last_seen, int seq_kv) {
     Tile scores[ROW_TILES][KEY_TILES];
     multiply_keys(scores, rows, q_rows, k_tile);
-    if (crossed) mask_scores(scores, first_key, last_seen, seq_kv);
+    if constexpr (MASKED) mask_scores(scores, first_key, last_seen, seq_kv);
     UNROLL for (int m = 0; m < ROW_TILES; ++m) {
-        update_softmax(scores[m], rows.accumulator[m], rows.running_max[m], rows.running_sum[m]);
+        update_softmax<MASKED>(scores[m], rows.accumulator[m], rows.running_max[m], rows.running_sum[m]);
     }
     UNROLL for (int n = 0; n < KEY_STEPS; ++n) {
         Operand probabilities[ROW_TILES];
@@ -192,6 +156,62 @@ INLINE void visit_tile(Rows& rows, const element* q_rows, const element* k_tile,
             UNROLL for (int m = 0; m < ROW_TILES; ++m) multiply_add(rows.accumulator[m][d], probabilities[m], values);
         }
     }
+}
+
+// What is the same for all tiles: `keys` of `seq_kv` keys are visited; this wave's first row sees up to `last_seen`.
+struct Walk {
+    const element *q_rows, *k_head, *v_head;
+    element *k_tiles, *v_tiles;
+    long long kv_stride;
+    int keys, seq_kv, last_seen;
+};
+
+// The tiles from `begin` to `end`, at least one. MASKED: the diagonal or the end of the keys may cross them. A tile is
+// in LDS when its turn comes, the next one on its way; after the last MASKED one that at `then`, if below `keys`.
+template <bool MASKED>
+INLINE void visit_tiles(Rows& rows, const Walk& walk, int begin, int end, int then) {
+    const int keys = walk.keys, seq_kv = walk.seq_kv, last_seen = walk.last_seen;
+    const long long kv_stride = walk.kv_stride;
+    RowMover<BLOCK_N> k_mover;
+    ValueMover<VALUES_TRANSPOSED> v_mover;
+    int first_key = begin;
+    do {
+        const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
+        const int next_key = ONE_LOOP || !MASKED || first_key + BLOCK_N < end ? first_key + BLOCK_N : then;
+        const bool more = next_key < (MASKED ? keys : end);
+        const element* next_k = walk.k_head + next_key * kv_stride;
+        const element* next_v = walk.v_head + next_key * kv_stride;
+        if (!ASYNC_COPIES) {
+            // Without a branch, behind which they would be waited for: after the last tile 0 rows.
+            const int next_rows = !more ? 0 : MASKED ? seq_kv - next_key : BLOCK_N;
+            k_mover.start(walk.k_tiles, next_k, kv_stride, next_rows);
+            v_mover.start(walk.v_tiles, next_v, kv_stride, next_rows);
+        } else if (more && next_key + BLOCK_N <= seq_kv) {
+            k_mover.start<true>(walk.k_tiles + other * K_ELEMENTS, next_k, kv_stride, BLOCK_N);
+            v_mover.start<true>(walk.v_tiles + other * V_ELEMENTS, next_v, kv_stride, BLOCK_N);
+        } else if (more) {
+            k_mover.start(walk.k_tiles + other * K_ELEMENTS, next_k, kv_stride, seq_kv - next_key);
+            v_mover.start(walk.v_tiles + other * V_ELEMENTS, next_v, kv_stride, seq_kv - next_key);
+        }
+        schedule_fence();
+
+        const element* k_tile = walk.k_tiles + buffer * K_ELEMENTS;
+        const element* v_tile = walk.v_tiles + buffer * V_ELEMENTS;
+        const bool crossed = ONE_LOOP ? next_key > seq_kv || (CAUSAL && next_key - 1 > last_seen) : MASKED;
+        if (!crossed) {
+            visit_tile<false>(rows, walk.q_rows, k_tile, v_tile, first_key, last_seen, seq_kv);
+        } else if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
+            visit_tile<true>(rows, walk.q_rows, k_tile, v_tile, first_key, last_seen, seq_kv);
+        }
+
+        if (BUFFERS == 1) barrier();  // everybody is done with the tile
+        if (more) {
+            k_mover.finish(walk.k_tiles + other * K_ELEMENTS);
+            v_mover.finish(walk.v_tiles + other * V_ELEMENTS);
+        }
+        barrier();
+        first_key += BLOCK_N;
+    } while (first_key < end);
 }
 
 // Q of the workgroup, of which there are `row_limit` rows from `q` on: to LDS, and from there to registers where it
@@ -207,7 +227,7 @@ INLINE void read_queries(Rows& rows, element* q_tile, const element* q_rows, con
     }
 #else
     RowMover<BLOCK_M> mover;
-    mover.start<false>(q_tile, q, stride, smaller(row_limit, BLOCK_M));
+    mover.start(q_tile, q, stride, row_limit);
     mover.finish(q_tile);
     if constexpr (Q_IN_REGISTERS) {
         barrier();
@@ -227,7 +247,7 @@ INLINE void write_rows(const Rows& rows, element* out_rows, long long stride, fl
         float factor[ROWS_PER_LANE];
         UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) {
             const float sum = row_sum(rows.running_sum[m][slot]);
-            factor[slot] = sum > 0.0f ? 1.0f / sum : 0.0f;
+            factor[slot] = inverse_sum(sum);
             const int row = m * 16 + slot_row(slot);
             if (WITH_LSE && first_of_row() && row < row_limit) {
                 const float log2_sum = rows.running_max[m][slot] * SCALE_LOG2 + log2_fast(sum);  // log2(0): -infinity
@@ -251,8 +271,9 @@ attention_best(const element* __restrict__ q, const element* __restrict__ k, con
     element* v_tiles = k_tiles + BUFFERS * K_ELEMENTS;
 
     const int blocks = (seq_q + BLOCK_M - 1) / BLOCK_M;
-    const int first_row = (CAUSAL ? blocks - 1 - block_index_x() : block_index_x()) * BLOCK_M;
-    const int head = block_index_y(), batch = block_index_z(), kv_head = head / (heads / kv_heads);
+    const RowBlock own = row_block(blocks, heads, kv_heads);
+    const int first_row = (CAUSAL ? blocks - 1 - own.rank : own.rank) * BLOCK_M;
+    const int head = own.head, batch = own.batch, kv_head = head / (heads / kv_heads);
     const long long q_stride = (long long)heads * HEAD_DIM, kv_stride = (long long)kv_heads * HEAD_DIM;
     const long long q_start = ((long long)batch * seq_q + first_row) * q_stride + (long long)head * HEAD_DIM;
     const element* k_head = k + (long long)batch * seq_kv * kv_stride + (long long)kv_head * HEAD_DIM;
@@ -267,46 +288,22 @@ attention_best(const element* __restrict__ q, const element* __restrict__ k, con
     UNROLL for (int m = 0; m < ROW_TILES; ++m) {
         UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) rows.running_max[m][slot] = NO_MAX;
     }
+    read_queries(rows, q_tile, q_rows, q + q_start, q_stride, seq_q - first_row);
     RowMover<BLOCK_N> k_mover;
     ValueMover<VALUES_TRANSPOSED> v_mover;
-    read_queries(rows, q_tile, q_rows, q + q_start, q_stride, seq_q - first_row);
-    k_mover.start<false>(k_tiles, k_head, kv_stride, smaller(seq_kv, BLOCK_N));
-    v_mover.start<false>(v_tiles, v_head, kv_stride, smaller(seq_kv, BLOCK_N));
+    // Tiles before `whole` are seen by all waves; the last one that there is counts as crossed.
+    const int seen_by_all = CAUSAL ? smaller(seq_kv - 1, first_row + offset + 1) : seq_kv - 1;
+    const int whole = ONE_LOOP || seen_by_all < 0 ? 0 : seen_by_all / BLOCK_N * BLOCK_N;
+    k_mover.start(k_tiles, k_head + whole * kv_stride, kv_stride, seq_kv - whole);
+    v_mover.start(v_tiles, v_head + whole * kv_stride, kv_stride, seq_kv - whole);
     k_mover.finish(k_tiles);
     v_mover.finish(v_tiles);
     barrier();
 
-    const element *next_k = k_head, *next_v = v_head;
-    for (int first_key = 0; first_key < keys; first_key += BLOCK_N) {
-        const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
-        const int next_key = first_key + BLOCK_N;
-        next_k += BLOCK_N * kv_stride;
-        next_v += BLOCK_N * kv_stride;
-        const int next_rows = next_key < keys ? smaller(seq_kv - next_key, BLOCK_N) : 0;
-        if (ASYNC_COPIES && next_rows == BLOCK_N) {
-            k_mover.start<true>(k_tiles + other * K_ELEMENTS, next_k, kv_stride, BLOCK_N);
-            v_mover.start<true>(v_tiles + other * V_ELEMENTS, next_v, kv_stride, BLOCK_N);
-        } else if (!ASYNC_COPIES || next_rows) {
-            k_mover.start<false>(k_tiles + other * K_ELEMENTS, next_k, kv_stride, next_rows);
-            v_mover.start<false>(v_tiles + other * V_ELEMENTS, next_v, kv_stride, next_rows);
-        }
-        schedule_fence();
-
-        const element* k_tile = k_tiles + buffer * K_ELEMENTS;
-        const element* v_tile = v_tiles + buffer * V_ELEMENTS;
-        const bool crossed = next_key > seq_kv || (CAUSAL && next_key - 1 > last_seen);
-        if (TWO_COPIES && !crossed) {
-            visit_tile(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, false);
-        } else if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
-            visit_tile(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv, TWO_COPIES || crossed);
-        }
-
-        if (BUFFERS == 1) barrier();  // everybody is done with the tile
-        if (next_key < keys) {
-            k_mover.finish(k_tiles + other * K_ELEMENTS);
-            v_mover.finish(v_tiles + other * V_ELEMENTS);
-        }
-        barrier();
+    const Walk walk = {q_rows, k_head, v_head, k_tiles, v_tiles, kv_stride, keys, seq_kv, last_seen};
+    if (keys > 0) {
+        visit_tiles<true>(rows, walk, whole, keys, whole > 0 ? 0 : keys);
+        if (whole > 0) visit_tiles<false>(rows, walk, 0, whole, 0);
     }
     write_rows(rows, out + q_start + wave_row * q_stride, q_stride,
                lse + ((long long)batch * heads + head) * seq_q + first_row + wave_row, seq_q - first_row - wave_row);

@@ -7,7 +7,7 @@ every kernel with the LDS size computed from them, and reports the first access 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Face:
 CDNA = Face(
     wave=64, matrix=True, operand_columns=32, lds_padding=0, values_transposed=True, buffers=1, queries_direct=True
 )
+CDNA4 = replace(CDNA, values_transposed=False)
 RDNA = Face(wave=32, matrix=True, operand_columns=16, lds_padding=8, values_transposed=True, buffers=1)
 RDNA_WITHOUT = Face(wave=32, matrix=False, operand_columns=16, lds_padding=8, values_transposed=True, buffers=1)
 GCN = Face(wave=64, matrix=False, operand_columns=16, lds_padding=8, values_transposed=True, buffers=1)
@@ -65,7 +66,7 @@ def face_of(arch: str) -> Face:
     if not arch.startswith("gfx"):
         return NVIDIA
     if arch in ("gfx90a", "gfx942", "gfx950"):
-        return CDNA
+        return CDNA4 if arch == "gfx950" else CDNA
     if arch.startswith(("gfx11", "gfx12")):
         return RDNA
     return GCN if arch.startswith("gfx9") else RDNA_WITHOUT

@@ -7,6 +7,7 @@
 // Constants
 //   GPU_WAVE       lanes of a wave: 64 on CDNA (gfx9), 32 on RDNA and NVIDIA
 //   GPU_MATRIX     which matrix instructions there are: one of the GPU_MATRIX_... below
+//   GPU_READ_TRANSPOSED   1 on gfx950, which has read_transposed
 //
 // A kernel is written
 //   KERNEL(THREADS) name(const element* __restrict__ q, ..., int seq_q) { ... }
@@ -14,6 +15,7 @@
 //
 //   int thread_index()                    0 ... THREADS - 1
 //   int block_index_x(), _y(), _z()
+//   int block_count_z()                   of the grid
 //   LDS element tile[16][64];             memory of the workgroup, inside a kernel's body ("shared" on NVIDIA)
 //   DYNAMIC_LDS(element, tiles);          the same with its size from the launch, 16-byte aligned
 //   barrier()                             of the workgroup; LDS and global writes before it are seen after it
@@ -28,6 +30,8 @@
 //
 //   element                               16 bits as stored; to_float, to_element (round to nearest even)
 //   pack(low, high)                       two floats as elements in a 32-bit word, the first in the lower half
+//   pack_positive(low, high)              the same of floats from 0 on; to bf16 on CDNA before gfx950 by 3 instructions
+//                                         instead of 11: halves are rounded up, and NaN may become a number
 //   low_float(word), high_float(word)     and back
 //   Words<N>, Floats<N>                   N registers of 32 bits
 //   load_words4(pointer)                  16 bytes at a 16-byte aligned address; store_words4(pointer, words)
@@ -36,6 +40,8 @@
 //                                         `limit` on; no branch on AMD, so that nothing waits for the words before
 //                                         they are used
 //
+//   read_transposed(pointer)              on gfx950, from LDS: of 16 lanes, 4 neighbours name 16 elements of a row, 4
+//                                         each; lane l gets column l of the 4 rows. Every lane must call it
 //   schedule_fence()                      AMD's compiler moves nothing across: loads stand before products
 //
 //   copy_async(lds, global, wanted)       16 bytes to LDS without passing through registers, zeros where not wanted;

@@ -29,10 +29,17 @@
 #define GPU_MATRIX GPU_MATRIX_NONE
 #endif
 
+#if defined(__gfx950__)
+#define GPU_READ_TRANSPOSED 1
+#else
+#define GPU_READ_TRANSPOSED 0
+#endif
+
 INLINE int thread_index() { return __builtin_amdgcn_workitem_id_x(); }
 INLINE int block_index_x() { return __builtin_amdgcn_workgroup_id_x(); }
 INLINE int block_index_y() { return __builtin_amdgcn_workgroup_id_y(); }
 INLINE int block_index_z() { return __builtin_amdgcn_workgroup_id_z(); }
+INLINE int block_count_z() { return __builtin_amdgcn_grid_size_z(); }  // in threads, of which a block has one in z
 
 INLINE void barrier() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
@@ -90,6 +97,16 @@ INLINE unsigned pack(float low, float high) {
 }
 #endif
 
+#if ELEMENT_BF16 && (defined(__gfx90a__) || defined(__gfx942__))
+INLINE unsigned pack_positive(float low, float high) {
+    const unsigned half = 0x8000;
+    return __builtin_amdgcn_perm(__builtin_bit_cast(unsigned, high) + half, __builtin_bit_cast(unsigned, low) + half,
+                                 0x07060302);  // the upper halves
+}
+#else
+INLINE unsigned pack_positive(float low, float high) { return pack(low, high); }
+#endif
+
 #if __has_builtin(__builtin_amdgcn_raw_buffer_load_b128)
 // Last word of a buffer's description: raw bytes, out of bounds from the limit on (LLVM: AMDGPUUsage, buffer resources;
 // instruction set guides of CDNA3, RDNA3 and RDNA4, buffer resource descriptor).
@@ -138,6 +155,13 @@ INLINE Floats<4> mfma_16x16x16(Words<2> a, Words<2> b, Floats<4> c) {
 #endif
     return __builtin_bit_cast(Floats<4>, sum);
 }
+
+#if GPU_READ_TRANSPOSED
+INLINE Words<2> read_transposed(const element* row) {
+    auto at = (__attribute__((address_space(3))) Short4*)row;
+    return __builtin_bit_cast(Words<2>, __builtin_amdgcn_ds_read_tr16_b64_v4i16(at));
+}
+#endif
 
 // 32 columns: a lane has eight elements side by side. Before gfx950 two instructions do it, each for half of them.
 INLINE Floats<4> mfma_16x16x32(Words<4> a, Words<4> b, Floats<4> c) {

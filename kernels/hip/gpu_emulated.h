@@ -34,6 +34,8 @@
 #error "GPU_EMULATED is 942, 950, 1100, 1201, 1030 or 90"
 #endif
 
+#define GPU_READ_TRANSPOSED (GPU_EMULATED == 950)
+
 // Where a collective was called. `convergent` keeps the compiler from moving or merging calls across branches;
 // `noescape` keeps registers that are passed by address from counting as memory.
 #define EMULATED_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
@@ -46,6 +48,7 @@ enum EmulatedMatrix { EMULATED_MFMA, EMULATED_WMMA, EMULATED_WMMA_GFX12, EMULATE
 extern "C" {
 __attribute__((const)) int emulated_thread_index();
 __attribute__((const)) int emulated_block_index(int axis);
+__attribute__((const)) int emulated_block_count(int axis);
 __attribute__((const)) void* emulated_dynamic_lds();
 EMULATED_COLLECTIVE void emulated_barrier(const char* file, int line);
 EMULATED_COLLECTIVE void emulated_wave_barrier(const char* file, int line);
@@ -55,6 +58,8 @@ EMULATED_COLLECTIVE void emulated_matrix(EmulatedMatrix kind, bool bf16, const u
                                          const char* file, int line);
 EMULATED_COLLECTIVE void emulated_ldmatrix(bool transposed, const void* row, unsigned* EMULATED_REGISTERS words,
                                            const char* file, int line);
+EMULATED_COLLECTIVE void emulated_read_transposed(const void* row, unsigned* EMULATED_REGISTERS words,
+                                                  const char* file, int line);
 void emulated_copy_async(void* lds, const void* global, bool wanted);
 void emulated_copies_done();
 float exp2f(float);
@@ -65,6 +70,7 @@ INLINE int thread_index() { return emulated_thread_index(); }
 INLINE int block_index_x() { return emulated_block_index(0); }
 INLINE int block_index_y() { return emulated_block_index(1); }
 INLINE int block_index_z() { return emulated_block_index(2); }
+INLINE int block_count_z() { return emulated_block_count(2); }
 INLINE int wave_index() { return thread_index() / GPU_WAVE; }
 
 INLINE void barrier(EMULATED_PLACE) { emulated_barrier(file, line); }
@@ -106,6 +112,15 @@ INLINE float to_float(element bits) { return float(__builtin_bit_cast(_Float16, 
 INLINE element to_element(float value) { return __builtin_bit_cast(element, _Float16(value)); }
 #endif
 INLINE unsigned pack(float low, float high) { return to_element(low) | unsigned(to_element(high)) << 16; }
+#if ELEMENT_BF16 && GPU_EMULATED == 942
+INLINE unsigned pack_positive(float low, float high) {
+    const unsigned half = 0x8000;
+    return (__builtin_bit_cast(unsigned, low) + half) >> 16 |
+           ((__builtin_bit_cast(unsigned, high) + half) & 0xffff0000u);
+}
+#else
+INLINE unsigned pack_positive(float low, float high) { return pack(low, high); }
+#endif
 INLINE float low_float(unsigned word) { return to_float(element(word & 0xffffu)); }
 INLINE float high_float(unsigned word) { return to_float(element(word >> 16)); }
 
@@ -134,6 +149,11 @@ INLINE Floats<4> mfma_16x16x32(Words<4> a, Words<4> b, Floats<4> c, EMULATED_PLA
     c = mfma_16x16x16({{a.word[0], a.word[1]}}, {{b.word[0], b.word[1]}}, c, file, line);
     return mfma_16x16x16({{a.word[2], a.word[3]}}, {{b.word[2], b.word[3]}}, c, file, line);
 #endif
+}
+INLINE Words<2> read_transposed(const element* row, EMULATED_PLACE) {
+    Words<2> column;
+    emulated_read_transposed(row, column.word, file, line);
+    return column;
 }
 #elif GPU_MATRIX == GPU_MATRIX_WMMA
 INLINE Floats<8> wmma_16x16x16(Words<8> a, Words<8> b, Floats<8> c, EMULATED_PLACE) {

@@ -11,11 +11,13 @@
 
 #define GPU_WAVE 32
 #define GPU_MATRIX GPU_MATRIX_MMA
+#define GPU_READ_TRANSPOSED 0
 
 INLINE int thread_index() { return threadIdx.x; }
 INLINE int block_index_x() { return blockIdx.x; }
 INLINE int block_index_y() { return blockIdx.y; }
 INLINE int block_index_z() { return blockIdx.z; }
+INLINE int block_count_z() { return gridDim.z; }
 INLINE int wave_index() { return thread_index() / GPU_WAVE; }
 
 INLINE void barrier() { __syncthreads(); }
@@ -77,6 +79,8 @@ INLINE unsigned pack(float low, float high) {
     return word;
 }
 #endif
+
+INLINE unsigned pack_positive(float low, float high) { return pack(low, high); }
 
 INLINE Words<4> load_words4_within(const void* pointer, unsigned bytes, unsigned limit) {
     Words<4> words = {{0, 0, 0, 0}};

@@ -23,8 +23,8 @@
 //
 // AMD's instructions give the transposed product, right * left^T: a lane then owns one query, and on CDNA and RDNA4 the
 // tile it holds is laid out as the operand that the second product needs; on CDNA two tiles are one operand, whose keys
-// are 4 (l / 16) + i and 16 + 4 (l / 16) + i, and V is kept in that order (place_of_value). mma.sync has
-// that property untransposed.
+// are 4 (l / 16) + i and 16 + 4 (l / 16) + i, and V is kept in that order (place_of_value) or read in it (gfx950).
+// mma.sync has that property untransposed.
 //
 // Sources: AMD Instinct MI200 and MI300 instruction set guides (matrix arithmetic instructions), RDNA3 and RDNA4
 // instruction set guides (WMMA), PTX manual (mma.m16n8k16, ldmatrix).
@@ -47,8 +47,8 @@ typedef Words<OPERAND_WORDS> Operand;
 typedef Floats<TILE_VALUES> Tile;
 
 // Whether V is kept as [dim][key]: a lane needs several keys of one dimension side by side, and only NVIDIA's ldmatrix
-// transposes on the way.
-constexpr bool VALUES_TRANSPOSED = GPU_MATRIX != GPU_MATRIX_MMA;
+// and gfx950's read_transposed transpose on the way.
+constexpr bool VALUES_TRANSPOSED = GPU_MATRIX != GPU_MATRIX_MMA && !GPU_READ_TRANSPOSED;
 
 // Elements added to each row in LDS, so that what 16 rows read at once begins in different banks. On CDNA none: there
 // the 16-byte pieces of a row change places instead (place_in_lds), and two workgroups fit where padding leaves one.
@@ -59,10 +59,15 @@ template <int STRIDE>
 INLINE int place_in_lds(int row, int column) {
 #if GPU_MATRIX == GPU_MATRIX_MFMA
     // Pieces that change places: a power of two that divides those of a row. Found by search: no two lanes that are
-    // served at once meet in a bank, of 32 or of 64 (tests/kernels/hip/test_bank_conflicts.py).
+    // served at once meet in a bank, of 32 or of 64 (tests/kernels/hip/test_bank_conflicts.py). read_transposed takes 2
+    // pieces of 8 rows, so that those differ by more than the lowest bit.
     constexpr int PIECES = STRIDE / 8 & -(STRIDE / 8);
     const int low = row & 7, high = row >> 3 & 1;
+#if GPU_READ_TRANSPOSED
+    const int moved = PIECES >= 16 ? 2 * low : PIECES == 8 ? low & 6 : low >> 1 ^ 3 * high;
+#else
     const int moved = PIECES >= 16 ? row & 15 : PIECES == 8 ? low ^ 5 * high : low >> 1 ^ 3 * high;
+#endif
     static_assert(PIECES >= 4, "rows are multiples of 32 elements");
     return row * STRIDE + (column ^ 8 * moved);
 #else
@@ -112,10 +117,30 @@ INLINE float row_sum(float value) {
 }
 #endif
 
+// What a row is multiplied with at the end: 0 where it saw no key. NaN stays NaN on AMD, where its probabilities may
+// have become numbers (pack_positive); on NVIDIA they have not.
+INLINE float inverse_sum(float sum) {
+#if GPU_MATRIX == GPU_MATRIX_MMA
+    return sum > 0.0f ? 1.0f / sum : 0.0f;
+#else
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+#endif
+}
+
 // 8 elements of a row of global memory, zeros where there is no such row or column.
 INLINE Words<4> load_row(const element* memory, long long stride, int row, int rows, int column, int columns) {
     if (row < rows && column < columns) return load_words4(memory + row * stride + column);
     return {{0, 0, 0, 0}};
+}
+
+// 8 elements into a row of LDS. NVIDIA's compiler is given halves, which it joins: its code stays what was measured.
+INLINE void store_row(element* lds, Words<4> words) {
+#if GPU_MATRIX == GPU_MATRIX_MMA
+    reinterpret_cast<Words<2>*>(lds)[0] = {{words.word[0], words.word[1]}};
+    reinterpret_cast<Words<2>*>(lds)[1] = {{words.word[2], words.word[3]}};
+#else
+    store_words4(lds, words);
+#endif
 }
 
 // Bytes of a tile from its first element on, and of a part of it; a part that there is not lies beyond. 32 bits are
@@ -136,21 +161,31 @@ INLINE void store_turned(element* lds, int dim, int key, const Words<4> (&keys)[
     }
 }
 
+#if GPU_MATRIX == GPU_MATRIX_MMA
+// 16 rows of LDS from `corner` on, `stride` elements apart.
+INLINE Operand load_rows(const element* corner, int stride) {
+    const int lane = lane_index();
+    return ldmatrix_x4(corner + lane % 16 * stride + lane / 16 * 8);
+}
+#endif
+
 // A left operand: columns OPERAND_COLUMNS * step and on of 16 rows of LDS.
 template <int STRIDE>
 INLINE Operand load_left(const element* rows, int step) {
+#if GPU_MATRIX == GPU_MATRIX_MMA
+    return load_rows(rows + step * 16, STRIDE);
+#else
     const int lane = lane_index();
 #if GPU_MATRIX == GPU_MATRIX_MFMA
     return load_words4(rows + place_in_lds<STRIDE>(lane % 16, 32 * step + 8 * (lane / 16)));
 #elif GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
     return load_words4(rows + step * 16 + lane % 16 * STRIDE + 8 * (lane / 16));
-#elif GPU_MATRIX == GPU_MATRIX_MMA
-    return ldmatrix_x4(rows + step * 16 + lane % 16 * STRIDE + lane / 16 * 8);
 #else
     const element* row = rows + step * 16 + lane % 16 * STRIDE;
     const Words<4> low = load_words4(row), high = load_words4(row + 8);
     return {{low.word[0], low.word[1], low.word[2], low.word[3],  //
              high.word[0], high.word[1], high.word[2], high.word[3]}};
+#endif
 #endif
 }
 
@@ -158,8 +193,8 @@ INLINE Operand load_left(const element* rows, int step) {
 // The same from memory, of which `rows` rows and `columns` columns exist; zeros elsewhere.
 INLINE Operand load_left_direct(const element* memory, long long stride, int rows, int step, int columns) {
     const int row = lane_index() % 16, column = 32 * step + 8 * (lane_index() / 16);
-    const int existing = rows < 0 ? 0 : smaller(rows, 16);
-    return load_words4_within(memory, part_bytes(column < columns, row, column, stride), tile_bytes(existing, stride));
+    const unsigned part = part_bytes(row < rows && column < columns, row, column, stride);
+    return load_words4_within(memory, part, tile_bytes(16, stride));
 }
 #endif
 
@@ -181,6 +216,11 @@ INLINE Operand load_values(const element* values, int step, int dim) {
     const int lane = lane_index();
 #if GPU_MATRIX == GPU_MATRIX_MMA
     return ldmatrix_x4_transposed(values + (step * 16 + lane % 16) * STRIDE + dim + lane / 16 * 8);
+#elif GPU_READ_TRANSPOSED
+    const int key = 32 * step + 4 * (lane / 16) + lane % 16 / 4, column = dim + 4 * (lane % 4);
+    const Words<2> low = read_transposed(values + place_in_lds<STRIDE>(key, column));
+    const Words<2> high = read_transposed(values + place_in_lds<STRIDE>(key + 16, column));
+    return {{low.word[0], low.word[1], high.word[0], high.word[1]}};
 #elif GPU_MATRIX == GPU_MATRIX_MFMA
     const int row = lane % 16 ^ lane / 8 % 2;  // as place_of_value
     return load_words4(values + dim * STRIDE + place_in_lds<STRIDE>(row, 32 * step + 8 * (lane / 16)));
@@ -219,7 +259,7 @@ INLINE Operand as_left_operand(const Tile* tiles) {
     Operand operand;
 #if GPU_MATRIX == GPU_MATRIX_MFMA
     UNROLL for (int i = 0; i < OPERAND_WORDS; ++i) {
-        operand.word[i] = pack(tiles[i / 2].value[i % 2 * 2], tiles[i / 2].value[i % 2 * 2 + 1]);
+        operand.word[i] = pack_positive(tiles[i / 2].value[i % 2 * 2], tiles[i / 2].value[i % 2 * 2 + 1]);
     }
 #elif GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
     UNROLL for (int i = 0; i < OPERAND_WORDS; ++i) operand.word[i] = pack(tile.value[2 * i], tile.value[2 * i + 1]);

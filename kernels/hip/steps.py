@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernels.configs import ConfigChoice, Problem, Space, hip_space
 from kernels.hip.faces import Face, face_of
@@ -44,6 +44,7 @@ class LadderStep:
     scratch    whether it keeps the score matrix in global memory
     matrix     whether it multiplies on matrix units, where there are any
     narrow     beginning of an architecture's name -> the largest head dimension that its registers hold
+    further    macros that a configuration may set
     """
 
     name: str
@@ -54,6 +55,7 @@ class LadderStep:
     scratch: bool = False
     matrix: bool = False
     narrow: Mapping[str, int] = field(default_factory=dict)
+    further: frozenset[str] = frozenset()
 
     def head_dim_max(self, arch: str) -> int:
         """Returns the largest head dimension that this step's kernel takes on an architecture."""
@@ -62,7 +64,8 @@ class LadderStep:
     @property
     def space(self) -> Space:
         """The launch configuration space of this step's kernel."""
-        return hip_space(self.name.removeprefix("hip."), dict.fromkeys(self.constants, int), PROPERTIES)
+        space = hip_space(self.name.removeprefix("hip."), dict.fromkeys(self.constants, int), PROPERTIES)
+        return replace(space, further=self.further)
 
     def make_kernel(self, workload: Prefill, arch: str, choice: ConfigChoice) -> tuple[HipKernel, WorkgroupSize]:
         """Returns (the kernel with the macros of a problem and a configuration, the size of its workgroups)."""
@@ -137,6 +140,7 @@ STEPS = (
         _waves_with_row_tiles,
         matrix=True,
         narrow={"gfx11": 128},
+        further=frozenset({"XCDS"}),
     ),
 )
 """All steps in order. Each file's comment says what changed since the step before."""

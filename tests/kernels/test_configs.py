@@ -260,7 +260,8 @@ def test_every_shipped_alternative_has_a_source_and_was_not_run_on_amd() -> None
         for rule in rules
     ]
     assert len(found) >= 7
-    assert [each for each in found if "ROCm/triton python/perf-kernels/" not in each[1]] == []
+    places = ("ROCm/triton python/perf-kernels/", "MI300X flash attention report, 2025-12-30")
+    assert [source for _, source in found if not any(place in source for place in places)] == []
     assert [arch for arch, source in found if arch.startswith("gfx") and "never run here" not in source] == []
 
 

@@ -324,11 +324,11 @@ static void finish_copy(const PendingCopy& copy) {
     }
 }
 
-static void check_matrix_row(const void* row, const void* place) {
+static void check_matrix_row(const void* row, u64 bytes, const char* what, const void* place) {
     if (!state.launch->checked) return;
-    check_in_lds(row, "ldmatrix", place);
-    check_aligned(u64(row), 16, "ldmatrix", place);
-    check(u64(row), 16, false, place);
+    check_in_lds(row, what, place);
+    check_aligned(u64(row), bytes, what, place);
+    check(u64(row), bytes, false, place);
 }
 
 [[noreturn]] static void report_undefined(const char* what, const void* place) {

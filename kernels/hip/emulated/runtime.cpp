@@ -199,6 +199,7 @@ __attribute__((visibility("default"))) int emulated_launch(Launch* launch) {
 
 int emulated_thread_index() { return state.current; }
 int emulated_block_index(int axis) { return state.block[axis]; }
+int emulated_block_count(int axis) { return state.launch->grid[axis]; }
 void* emulated_dynamic_lds() { return state.dynamic_lds; }
 
 void emulated_barrier(const char* file, int line) { wait(AT_BLOCK, {"barrier", nullptr, file, line, CALLER}, nullptr); }

@@ -143,6 +143,19 @@ static void complete_load(int first, int count) {
     }
 }
 
+// CDNA4 ISA guide, DS_READ_B64_TR_B16: 16 lanes read 4 rows of 16 elements, lane l elements 4 (l % 4) ... + 3 of row
+// l / 4, and lane l gets element l of each row (as Modular's documentation of ds_read_tr16_b64_row says it).
+static void complete_transposed(int first, int count) {
+    if (!whole_wave(first, count)) return;
+    for (int lane = 0; lane < count; lane++) {
+        MatrixLoad& own = operand<MatrixLoad>(first + lane);
+        auto at = [&](int row) -> u32 {
+            return operand<MatrixLoad>(first + lane / 16 * 16 + row * 4 + lane % 16 / 4).row[lane % 4];
+        };
+        for (int word = 0; word < 2; word++) own.words[word] = at(2 * word) | at(2 * word + 1) << 16;
+    }
+}
+
 static void complete_barrier(int first, int) { order_wave_memory(wave_of(first)); }
 
 extern "C" {
@@ -157,8 +170,14 @@ void emulated_matrix(MatrixKind kind, bool bf16, const u32* a, const u32* b, flo
     wait(AT_WAVE, {"matrix instruction", complete_matrix, file, line, CALLER}, &matrix);
 }
 
+void emulated_read_transposed(const u16* row, u32* words, const char* file, int line) {
+    check_matrix_row(row, 8, "read_transposed", CALLER);
+    MatrixLoad load = {true, row, words};
+    wait(AT_WAVE, {"read_transposed", complete_transposed, file, line, CALLER}, &load);
+}
+
 void emulated_ldmatrix(bool transposed, const u16* row, u32* words, const char* file, int line) {
-    check_matrix_row(row, CALLER);
+    check_matrix_row(row, 16, "ldmatrix", CALLER);
     MatrixLoad load = {transposed, row, words};
     wait(AT_WAVE, {"ldmatrix", complete_load, file, line, CALLER}, &load);
 }

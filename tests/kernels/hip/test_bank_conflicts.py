@@ -117,7 +117,8 @@ def test_no_access_meets_another_in_a_bank(arch: str, head_dim: int, recorded: R
     """K and V are written and read without conflicts, on 32 and on 64 banks."""
     found = conflicts(arch, recorded(arch, head_dim))
     assert {ways for _, _, ways in found} == {1}, found
-    assert {(kind, size) for kind, size, _ in found} == {("read", 16), ("write", 16), ("write", 8)}
+    turned = ("read", 8) if arch == "gfx950" else ("write", 8)  # V: read_transposed, or turned around when written
+    assert {(kind, size) for kind, size, _ in found} == {("read", 16), ("write", 16), turned}
 
 
 def test_rows_that_all_begin_in_one_bank_conflict(recorded: Recorded) -> None:

@@ -258,6 +258,16 @@ def test_wrong_kernels_are_named(cache: Path, tmp_path: Path) -> None:
         load(HipKernel(SEEDED, "seeded", 128), order="forward-3", cache=cache)
 
 
+def test_transposed_reads_give_columns(cache: Path) -> None:
+    """Of 4 rows that 16 lanes name in any order, a lane gets a column, as CDNA4's manual says."""
+    import torch
+
+    rows = torch.randn(16, 16).to(torch.float16)
+    columns = torch.full((64, 4), torch.nan, dtype=torch.float16)
+    load(HipKernel(MATRICES, "transposed", 64), arch="gfx950", cache=cache)((1, 1, 1), rows, columns)
+    assert torch.equal(columns, torch.cat([rows[first : first + 4].T for first in (12, 8, 4, 0)]))
+
+
 def test_the_environment_names_the_face(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an architecture the one of ATTNPERF_HIP_EMULATE is imitated, else gfx942."""
     monkeypatch.delenv(EMULATED_ARCH, raising=False)

@@ -33,7 +33,7 @@ FURTHER = ("prefill-b1-s37-kv20-h2-d40-bf16-causal-lse", "prefill-b1-s19-kv70-h2
 
 @dataclass(frozen=True)
 class Subject:
-    """A file, and what runs all of it.
+    """A file, a kernel's or a header of kernels, and what runs all of it.
 
     backends    each of them runs every problem; together they execute every line
     faces       to imitate
@@ -52,14 +52,16 @@ def _pinned(file: str, **constants: int) -> Backend:
     return STEPS[file].replay_config({**recorded, "config_arch": "none", "config_source": "small"})
 
 
+PREFETCH = _pinned("06_prefetch.hip", WAVES=2, BLOCK_N=32)
 BEST = tuple(_pinned("07_best.hip", WAVES=2, ROW_TILES=1, BLOCK_N=32, Q_IN_REGISTERS=held) for held in (0, 1))
 SUBJECTS = {
     subject.file: subject
     for subject in (
         *(Subject(file, (STEPS[file],)) for file in ("02_lds_tiles.hip", "03_flash.hip", "04_vectorised.hip")),
         Subject("05_matrix.hip", (_pinned("05_matrix.hip", WAVES=2, BLOCK_N=32),), FACES),
-        Subject("06_prefetch.hip", (_pinned("06_prefetch.hip", WAVES=2, BLOCK_N=32),), FACES),
+        Subject("06_prefetch.hip", (PREFETCH,), FACES),
         Subject("07_best.hip", BEST, FACES),
+        Subject("tile_movers.h", (PREFETCH, *BEST), FACES),
         *(Subject(f"decode_{name}.hip", (DECODE,), WAVES, ("decode-b2-kv150-h8-hk2-d64-f16-ragged-lse",))
           for name in ("split", "reduce")),
         *(Subject(f"{name}.hip", staged.BACKENDS) for name in ("qk_scores", "weighted_values", "row_softmax")),
@@ -103,9 +105,13 @@ def mutate(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Muta
         changed.write_text(source[:begin] + text + source[end:])
 
         def load(kernel: HipKernel, device: Any) -> EmulatedKernel:
-            if kernel.file == file:
-                return emulator.load(replace(kernel, file=str(changed)), cache=cache)
-            return emulator.load(kernel)
+            step = tmp_path / kernel.file
+            if f'#include "{file}"' in kernel.path.read_text():
+                # Objects are cached by the kernel's own file, and by headers of the folder only.
+                step.write_text(f"{kernel.path.read_text()}// {begin} {end} {text}\n")
+            elif step != changed:
+                return emulator.load(kernel)
+            return emulator.load(replace(kernel, file=str(step)), cache=cache)
 
         for module in (prefill, decode, staged):
             monkeypatch.setattr(module, "load", load)
@@ -131,8 +137,8 @@ def _rejected(file: str, found: str) -> bool:
 
 @pytest.mark.parametrize(
     ("file", "index", "arch"),
-    [("02_lds_tiles.hip", 0, "gfx942"), ("05_matrix.hip", 1, "gfx1201"), ("06_prefetch.hip", 3, "sm_90"),
-     ("07_best.hip", 4, "gfx942")],
+    [("02_lds_tiles.hip", 0, "gfx942"), ("05_matrix.hip", 1, "gfx1201"), ("06_prefetch.hip", 2, "sm_90"),
+     ("07_best.hip", 0, "gfx942"), ("tile_movers.h", 0, "sm_90")],
 )  # fmt: skip
 def test_a_missing_barrier_is_found(
     file: str, index: int, arch: str, mutate: Mutate, emulate: Callable[[str], None], judged: Callable[..., Any]

@@ -10,6 +10,7 @@ import pytest
 from kernels.hip import prefill
 from kernels.hip.faces import arch_of, face_of
 from kernels.hip.prefill import BACKENDS, HipStep
+from kernels.hip.steps import problem_of
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -74,6 +75,32 @@ def test_matrix_steps_take_the_largest_heads(
     """At D = 256, where tiles are smaller, results stay right."""
     emulate("sm_90")
     assert judged(STEPS[name], "prefill-b1-s33-kv65-h2-hk1-d256-bf16-causal") == ()
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_what_is_no_number_stays_none(arch: str, emulate: Callable[[str], None]) -> None:
+    """A key of NaN makes the rows that see it NaN, and no other row; rounding of probabilities does not look at it."""
+    import torch
+
+    emulate(arch)
+    workload = Prefill.parse("prefill-b1-s40-h1-d32-bf16-causal")
+    inputs = workload.make_inputs(1, "cpu", planted=False)
+    inputs[1].view(torch.int16)[0, 20] = 0x7FFF
+    prepared = STEPS["hip.best"].prepare(workload, inputs)
+    out = prepared.outputs(prepared.run())["out"]
+    assert out[0, 20:].isnan().all()
+    assert out[0, :20].isfinite().all()
+
+
+def test_queries_of_long_sequences_come_from_lds_on_cdna4(
+    emulate: Callable[[str], None], judged: Callable[..., tuple[str, ...]]
+) -> None:
+    """The configuration of gfx950 for large D = 256, which small problems do not choose, is right."""
+    emulate("gfx950")
+    large = Prefill.parse("prefill-b4-s4096-h32-hk8-d256-bf16-causal")
+    (space,) = STEPS["hip.best"].spaces
+    chosen = STEPS["hip.best"].with_choice(space.kernel, space.choose("gfx950", problem_of(large)))
+    assert judged(chosen, "prefill-b1-s21-kv70-h1-d256-bf16-causal-lse") == ()
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -76,3 +76,15 @@ KERNEL(THREADS) product(const element* __restrict__ a, const element* __restrict
     for (int i = 0; i < 8; i++) d[row(i) * 16 + lane % 16] = sum.value[i];
 #endif
 }
+
+#if GPU_READ_TRANSPOSED
+// Lanes 0 to 15 read the last 4 of 16 rows, the next 16 lanes those before.
+KERNEL(THREADS) transposed(const element* __restrict__ in, element* __restrict__ out) {
+    LDS element tile[16][16];
+    const int lane = thread_index();
+    for (int i = lane; i < 256; i += THREADS) tile[i / 16][i % 16] = in[i];
+    barrier();
+    const Words<2> column = read_transposed(&tile[(3 - lane / 16) * 4 + lane % 16 / 4][lane % 4 * 4]);
+    for (int i = 0; i < 4; i++) out[lane * 4 + i] = column.word[i / 2] >> i % 2 * 16 & 0xffff;
+}
+#endif
