@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class GluonFlash(Configured, Backend["Prefill"]):
     """Online softmax, causal (bottom-right), grouped K/V heads, any lengths, head dimensions 64, 128 and 256, fp16 and
-    bf16, log-sum-exp. Compiled, and never run on a GPU."""
+    bf16, log-sum-exp. Right on an H200; never run on gfx950."""
 
     families = ("prefill",)
     spaces = (SPACE,)

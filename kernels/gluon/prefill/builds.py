@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernels.gluon.prefill.space import HEAD_DIMS, SINCE, SPACE
 from kernels.triton.builds import ELEMENTS
-from pytest_attnperf.kernel_builds import Kernel, KernelBuild, TritonSource
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, KeyTile, TritonSource
 
 VARIANTS = (
     *((head_dim, "bf16", causal) for head_dim in HEAD_DIMS for causal in (True, False)),
@@ -62,6 +62,7 @@ class GluonPrefillKernel(Kernel):
             settings={name: str(value) for name, value in sorted(rule.config.items())},
             matrix=True,
             where=f"kernels/gluon/configs/{SPACE.kernel}/{arch}.json",
+            tile=KeyTile(4 * head_dim, 4 * head_dim) if arch == "gfx950" else None,
         )
 
 
