@@ -196,10 +196,7 @@ class _Run:
         place = next((n for n, one in enumerate(ranking, 1) if one.id == self.space.default.id), None)
         where = f"the default is number {place}" if place else "the default could not be ranked"
         summary = f"{len(ranking)} candidates ranked by code object for {self.job.arch}; {where}. Nothing was timed"
-        self.notes[:0] = [
-            "nothing was timed: the order only suggests what to time first",
-            f"ranked by {describe_criterion(known.values())}",
-        ]
+        self.notes.insert(0, f"nothing was timed: {describe_criterion(known.values())} says what to time first")
         files = self._make_files(ranking[0]) if self.job.static_files and ranking[0].id != self.space.default.id else ()
         return self._make_result(
             STATIC_ONLY, summary, "static", ranking[0], ranking=tuple((one, None) for one in ranking), files=files
@@ -300,9 +297,8 @@ class _Run:
         seed = self.job.settings.seed
         bench = WorkerBench(pools.lanes, keys, self.make_pin, self.job.blocks, seed=seed, limit_s=CASE_LIMIT_S)
         watched = WatchedBench(bench, Paced(self.say, self.job.clock, "{} trials"), len(journal.trials))
-        reserve = min(
-            CONFIRM_SHARE * self.job.budget_s, self.job.pairs.pairs * (PAIR_START_S + PAIR_CASE_S * len(served))
-        )
+        confirming_s = self.job.pairs.pairs * (PAIR_START_S + PAIR_CASE_S * len(served))
+        reserve = min(CONFIRM_SHARE * self.job.budget_s, confirming_s)
         left = max(self.left_s - reserve, 0.1 * self.job.budget_s)
         settings = replace(
             self.job.settings,

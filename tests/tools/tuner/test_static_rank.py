@@ -30,7 +30,8 @@ def build(arch: str, workload: Prefill, config: dict[str, int]) -> KernelBuild:
 
 
 @pytest.mark.parametrize(
-    ("arch", "dtype", "causal"), [("gfx942", "bf16", True), ("gfx942", "f16", False), ("gfx950", "bf16", True), ("gfx950", "f16", False)]
+    ("arch", "dtype", "causal"),
+    [("gfx942", "bf16", True), ("gfx942", "f16", False), ("gfx950", "bf16", True), ("gfx950", "f16", False)],
 )
 def test_what_hip_best_ships_comes_before_what_it_shipped(arch: str, dtype: str, causal: bool, tmp_path: Path) -> None:
     """Queries in registers and 64 keys before queries in LDS and 32 keys, at D = 128."""
