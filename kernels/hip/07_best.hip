@@ -4,11 +4,13 @@
 // - A wave owns ROW_TILES * 16 query rows, so that an operand of K or V, once read from LDS, is multiplied ROW_TILES
 //   times. With 16 rows the matrix units of CDNA3 take the 128 bytes per cycle that LDS gives, all by themselves.
 // - Q_IN_REGISTERS: a wave's queries stay in registers for the whole walk; on CDNA they come there without LDS.
-// - Only tiles that the diagonal or the end of the keys crosses are masked; a wave leaves out those it does not see.
+// - Only tiles that the diagonal or the end of the keys crosses are masked; a wave leaves out those it does not see
+//   (on gfx950 it does not).
 // - What was accumulated is corrected for a new maximum only when that is much larger (SLACK_LOG2).
 // - Where bounds cost something (NVIDIA), only the last tile of keys is read with them; the scale is multiplied in
 //   where the exponential is taken.
 // - Under a causal mask the blocks with most keys begin first; the short ones fill the end.
+// - On gfx950 K and V come to LDS without passing through registers (tile_walk.h).
 // - XCDS: on CDNA3 and CDNA4 the query heads of a K/V head share the L2 cache of one XCD (block_order.h).
 // Still slow: the products of a wave wait for its softmax, and few waves fit beside it that could fill the time.
 //
@@ -139,11 +141,10 @@ INLINE void update_softmax(Tile (&scores)[KEY_TILES], Tile (&accumulator)[DIM_TI
     }
 }
 
+// What follows from the scores of a tile of keys: statistics, and what the tile adds to the output.
 template <bool MASKED>
-INLINE void visit_tile(Rows& rows, const element* q_rows, const element* k_tile, const element* v_tile, int first_key,
+INLINE void use_scores(Rows& rows, Tile (&scores)[ROW_TILES][KEY_TILES], const element* v_tile, int first_key,
                        int last_seen, int seq_kv) {
-    Tile scores[ROW_TILES][KEY_TILES];
-    multiply_keys(scores, rows, q_rows, k_tile);
     if constexpr (MASKED) mask_scores(scores, first_key, last_seen, seq_kv);
     UNROLL for (int m = 0; m < ROW_TILES; ++m) {
         update_softmax<MASKED>(scores[m], rows.accumulator[m], rows.running_max[m], rows.running_sum[m]);
@@ -158,61 +159,7 @@ INLINE void visit_tile(Rows& rows, const element* q_rows, const element* k_tile,
     }
 }
 
-// What is the same for all tiles: `keys` of `seq_kv` keys are visited; this wave's first row sees up to `last_seen`.
-struct Walk {
-    const element *q_rows, *k_head, *v_head;
-    element *k_tiles, *v_tiles;
-    long long kv_stride;
-    int keys, seq_kv, last_seen;
-};
-
-// The tiles from `begin` to `end`, at least one. MASKED: the diagonal or the end of the keys may cross them. A tile is
-// in LDS when its turn comes, the next one on its way; after the last MASKED one that at `then`, if below `keys`.
-template <bool MASKED>
-INLINE void visit_tiles(Rows& rows, const Walk& walk, int begin, int end, int then) {
-    const int keys = walk.keys, seq_kv = walk.seq_kv, last_seen = walk.last_seen;
-    const long long kv_stride = walk.kv_stride;
-    RowMover<BLOCK_N> k_mover;
-    ValueMover<VALUES_TRANSPOSED> v_mover;
-    int first_key = begin;
-    do {
-        const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
-        const int next_key = ONE_LOOP || !MASKED || first_key + BLOCK_N < end ? first_key + BLOCK_N : then;
-        const bool more = next_key < (MASKED ? keys : end);
-        const element* next_k = walk.k_head + next_key * kv_stride;
-        const element* next_v = walk.v_head + next_key * kv_stride;
-        if (!ASYNC_COPIES) {
-            // Without a branch, behind which they would be waited for: after the last tile 0 rows.
-            const int next_rows = !more ? 0 : MASKED ? seq_kv - next_key : BLOCK_N;
-            k_mover.start(walk.k_tiles, next_k, kv_stride, next_rows);
-            v_mover.start(walk.v_tiles, next_v, kv_stride, next_rows);
-        } else if (more && next_key + BLOCK_N <= seq_kv) {
-            k_mover.start<true>(walk.k_tiles + other * K_ELEMENTS, next_k, kv_stride, BLOCK_N);
-            v_mover.start<true>(walk.v_tiles + other * V_ELEMENTS, next_v, kv_stride, BLOCK_N);
-        } else if (more) {
-            k_mover.start(walk.k_tiles + other * K_ELEMENTS, next_k, kv_stride, seq_kv - next_key);
-            v_mover.start(walk.v_tiles + other * V_ELEMENTS, next_v, kv_stride, seq_kv - next_key);
-        }
-        schedule_fence();
-
-        const element* k_tile = walk.k_tiles + buffer * K_ELEMENTS;
-        const element* v_tile = walk.v_tiles + buffer * V_ELEMENTS;
-        const bool crossed = ONE_LOOP ? next_key > seq_kv || (CAUSAL && next_key - 1 > last_seen) : MASKED;
-        if (!crossed) {
-            visit_tile<false>(rows, walk.q_rows, k_tile, v_tile, first_key, last_seen, seq_kv);
-        } else if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
-            visit_tile<true>(rows, walk.q_rows, k_tile, v_tile, first_key, last_seen, seq_kv);
-        }
-
-        if (BUFFERS == 1) barrier();  // everybody is done with the tile
-        if (more) {
-            k_mover.finish(walk.k_tiles + other * K_ELEMENTS);
-            v_mover.finish(walk.v_tiles + other * V_ELEMENTS);
-        }
-        barrier();
-        first_key += BLOCK_N;
-    } while (first_key < end);
-}
+#include "tile_walk.h"
 
 // Q of the workgroup, of which there are `row_limit` rows from `q` on: to LDS, and from there to registers where it
 // stays in these; on CDNA without LDS.
@@ -289,8 +236,8 @@ attention_best(const element* __restrict__ q, const element* __restrict__ k, con
         UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) rows.running_max[m][slot] = NO_MAX;
     }
     read_queries(rows, q_tile, q_rows, q + q_start, q_stride, seq_q - first_row);
-    RowMover<BLOCK_N> k_mover;
-    ValueMover<VALUES_TRANSPOSED> v_mover;
+    KeyMover k_mover;
+    ValuesMover v_mover;
     // Tiles before `whole` are seen by all waves; the last one that there is counts as crossed.
     const int seen_by_all = CAUSAL ? smaller(seq_kv - 1, first_row + offset + 1) : seq_kv - 1;
     const int whole = ONE_LOOP || seen_by_all < 0 ? 0 : seen_by_all / BLOCK_N * BLOCK_N;

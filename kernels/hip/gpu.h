@@ -8,6 +8,7 @@
 //   GPU_WAVE       lanes of a wave: 64 on CDNA (gfx9), 32 on RDNA and NVIDIA
 //   GPU_MATRIX     which matrix instructions there are: one of the GPU_MATRIX_... below
 //   GPU_READ_TRANSPOSED   1 on gfx950, which has read_transposed
+//   GPU_LOADS_TO_LDS      1 on gfx950, which has load_to_lds
 //
 // A kernel is written
 //   KERNEL(THREADS) name(const element* __restrict__ q, ..., int seq_q) { ... }
@@ -46,7 +47,11 @@
 //
 //   copy_async(lds, global, wanted)       16 bytes to LDS without passing through registers, zeros where not wanted;
 //   copies_done()                         ... all of this thread's copies are there (a barrier() shows them to others)
-//                                         AMD has none for 16 bytes before gfx950: on AMD the copy is done at once
+//                                         on AMD the copy is done at once
+//   load_to_lds<OFFSET>(lds, pointer, bytes, limit)
+//                                         on gfx950: as load_words4_within, but to LDS without passing through
+//                                         registers, there after copies_done(): lane l's words OFFSET + 16 l bytes
+//                                         beyond `lds`, which is equal in all lanes. Every lane must call it
 #pragma once
 
 #ifndef ELEMENT_BF16

@@ -31,8 +31,10 @@
 
 #if defined(__gfx950__)
 #define GPU_READ_TRANSPOSED 1
+#define GPU_LOADS_TO_LDS 1
 #else
 #define GPU_READ_TRANSPOSED 0
+#define GPU_LOADS_TO_LDS 0
 #endif
 
 INLINE int thread_index() { return __builtin_amdgcn_workitem_id_x(); }
@@ -134,7 +136,24 @@ INLINE void copy_async(void* lds, const void* global, bool wanted) {
     if (wanted) words = *static_cast<const Words<4>*>(global);
     *static_cast<Words<4>*>(lds) = words;
 }
+
+#if GPU_LOADS_TO_LDS
+// Not the builtin: behind that, the compiler lets every read of LDS wait for what is on its way to any part of it. The
+// instruction takes the address in LDS from m0, which must not be written directly before, nor its scalar registers by
+// a vector instruction (where one was spilled) within five cycles; clang looks after neither in assembly.
+template <int OFFSET>
+INLINE void load_to_lds(element* lds, const void* pointer, unsigned bytes, unsigned limit) {
+    const auto address = reinterpret_cast<unsigned long long>(pointer);
+    const Unsigned4 buffer = {unsigned(address), unsigned(address >> 32), limit, unsigned(RAW_BUFFER)};
+    asm volatile("s_add_u32 m0, %0, %3\n\ts_nop 4\n\tbuffer_load_dwordx4 %1, %2, 0 offen lds"
+                 :
+                 : "s"((__attribute__((address_space(3))) element*)lds), "v"(bytes), "s"(buffer), "n"(OFFSET)
+                 : "memory", "scc", "m0");
+}
+INLINE void copies_done() { asm volatile("s_waitcnt vmcnt(0)" : : : "memory"); }
+#else
 INLINE void copies_done() {}
+#endif
 
 INLINE void schedule_fence() { __builtin_amdgcn_sched_barrier(0); }
 

@@ -35,6 +35,7 @@
 #endif
 
 #define GPU_READ_TRANSPOSED (GPU_EMULATED == 950)
+#define GPU_LOADS_TO_LDS (GPU_EMULATED == 950)
 
 // Where a collective was called. `convergent` keeps the compiler from moving or merging calls across branches;
 // `noescape` keeps registers that are passed by address from counting as memory.
@@ -132,6 +133,19 @@ INLINE Words<4> load_words4_within(const void* pointer, unsigned bytes, unsigned
 
 // On every face: the bytes arrive at copies_done() and not before.
 INLINE void copy_async(void* lds, const void* global, bool wanted) { emulated_copy_async(lds, global, wanted); }
+#if GPU_LOADS_TO_LDS
+template <int OFFSET>
+INLINE void load_to_lds(element* lds, const void* pointer, unsigned bytes, unsigned limit, EMULATED_PLACE) {
+    // Whatever the others name, all lanes write behind the address of the first.
+    const auto own = reinterpret_cast<unsigned long long>(lds);
+    const unsigned long long low = shuffle_word(unsigned(own), 0, file, line);
+    const unsigned long long high = shuffle_word(unsigned(own >> 32), 0, file, line);
+    char* first = reinterpret_cast<char*>(high << 32 | low) + OFFSET;
+    const bool there = bytes < limit;
+    emulated_copy_async(first + thread_index() % GPU_WAVE * 16, static_cast<const char*>(pointer) + (there ? bytes : 0),
+                        there);
+}
+#endif
 INLINE void copies_done() { emulated_copies_done(); }
 INLINE void schedule_fence() {}
 

@@ -12,6 +12,7 @@
 #define GPU_WAVE 32
 #define GPU_MATRIX GPU_MATRIX_MMA
 #define GPU_READ_TRANSPOSED 0
+#define GPU_LOADS_TO_LDS 0
 
 INLINE int thread_index() { return threadIdx.x; }
 INLINE int block_index_x() { return blockIdx.x; }

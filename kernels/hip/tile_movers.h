@@ -71,5 +71,30 @@ struct TransposingMover {
     }
 };
 
+#if GPU_LOADS_TO_LDS
+// BLOCK_N x DIM to LDS without passing through registers. Lanes write side by side: a lane does not choose where its
+// piece of 8 elements is put (place_in_lds), but takes the one that belongs there. Beyond the end hardware writes zeros
+// (github.com/triton-lang/triton/pull/11435).
+struct DirectMover {
+    static constexpr int ROW_PIECES = DIM / 8, PIECES = BLOCK_N * ROW_PIECES;
+    static_assert(ROW_STRIDE == DIM && PIECES % GPU_WAVE == 0, "pieces lie side by side, and a wave has all or none");
+    const int wave_piece = wave_index() * GPU_WAVE;
+
+    template <int FIRST = 0>
+    INLINE void start(element* lds, const element* memory, long long stride, int rows) const {
+        if (PIECES % THREADS == 0 || FIRST + wave_piece < PIECES) {
+            const int piece = FIRST + thread_index(), row = piece / ROW_PIECES;
+            const int column = place_in_lds<DIM>(row, piece % ROW_PIECES * 8) - row * DIM;
+            const unsigned part = part_bytes(HEAD_DIM == DIM || column < HEAD_DIM, row, column, stride);
+            const unsigned limit = tile_bytes(smaller(rows, BLOCK_N), stride);
+            load_to_lds<FIRST * 16>(lds + wave_piece * 8, memory, part, limit);
+        }
+        if constexpr (FIRST + THREADS < PIECES) start<FIRST + THREADS>(lds, memory, stride, rows);
+    }
+
+    INLINE void finish(element*) const { copies_done(); }
+};
+#endif
+
 template <bool TRANSPOSED> struct ValueMover : RowMover<BLOCK_N> {};
 template <> struct ValueMover<true> : TransposingMover {};

@@ -268,6 +268,27 @@ def test_transposed_reads_give_columns(cache: Path) -> None:
     assert torch.equal(columns, torch.cat([rows[first : first + 4].T for first in (12, 8, 4, 0)]))
 
 
+@pytest.mark.parametrize("flaw", [0, 2])
+def test_loads_to_lds_lie_side_by_side(flaw: int, cache: Path) -> None:
+    """A lane's words come to its place behind the address that the wave's first lane names, zeros beyond the limit."""
+    import torch
+
+    rows = torch.randn(64, 8).to(torch.float16)
+    found = torch.full((64, 8), torch.nan, dtype=torch.float16)
+    load(HipKernel(MATRICES, "loaded", 64), arch="gfx950", cache=cache)((1, 1, 1), rows, found, 50, flaw)
+    rows[50:] = 0
+    assert torch.equal(found, rows.flip(0))
+
+
+def test_loads_to_lds_are_late(cache: Path) -> None:
+    """A barrier alone does not wait for them."""
+    import torch
+
+    rows, found = torch.zeros(2, 64, 8, dtype=torch.float16)
+    with pytest.raises(EmulationError, match=r"matrices\.hip:\d+: copy not done: .*byte 1024 of tile"):
+        load(HipKernel(MATRICES, "loaded", 64), arch="gfx950", cache=cache)((1, 1, 1), rows, found, 64, 1)
+
+
 def test_the_environment_names_the_face(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an architecture the one of ATTNPERF_HIP_EMULATE is imitated, else gfx942."""
     monkeypatch.delenv(EMULATED_ARCH, raising=False)

@@ -88,3 +88,15 @@ KERNEL(THREADS) transposed(const element* __restrict__ in, element* __restrict__
     for (int i = 0; i < 4; i++) out[lane * 4 + i] = column.word[i / 2] >> i % 2 * 16 & 0xffff;
 }
 #endif
+
+#if GPU_LOADS_TO_LDS
+// Lane l takes piece 63 - l of 8 elements, of which `pieces` exist. Flaws: 1, nobody waits; 2, lanes name other places.
+KERNEL(THREADS) loaded(const element* __restrict__ in, element* __restrict__ out, int pieces, int flaw) {
+    LDS element tile[2 * THREADS * 8];
+    const int lane = thread_index();
+    load_to_lds<THREADS * 16>(flaw == 2 ? tile + lane % 2 * 8 : tile, in, (63 - lane) * 16, pieces * 16);
+    if (flaw != 1) copies_done();
+    barrier();
+    for (int i = 0; i < 8; i++) out[lane * 8 + i] = tile[(THREADS + lane) * 8 + i];
+}
+#endif
