@@ -24,8 +24,8 @@ class GluonPrefillKernel(Kernel):
     backends: tuple[str, ...] = ("gluon.flash",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per entry of VARIANTS, for ragged lengths."""
-        return [self._make_build(arch, *variant) for variant in VARIANTS]
+        """Returns one build per entry of VARIANTS, for ragged lengths; none for an architecture without a kernel."""
+        return [self._make_build(arch, *variant) for variant in VARIANTS] if arch in SINCE else []
 
     def unsupported_reasons(self, arch: str) -> list[str]:
         """Returns that there is no kernel for `arch`, or nothing."""
