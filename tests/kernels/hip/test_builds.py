@@ -39,7 +39,7 @@ def hip_kernels() -> dict[str, Kernel]:
     return {
         kernel.name: kernel
         for kernel in registry
-        if all(isinstance(b.source, HipSource) for b in kernel.builds("gfx942"))
+        if any(isinstance(b.source, HipSource) for b in kernel.builds("gfx942"))
     }
 
 
