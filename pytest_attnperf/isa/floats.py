@@ -1,0 +1,171 @@
+"""Floating-point arithmetic of the vector units, on numpy arrays or scalars.
+
+Rounding to nearest even, denormals kept, IEEE mode: the state in which compilers start a kernel on gfx9. Every NaN is
+as good as another. Sources: AMD, "CDNA3 Instruction Set Architecture", and "RDNA3.5" for the scale of V_DIV_FMAS_F32,
+which the older document states without its sign.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_TIE, _TAIL = np.uint64(1 << 28), np.uint64((1 << 29) - 1)
+_SMALLEST = np.float64(2.0**-126)
+_ONE = np.uint64(1)
+
+
+def fma_f32(a: Any, b: Any, c: Any) -> Any:
+    """Returns a * b + c of float32, rounded once.
+
+    In float64 the product is exact and the sum rounded; rounding it again to float32 differs only where the first
+    result lies on a tie, or below the normal numbers. There the sum is rounded to odd first, which makes the second rounding
+    right (Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums").
+    """
+    product = np.multiply(a, b, dtype=np.float64)
+    total = product + c
+    bits = total.view(np.uint64)
+    if np.count_nonzero((bits & _TAIL) == _TIE) or np.count_nonzero((np.abs(total) < _SMALLEST) & (total != 0)):
+        return _to_odd(product, np.float64(c) if np.ndim(c) == 0 else c.astype(np.float64), total).astype(np.float32)
+    return total.astype(np.float32)
+
+
+def _to_odd(product: Any, addend: Any, total: Any) -> Any:
+    """Returns product + addend, rounded to odd: where inexact, the neighbour of the exact sum whose last bit is 1."""
+    bridge = total - product
+    error = (product - (total - bridge)) + (addend - bridge)
+    bits = total.view(np.uint64)
+    inexact = np.isfinite(total) & (error != 0) & ((bits & _ONE) == 0)
+    toward = np.where((error > 0) == (total > 0), bits + _ONE, bits - _ONE)
+    return np.where(inexact, toward, bits).view(np.float64)
+
+
+def flush(value: Any) -> Any:
+    """Returns float32 with denormals replaced by zeros of their sign."""
+    return np.where(np.abs(value) < np.float32(2.0**-126), np.copysign(np.float32(0), value), value)
+
+
+def exp2(a: Any) -> Any:
+    """Returns 2^a (V_EXP_F32: 1 ulp, denormals flushed)."""
+    return flush(np.exp2(flush(a).astype(np.float64)).astype(np.float32))
+
+
+def log2(a: Any) -> Any:
+    """Returns log2(a) (V_LOG_F32: 1 ulp, denormals flushed)."""
+    return np.log2(flush(a).astype(np.float64)).astype(np.float32)
+
+
+def reciprocal(a: Any) -> Any:
+    """Returns 1 / a (V_RCP_F32: 1 ulp, denormals flushed)."""
+    return flush((1.0 / flush(a).astype(np.float64)).astype(np.float32))
+
+
+def reciprocal_root(a: Any) -> Any:
+    """Returns 1 / sqrt(a) (V_RSQ_F32: 1 ulp, denormals flushed)."""
+    return flush((1.0 / np.sqrt(flush(a).astype(np.float64))).astype(np.float32))
+
+
+def root(a: Any) -> Any:
+    """Returns sqrt(a) (V_SQRT_F32: 1 ulp, denormals flushed)."""
+    return np.sqrt(flush(a).astype(np.float64)).astype(np.float32)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """Returns the larger; of a number and NaN the number; +0 above -0."""
+    found = np.fmax(a, b)
+    if (found == 0).any():
+        return np.where((a == b) & (found == 0), a + b, found)
+    return found
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """Returns the smaller; of a number and NaN the number; -0 below +0."""
+    return -maximum(-a, -b)
+
+
+def median(a: Any, b: Any, c: Any) -> Any:
+    """Returns the middle one of three (V_MED3_F32); with a NaN the smallest number."""
+    middle = maximum(minimum(a, b), minimum(maximum(a, b), c))
+    invalid = np.isnan(a) | np.isnan(b) | np.isnan(c)
+    return np.where(invalid, minimum(minimum(a, b), c), middle)
+
+
+def scale_by_power(a: Any, power: Any) -> Any:
+    """Returns a * 2^power (V_LDEXP_F32)."""
+    return np.ldexp(np.float64(a), np.clip(power, -1000, 1000)).astype(np.float32)
+
+
+def convert_to_unsigned(a: Any) -> Any:
+    """Returns uint32 of float32, towards zero, limited to its range; NaN gives 0."""
+    return np.nan_to_num(np.clip(np.trunc(np.float64(a)), 0, 2**32 - 1), nan=0.0).astype(np.uint32)
+
+
+def convert_to_signed(a: Any) -> Any:
+    """Returns int32 of float32, towards zero, limited to its range; NaN gives 0."""
+    return np.nan_to_num(np.clip(np.trunc(np.float64(a)), -(2**31), 2**31 - 1), nan=0.0).astype(np.int32)
+
+
+def _exponent(a: Any) -> Any:
+    return (a.view(np.uint32) >> np.uint32(23) & np.uint32(0xFF)).astype(np.int32)
+
+
+def _is_denormal(a: Any) -> Any:
+    return (a != 0) & (np.abs(a) < 2.0**-126)
+
+
+def division_scale(chosen: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
+    """Returns (scaled value, mask of quotients to be scaled back) of V_DIV_SCALE_F32; `chosen` is one of the others."""
+    chosen, denominator, numerator = np.broadcast_arrays(chosen, denominator, numerator)
+    wide = numerator.astype(np.float64) / denominator.astype(np.float64)
+    inverse_small = _is_denormal(1.0 / denominator.astype(np.float64))
+    is_denominator = chosen.view(np.uint32) == denominator.view(np.uint32)
+    is_numerator = chosen.view(np.uint32) == numerator.view(np.uint32)
+    up, down = chosen * np.float32(2.0**64), chosen * np.float32(2.0**-64)
+    far = _exponent(numerator) - _exponent(denominator) >= 96
+    conditions = [
+        (numerator == 0) | (denominator == 0),
+        far,
+        _is_denormal(denominator),
+        inverse_small & _is_denormal(wide),
+        inverse_small,
+        _is_denormal(wide),
+        _exponent(numerator) <= 23,
+    ]
+    values = [
+        np.full_like(chosen, np.nan),
+        np.where(is_denominator, up, chosen),
+        up,
+        np.where(is_denominator, up, chosen),
+        down,
+        np.where(is_numerator, up, chosen),
+        up,
+    ]
+    nothing = np.zeros(chosen.shape, bool)
+    everything = ~nothing
+    flags = [nothing, everything, nothing, everything, nothing, everything, nothing]
+    return np.select(conditions, values, chosen), np.select(conditions, flags, nothing)
+
+
+def division_fma(a: Any, b: Any, c: Any, scaled: Any) -> Any:
+    """Returns a * b + c (V_DIV_FMAS_F32), times 2^64 or 2^-64 where the quotient was scaled."""
+    result = fma_f32(a, b, c)
+    factor = np.where(_exponent(np.asarray(c, np.float32)) > 127, np.float32(2.0**64), np.float32(2.0**-64))
+    return np.where(scaled, result * factor, result)
+
+
+def division_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
+    """Returns the quotient with the results of special operands (V_DIV_FIXUP_F32)."""
+    quotient, denominator, numerator = np.broadcast_arrays(quotient, denominator, numerator)
+    sign = np.where(np.signbit(denominator) != np.signbit(numerator), np.float32(-1), np.float32(1))
+    nan, infinite, zero = np.float32(np.nan), sign * np.float32(np.inf), sign * np.float32(0)
+    both = (denominator == 0) & (numerator == 0) | np.isinf(denominator) & np.isinf(numerator)
+    conditions = [
+        np.isnan(numerator) | np.isnan(denominator) | both,
+        (denominator == 0) | np.isinf(numerator),
+        np.isinf(denominator) | (numerator == 0),
+        _exponent(numerator) - _exponent(denominator) < -150,
+    ]
+    return np.select(conditions, [np.full_like(quotient, nan), infinite, zero, zero], sign * np.abs(quotient)).astype(
+        np.float32
+    )

@@ -1,0 +1,73 @@
+"""Branches, waits, barriers and the end of a wave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pytest_attnperf.isa.operands import VCC, Decoded
+from pytest_attnperf.isa.wave import Step, Wave
+
+_NO_EFFECT = frozenset({"s_nop", "s_setprio", "s_sleep", "s_icache_inv", "s_sethalt", "buffer_inv", "buffer_wbl2"})
+"""Neither values nor order change by these: there is one wave at a time, and no cache."""
+
+_CONDITIONS: Mapping[str, Callable[[Wave], bool]] = {
+    "s_branch": lambda _wave: True,
+    "s_cbranch_scc0": lambda wave: not wave.read_scc(),
+    "s_cbranch_scc1": lambda wave: bool(wave.read_scc()),
+    "s_cbranch_vccz": lambda wave: not wave.read_scalar_pair(VCC),
+    "s_cbranch_vccnz": lambda wave: bool(wave.read_scalar_pair(VCC)),
+    "s_cbranch_execz": lambda wave: not wave.exec_mask,
+    "s_cbranch_execnz": lambda wave: bool(wave.exec_mask),
+}
+
+
+def make_flow_step(decoded: Decoded, indices: Mapping[int, int]) -> Step | None:
+    """Returns the step of a branch, wait, barrier, hint or end; None for another instruction. `indices` maps an address
+    to the number of its instruction."""
+    name = decoded.name
+    if name in _NO_EFFECT:
+        return _do_nothing
+    if name in _CONDITIONS:
+        return _make_branch(decoded, indices)
+    if name == "s_waitcnt":
+        return _make_wait(decoded)
+    return {"s_barrier": _stop_at_barrier, "s_endpgm": _end}.get(name)
+
+
+def _do_nothing(_wave: Wave) -> None:
+    return None
+
+
+def _stop_at_barrier(_wave: Wave) -> bool:
+    return True
+
+
+def _end(wave: Wave) -> bool:
+    wave.drain()
+    wave.ended = True
+    return True
+
+
+def _make_branch(decoded: Decoded, indices: Mapping[int, int]) -> Step:
+    target = decoded.instruction.target
+    if target is None or target not in indices:
+        raise decoded.refuse("a branch out of the kernel")
+    index, taken = indices[target], _CONDITIONS[decoded.name]
+
+    def run(wave: Wave) -> None:
+        if taken(wave):
+            wave.index = index
+
+    return run
+
+
+def _make_wait(decoded: Decoded) -> Step:
+    vm, lgkm = decoded.modifiers.get("vmcnt"), decoded.modifiers.get("lgkmcnt")
+
+    def run(wave: Wave) -> None:
+        if isinstance(vm, int):
+            wave.wait_vm(vm)
+        if isinstance(lgkm, int):
+            wave.wait_lgkm(lgkm)
+
+    return run

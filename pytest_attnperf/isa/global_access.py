@@ -1,0 +1,191 @@
+"""Steps of scalar, global, flat and buffer accesses. They are queued at their issue and performed where a wait
+completes them, in order among accesses of a wave."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pytest_attnperf.isa.faults import ExecutionFault
+from pytest_attnperf.isa.lds_access import gather_registers, require_registers
+from pytest_attnperf.isa.memory import Array
+from pytest_attnperf.isa.operands import M0, Decoded, Operand
+from pytest_attnperf.isa.scalar import scalar_reader
+from pytest_attnperf.isa.sources import bits_reader
+from pytest_attnperf.isa.wave import Access, Step, Wave, active_of
+
+_BYTES = {"ubyte": 1, "byte": 1, "sbyte": 1, "ushort": 2, "short": 2, "sshort": 2, "dword": 4, "dwordx2": 8}
+_BYTES |= {"dwordx3": 12, "dwordx4": 16}
+_NAME = re.compile(r"(global|buffer)_(load|store)_(\w+)")
+_SCALAR = re.compile(r"s_load_dword(?:x(2|4|8|16))?")
+
+_TYPED_STRIDE = 0x3FFF
+
+Place: TypeAlias = "tuple[Array, Array]"
+"""Addresses, uint64, of the active lanes, and which of them lie within the resource."""
+
+
+def make_global_step(decoded: Decoded) -> Step | None:
+    """Returns the step of an access to global memory; None for another instruction."""
+    if found := _SCALAR.fullmatch(decoded.name):
+        return _make_scalar_load(decoded, int(found[1] or 1))
+    found = _NAME.fullmatch(decoded.name)
+    if found is None:
+        return None
+    if found[3] not in _BYTES:
+        raise decoded.refuse("the opcode")
+    size = _BYTES[found[3]]
+    if found[1] == "global":
+        decoded.allow("offset")
+        return _make_global(decoded, size, found[2])
+    decoded.allow("offset", "offen", "lds")
+    return _make_buffer(decoded, size, found[2])
+
+
+def _make_scalar_load(decoded: Decoded, words: int) -> Step:
+    """S_LOAD: the low two bits of the address are ignored."""
+    decoded.allow("offset")
+    target, base, offset = decoded.operands
+    read_base, read_offset = scalar_reader(decoded, base, 64), scalar_reader(decoded, offset, 32)
+    first = target.first
+    if target.kind != "s" or target.count != words:
+        raise decoded.refuse(f"the destination {target.text!r}")
+    extra = decoded.number("offset")
+
+    def run(wave: Wave) -> None:
+        address = np.array([read_base(wave) + read_offset(wave) + extra & ~3], np.uint64)
+        numbers = range(first, first + words)
+
+        def complete() -> None:
+            found = wave.memory.load(address, 4 * words)[0]
+            for number, value in zip(numbers, found.tolist(), strict=True):
+                wave.flying_scalars.discard(number)
+                wave.write_scalar(number, value)
+
+        for number in numbers:
+            if number in wave.flying_scalars:
+                raise ExecutionFault(f"loads into s{number}, whose earlier load is in flight")
+            wave.scalars[number] = None
+            wave.flying_scalars.add(number)
+        wave.queue.append(Access("scalar", complete))
+
+    return run
+
+
+def _make_global(decoded: Decoded, size: int, direction: str) -> Step:
+    """GLOBAL: the address is 64 bits of a lane plus the offset, or a scalar base plus 32 unsigned bits of a lane."""
+    if direction == "load":
+        value, address, base = decoded.operands
+    else:
+        address, value, base = decoded.operands
+    offset = np.uint64(decoded.number("offset") & (1 << 64) - 1)
+    if base.kind == "off":
+        if address.count != 2:
+            raise decoded.refuse(f"the address {address.text!r}")
+        low, high = bits_reader(decoded, address), bits_reader(decoded, address, 1)
+
+        def locate(wave: Wave) -> Place:
+            active = active_of(wave.exec_mask)
+            lanes = low(wave)[active].astype(np.uint64) | high(wave)[active].astype(np.uint64) << np.uint64(32)
+            return lanes + offset, np.ones(len(active), bool)
+    else:
+        read_lane, read_base = bits_reader(decoded, address), scalar_reader(decoded, base, 64)
+
+        def locate(wave: Wave) -> Place:
+            active = active_of(wave.exec_mask)
+            lanes = read_lane(wave)[active].astype(np.uint64) + np.uint64(read_base(wave))
+            return lanes + offset, np.ones(len(active), bool)
+
+    return _make_access(decoded, value, size, direction, locate)
+
+
+def _make_buffer(decoded: Decoded, size: int, direction: str) -> Step:
+    """BUFFER: base and number of bytes from a resource of four scalar registers; outside of it a load gives 0 and a
+    store does nothing. Raw buffers only: a stride, swizzling or an index is refused."""
+    to_lds = "lds" in decoded.modifiers
+    offset_in_lane = "offen" in decoded.modifiers
+    operands = list(decoded.operands)
+    value = None if to_lds else operands.pop(0)
+    lane, resource, scalar_offset = operands
+    if resource.kind != "s" or resource.count != 4:
+        raise decoded.refuse(f"the resource {resource.text!r}")
+    read_lane = bits_reader(decoded, lane) if offset_in_lane else None
+    if read_lane is None and lane.kind != "off":
+        raise decoded.refuse(f"the index {lane.text!r}")
+    read_scalar = scalar_reader(decoded, scalar_offset, 32)
+    fixed = np.uint64(decoded.number("offset"))
+    number = resource.first
+
+    def locate(wave: Wave) -> Place:
+        words = [wave.read_scalar(number + at) for at in range(4)]
+        if words[1] >> 16 & _TYPED_STRIDE or words[3] >> 23 & 1:
+            raise decoded.refuse(f"a resource with a stride or an index: words {words[1]:#x} and {words[3]:#x}")
+        active = active_of(wave.exec_mask)
+        offsets = np.full(len(active), fixed, np.uint64)
+        if read_lane is not None:
+            offsets = read_lane(wave)[active].astype(np.uint64) + fixed
+        scalar = read_scalar(wave)
+        inside = offsets + np.uint64(size + scalar) <= np.uint64(words[2])
+        base = (words[0] | (words[1] & 0xFFFF) << 32) + scalar
+        return offsets + np.uint64(base), inside
+
+    if value is None:
+        return _make_direct_load(decoded, size, locate)
+    return _make_access(decoded, value, size, direction, locate)
+
+
+def _make_access(decoded: Decoded, value: Operand, size: int, direction: str, locate: Callable[[Wave], Place]) -> Step:
+    registers = max(1, size // 4)
+    first = require_registers(decoded, value, registers)
+    sign_bits = 8 * size if decoded.name.endswith(("_load_sbyte", "_load_sshort")) else 0
+
+    def load(wave: Wave) -> None:
+        mask = wave.exec_mask
+        addresses, inside = locate(wave)
+
+        def complete() -> None:
+            words = _load_inside(wave, addresses, inside, size)
+            if sign_bits:
+                shift = np.int32(32 - sign_bits)
+                words = (words.view(np.int32) << shift >> shift).view(np.uint32)
+            wave.finish_load(first, words, mask)
+
+        wave.start_load(first, registers, mask)
+        wave.queue.append(Access("vm", complete))
+
+    def store(wave: Wave) -> None:
+        addresses, inside = locate(wave)
+        words = gather_registers(wave, first, registers)
+        wave.queue.append(Access("vm", lambda: wave.memory.store(addresses[inside], size, words[inside])))
+
+    return load if direction == "load" else store
+
+
+def _load_inside(wave: Wave, addresses: Array, inside: Any, size: int) -> Array:
+    if inside.all():
+        return wave.memory.load(addresses, size)
+    words = np.zeros((len(addresses), max(1, size // 4)), np.uint32)
+    words[inside] = wave.memory.load(addresses[inside], size)
+    return words
+
+
+def _make_direct_load(decoded: Decoded, size: int, locate: Callable[[Wave], Place]) -> Step:
+    """A load straight into LDS: lane l's bytes go to M0 + offset + size * l, in order of the lanes, active or not."""
+    fixed = decoded.number("offset")
+    if size not in (4, 12, 16):
+        raise decoded.refuse("a load of this size into LDS")
+
+    def run(wave: Wave) -> None:
+        active = active_of(wave.exec_mask)
+        addresses, inside = locate(wave)
+        targets = wave.read_scalar(M0) + fixed + size * active.astype(np.int64)
+
+        def complete() -> None:
+            wave.lds.store(targets, size, _load_inside(wave, addresses, inside, size), wave.number)
+
+        wave.queue.append(Access("vm", complete))
+
+    return run

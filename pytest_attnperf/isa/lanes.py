@@ -1,0 +1,114 @@
+"""Steps that move values between lanes, or between lanes and scalar registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pytest_attnperf.isa.operands import ACCUMULATORS, Decoded, Operand
+from pytest_attnperf.isa.scalar import scalar_reader, scalar_writer
+from pytest_attnperf.isa.sources import bits_reader, write_row
+from pytest_attnperf.isa.wave import FULL, LANES, Step, Wave
+
+
+def make_lane_step(decoded: Decoded) -> Step | None:
+    """Returns the step of an instruction that moves values between lanes or register files; None for another one."""
+    make = _STEPS.get(decoded.name)
+    if make is None:
+        return None
+    decoded.allow()
+    return make(decoded)
+
+
+def _require_vector(decoded: Decoded, operand: Operand) -> int:
+    if operand.kind != "v" or operand.count != 1:
+        raise decoded.refuse(f"the operand {operand.text!r} where a vector register stands")
+    return operand.first
+
+
+def _make_first_lane(decoded: Decoded) -> Step:
+    """V_READFIRSTLANE_B32: the lowest active lane; lane 0 where none is active."""
+    write = scalar_writer(decoded, decoded.operands[0], 32)
+    number = _require_vector(decoded, decoded.operands[1])
+
+    def run(wave: Wave) -> None:
+        mask = wave.exec_mask or 1
+        lane = (mask & -mask).bit_length() - 1
+        wave.require_written(number, 1 << lane)
+        write(wave, int(wave.vectors[number, lane]))
+
+    return run
+
+
+def _make_read_lane(decoded: Decoded) -> Step:
+    target, source, lane_operand = decoded.operands
+    write, number = scalar_writer(decoded, target, 32), _require_vector(decoded, source)
+    lane_of = scalar_reader(decoded, lane_operand, 32)
+
+    def run(wave: Wave) -> None:
+        lane = lane_of(wave) % LANES
+        wave.require_written(number, 1 << lane)
+        write(wave, int(wave.vectors[number, lane]))
+
+    return run
+
+
+def _make_write_lane(decoded: Decoded) -> Step:
+    """V_WRITELANE_B32: one lane, active or not."""
+    target, source, lane_operand = decoded.operands
+    number, read = _require_vector(decoded, target), scalar_reader(decoded, source, 32)
+    lane_of = scalar_reader(decoded, lane_operand, 32)
+
+    def run(wave: Wave) -> None:
+        lane = lane_of(wave) % LANES
+        wave.require_landed(number)
+        wave.vectors[number, lane] = read(wave)
+        wave.written[number] |= 1 << lane
+
+    return run
+
+
+def _make_register_move(decoded: Decoded) -> Step:
+    """V_ACCVGPR_READ, WRITE and MOV: between v and a registers, active lanes."""
+    number, read = _require_vector(decoded, decoded.operands[0]), bits_reader(decoded, decoded.operands[1])
+    accumulator = number >= ACCUMULATORS
+    if accumulator == (decoded.name == "v_accvgpr_read_b32"):
+        raise decoded.refuse(f"the destination {decoded.operands[0].text!r}")
+    return lambda wave: write_row(wave, number, read(wave))
+
+
+def _make_half_swap(swapped: int) -> Callable[[Decoded], Step]:
+    """V_PERMLANE32_SWAP and V_PERMLANE16_SWAP of gfx950: rows of 32 or 16 lanes; the odd rows of the first register and
+    the even rows of the second change places. All lanes must be active."""
+    lanes = np.arange(LANES)
+    odd = lanes[lanes // swapped % 2 == 1]
+    even = odd - swapped
+
+    def make(decoded: Decoded) -> Step:
+        first, second = (_require_vector(decoded, one) for one in decoded.operands)
+
+        def run(wave: Wave) -> None:
+            if wave.exec_mask != FULL:
+                raise decoded.refuse("a swap of rows with inactive lanes")
+            for number in (first, second):
+                wave.require_written(number, FULL)
+            upper = wave.vectors[first, odd].copy()
+            wave.vectors[first, odd] = wave.vectors[second, even]
+            wave.vectors[second, even] = upper
+
+        return run
+
+    return make
+
+
+_STEPS: dict[str, Callable[[Decoded], Step]] = {
+    "v_readfirstlane_b32": _make_first_lane,
+    "v_readlane_b32": _make_read_lane,
+    "v_writelane_b32": _make_write_lane,
+    "v_accvgpr_read_b32": _make_register_move,
+    "v_accvgpr_write_b32": _make_register_move,
+    "v_accvgpr_mov_b32": _make_register_move,
+    "v_permlane32_swap_b32": _make_half_swap(32),
+    "v_permlane16_swap_b32": _make_half_swap(16),
+}

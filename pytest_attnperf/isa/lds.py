@@ -1,0 +1,114 @@
+"""The LDS of a workgroup: bytes, which of them were written, and which wave touched them since the last barrier."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_attnperf.isa.faults import ExecutionFault
+from pytest_attnperf.isa.memory import POISON, Array
+
+_SEVERAL = 0xFF
+_EVERY_BYTE = np.uint32(0x01010101)
+
+
+class Lds:
+    """`size` bytes. A wave is named by its number + 1; 0 is none.
+
+    Two waves race if both touch a byte between two barriers and at least one writes: the hardware orders neither.
+    Raises ExecutionFault for a race, an unwritten byte, an address beyond the end and a misaligned one.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        space = -(-size // 16) * 16
+        self.data = np.full(space, POISON, np.uint8)
+        self._written = np.zeros(space, np.uint8)
+        self._writers = np.zeros(space, np.uint8)
+        self._readers = np.zeros(space, np.uint8)
+        # The same bytes as words: most accesses are of whole words, which are checked at once.
+        self._words = {
+            "data": self.data.view(np.uint32),
+            "written": self._written.view(np.uint32),
+            "writers": self._writers.view(np.uint32),
+            "readers": self._readers.view(np.uint32),
+        }
+
+    def pass_barrier(self) -> None:
+        """Forgets who touched what: every wave has come to the barrier."""
+        self._writers[:] = 0
+        self._readers[:] = 0
+
+    def load(self, addresses: Array, size: int, wave: int) -> Array:
+        """Returns `size` bytes (1, 2 or a multiple of 4) from each of the n addresses: uint32 (n, words)."""
+        offsets = self._check_addresses(addresses, size)
+        if size < 4:
+            at = offsets[:, None] + np.arange(size)
+            self._mark_read(at, wave)
+            narrow = self.data[at].astype(np.uint32)
+            return narrow if size == 1 else narrow[:, :1] | narrow[:, 1:] << np.uint32(8)
+        words = _words_at(offsets, size)
+        mine = np.uint32(wave + 1) * _EVERY_BYTE
+        writers, readers = self._words["writers"][words], self._words["readers"][words]
+        unread = (readers == 0) | (readers == mine)
+        foreign = (writers != 0) & (writers != mine)
+        if foreign.any() or not unread.all() or (self._words["written"][words] != _EVERY_BYTE).any():
+            self._mark_read((words[..., None] * 4 + np.arange(4)).reshape(len(offsets), size), wave)
+        else:
+            self._words["readers"][words] = mine
+        found: Array = self._words["data"][words]
+        return found
+
+    def store(self, addresses: Array, size: int, values: Array, wave: int) -> None:
+        """Stores the low `size` bytes of each row of `values`, uint32 (n, words)."""
+        offsets = self._check_addresses(addresses, size)
+        mine = np.uint32(wave + 1) * _EVERY_BYTE
+        if size >= 4:
+            words = _words_at(offsets, size)
+            touched = self._words["writers"][words] | self._words["readers"][words]
+            if ((touched == 0) | (touched == mine)).all():
+                self._words["data"][words] = values
+                self._words["written"][words] = _EVERY_BYTE
+                self._words["writers"][words] = mine
+                return
+        at = offsets[:, None] + np.arange(size)
+        self._check_race(self._writers[at], at, wave, "writes", "wrote")
+        self._check_race(self._readers[at], at, wave, "writes", "read")
+        self.data[at] = np.ascontiguousarray(values).view(np.uint8)[:, :size]
+        self._written[at] = 1
+        self._writers[at] = wave + 1
+
+    def _mark_read(self, at: Array, wave: int) -> None:
+        """Checks the bytes `at` (n, size) one by one, and marks them as read."""
+        self._check_race(self._writers[at], at, wave, "reads", "wrote")
+        if not self._written[at].all():
+            byte = int(at[self._written[at] == 0][0])
+            raise ExecutionFault(f"reads byte {byte} of the LDS, which nothing wrote")
+        readers = self._readers[at]
+        self._readers[at] = np.where((readers == 0) | (readers == wave + 1), wave + 1, _SEVERAL)
+
+    def _check_addresses(self, addresses: Array, size: int) -> Array:
+        """Returns the addresses as int64, all of them within the LDS and aligned."""
+        offsets = addresses.astype(np.int64)
+        unit = min(size, 4)
+        if len(offsets) and (offsets.min() < 0 or offsets.max() + size > self.size):
+            raise ExecutionFault(
+                f"accesses {size} bytes of the LDS at {int(offsets.max())}; the workgroup has {self.size} bytes"
+            )
+        if (offsets & (unit - 1)).any():
+            raise ExecutionFault(f"accesses {size} bytes of the LDS at an address that {unit} does not divide")
+        return offsets
+
+    def _check_race(self, others: Array, at: Array, wave: int, does: str, did: str) -> None:
+        foreign = (others != 0) & (others != wave + 1)
+        if foreign.any():
+            byte, other = int(at[foreign][0]), int(others[foreign][0])
+            who = "several waves" if other == _SEVERAL else f"wave {other - 1}"
+            raise ExecutionFault(
+                f"wave {wave} {does} byte {byte} of the LDS, which {who} {did} without a barrier between them"
+            )
+
+
+def _words_at(offsets: Array, size: int) -> Array:
+    """Returns the numbers of the words at each offset: (n, words)."""
+    found: Array = (offsets >> 2)[:, None] + np.arange(size // 4)
+    return found

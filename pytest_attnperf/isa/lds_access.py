@@ -1,0 +1,170 @@
+"""Steps of LDS instructions. They are queued at their issue and performed in order where a wait completes them: a write
+is late, too, as long as no s_waitcnt covers it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from pytest_attnperf.isa.memory import Array
+from pytest_attnperf.isa.operands import Decoded, Operand
+from pytest_attnperf.isa.sources import bits_reader
+from pytest_attnperf.isa.wave import FULL, LANES, Access, Step, Wave, active_of
+
+_BYTES = {"u8": 1, "i8": 1, "b8": 1, "u16": 2, "i16": 2, "b16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
+_PLAIN = re.compile(r"ds_(read|write)_(u8|i8|b8|u16|i16|b16|b32|b64|b96|b128)")
+_TWO = re.compile(r"ds_(read|write)2(st64)?_(b32|b64)")
+
+
+def make_lds_step(decoded: Decoded) -> Step | None:
+    """Returns the step of an LDS instruction; None for another one."""
+    name = decoded.name
+    if not name.startswith("ds_"):
+        return None
+    if name == "ds_bpermute_b32":
+        return _make_permute(decoded)
+    if name == "ds_swizzle_b32":
+        return _make_swizzle(decoded)
+    if name == "ds_read_b64_tr_b16":
+        return _make_transposed_read(decoded)
+    if found := _PLAIN.fullmatch(name):
+        decoded.allow("offset")
+        size = _BYTES[found[2]]
+        if found[1] == "read":
+            sign = 8 * size if found[2][0] == "i" else 0
+            return _make_read(decoded, size, (decoded.number("offset"),), sign)
+        return _make_write(decoded, size, (decoded.number("offset"),))
+    if found := _TWO.fullmatch(name):
+        decoded.allow("offset0", "offset1")
+        size = _BYTES[found[3]]
+        unit = size * (64 if found[2] else 1)
+        offsets = (decoded.number("offset0") * unit, decoded.number("offset1") * unit)
+        return (_make_read if found[1] == "read" else _make_write)(decoded, size, offsets)
+    raise decoded.refuse("the opcode")
+
+
+def require_registers(decoded: Decoded, operand: Operand, count: int) -> int:
+    """Returns the first of `count` vector registers."""
+    if operand.kind != "v" or operand.count != count:
+        raise decoded.refuse(f"the operand {operand.text!r} where {count} vector registers stand")
+    return operand.first
+
+
+def _make_read(decoded: Decoded, size: int, offsets: tuple[int, ...], sign_bits: int = 0) -> Step:
+    target, address = decoded.operands
+    registers = max(1, size // 4)
+    first = require_registers(decoded, target, registers * len(offsets))
+    read_address = bits_reader(decoded, address)
+
+    def run(wave: Wave) -> None:
+        mask = wave.exec_mask
+        base = read_address(wave)[active_of(mask)].astype(np.int64)
+
+        def complete() -> None:
+            found = [wave.lds.load(base + offset, size, wave.number) for offset in offsets]
+            words = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+            if sign_bits:
+                shift = np.int32(32 - sign_bits)
+                words = (words.view(np.int32) << shift >> shift).view(np.uint32)
+            wave.finish_load(first, words, mask)
+
+        wave.start_load(first, registers * len(offsets), mask)
+        wave.queue.append(Access("lds", complete))
+
+    return run
+
+
+def _make_write(decoded: Decoded, size: int, offsets: tuple[int, ...]) -> Step:
+    address, *values = decoded.operands
+    registers = max(1, size // 4)
+    if len(values) != len(offsets):
+        raise decoded.refuse(f"the form with {len(values)} values")
+    firsts = [require_registers(decoded, value, registers) for value in values]
+    read_address = bits_reader(decoded, address)
+
+    def run(wave: Wave) -> None:
+        active = active_of(wave.exec_mask)
+        base = read_address(wave)[active].astype(np.int64)
+        stored = [gather_registers(wave, first, registers) for first in firsts]
+
+        def complete() -> None:
+            for offset, words in zip(offsets, stored, strict=True):
+                wave.lds.store(base + offset, size, words, wave.number)
+
+        wave.queue.append(Access("lds", complete))
+
+    return run
+
+
+def gather_registers(wave: Wave, first: int, count: int) -> Array:
+    """Returns the active lanes of registers that are stored: uint32 (lanes, registers)."""
+    for number in range(first, first + count):
+        if wave.exec_mask & ~wave.written[number]:
+            wave.require_written(number, wave.exec_mask)
+    return np.ascontiguousarray(wave.vectors[first : first + count, active_of(wave.exec_mask)].T)
+
+
+def _make_permute(decoded: Decoded) -> Step:
+    """DS_BPERMUTE_B32: lane l gets the value of lane (address / 4) % 64; 0 of an inactive one."""
+    decoded.allow("offset")
+    target, address, value = decoded.operands
+    first, source = require_registers(decoded, target, 1), require_registers(decoded, value, 1)
+    read_address, offset = bits_reader(decoded, address), np.uint32(decoded.number("offset"))
+
+    def choose(wave: Wave) -> Array:
+        lanes: Array = ((read_address(wave) + offset) >> np.uint32(2)) % np.uint32(LANES)
+        return lanes
+
+    return _make_exchange(first, source, choose)
+
+
+def _make_swizzle(decoded: Decoded) -> Step:
+    """DS_SWIZZLE_B32 in its bit-mask mode: lane (l & and | or) ^ xor of each 32."""
+    decoded.allow("offset")
+    pattern = decoded.number("offset")
+    target, value = decoded.operands
+    first, source = require_registers(decoded, target, 1), require_registers(decoded, value, 1)
+    if pattern & 0x8000:
+        raise decoded.refuse("the mode of this offset")
+    lanes = np.arange(LANES)
+    within = (lanes % 32 & (pattern & 31) | pattern >> 5 & 31) ^ (pattern >> 10 & 31)
+    chosen = (lanes - lanes % 32 + within).astype(np.uint32)
+    return _make_exchange(first, source, lambda _wave: chosen)
+
+
+def _make_exchange(first: int, source: int, choose: Callable[[Wave], Array]) -> Step:
+    def run(wave: Wave) -> None:
+        mask, active = wave.exec_mask, active_of(wave.exec_mask)
+        if mask & ~wave.written[source]:
+            wave.require_written(source, mask)
+        found = np.where(wave.lanes, wave.vectors[source], np.uint32(0))[np.broadcast_to(choose(wave), LANES)[active]]
+        wave.start_load(first, 1, mask)
+        wave.queue.append(Access("lds", lambda: wave.finish_load(first, found[:, None], mask)))
+
+    return run
+
+
+def _make_transposed_read(decoded: Decoded) -> Step:
+    """DS_READ_B64_TR_B16 of gfx950: 16 lanes read a matrix of 4 rows and 16 columns of 16-bit elements, 4 lanes of 4
+    elements to a row; lane l of them gets column l."""
+    decoded.allow("offset")
+    target, address = decoded.operands
+    first, offset = require_registers(decoded, target, 2), decoded.number("offset")
+    read_address = bits_reader(decoded, address)
+
+    def run(wave: Wave) -> None:
+        if wave.exec_mask != FULL:
+            raise decoded.refuse("a transposed read with inactive lanes")
+        base = np.broadcast_to(read_address(wave), LANES).astype(np.int64) + offset
+
+        def complete() -> None:
+            halves = wave.lds.load(base, 8, wave.number).view(np.uint16).reshape(LANES // 16, 4, 16)
+            columns = np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(LANES, 4)
+            wave.finish_load(first, columns.view(np.uint32), FULL)
+
+        wave.start_load(first, 2, FULL)
+        wave.queue.append(Access("lds", complete))
+
+    return run

@@ -1,0 +1,201 @@
+"""Reads the operands and modifiers of one instruction from LLVM's text.
+
+Known forms only: another spelling raises UnknownInstructionError. `Operand` says what is read or written, `Decoded`
+holds an instruction's operands in order and its modifiers by name.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pytest_attnperf.codeobject.instructions import Instruction
+from pytest_attnperf.isa.faults import UnknownInstructionError
+
+Kind: TypeAlias = Literal["v", "s", "special", "integer", "bits", "float", "off"]
+
+ACCUMULATORS = 256
+"""Number of the first AGPR among the vector registers of a wave: v0 to v255, then a0 to a255."""
+
+VCC, M0, EXEC = 106, 124, 126
+"""Numbers of the special scalar registers, as the encoding has them."""
+
+_SPECIAL = {
+    "vcc": (VCC, 2), "vcc_lo": (VCC, 1), "vcc_hi": (VCC + 1, 1), "m0": (M0, 1), "exec": (EXEC, 2),
+    "exec_lo": (EXEC, 1), "exec_hi": (EXEC + 1, 1),
+}  # fmt: skip
+
+CACHE_HINTS = frozenset({"glc", "slc", "dlc", "sc0", "sc1", "nt"})
+"""Modifiers that choose caches and coherence. They do not change what an execution in order returns, except sc0 (glc)
+of an atomic, which asks for the old value: no atomic is implemented."""
+
+_FLAGS = CACHE_HINTS | {"offen", "idxen", "lds", "clamp", "gds", "tfe", "bound_ctrl"}
+_LISTS = ("op_sel", "op_sel_hi", "neg_lo", "neg_hi", "quad_perm")
+_NUMBERS = (
+    "offset", "offset0", "offset1", "bitop3", "mul", "div", "row_shl", "row_shr", "row_ror", "row_bcast",
+    "row_newbcast", "row_mask", "bank_mask", "bound_ctrl", "cbsz", "abid", "blgp", "wave_shr", "wave_shl", "wave_ror", "wave_rol",
+)  # fmt: skip
+_WORDS = ("dst_sel", "dst_unused", "src0_sel", "src1_sel")
+_BARE = frozenset({"row_mirror", "row_half_mirror"})
+
+_MODIFIER = re.compile(r"([a-z_]+[0-9]?(?:_[a-z]+)?):(\[[-0-9,]*\]|[A-Za-z0-9_]+|-\d+)|([a-z_0-9]+)")
+_REGISTER = re.compile(r"([vsa])(\d+)|([vsa])\[(\d+):(\d+)\]")
+_COUNTERS = re.compile(r"(vmcnt|lgkmcnt|expcnt)\((\d+)\)")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand.
+
+    kind      'v' a vector register, 's' a scalar one, 'integer' an inline constant, 'bits' a 32-bit literal (hex),
+              'float' an inline float, 'off' none
+    first     number of the first register (AGPRs from 256 on), or the integer or bits
+    count     registers
+    number    value of an inline float
+    negative, absolute   modifiers of the source
+    """
+
+    kind: Kind
+    first: int = 0
+    count: int = 1
+    number: float = 0.0
+    negative: bool = False
+    absolute: bool = False
+    text: str = ""
+
+    @property
+    def constant(self) -> bool:
+        """Whether it is a literal or an inline constant."""
+        return self.kind in ("integer", "bits", "float")
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One instruction with its operands.
+
+    name        mnemonic without its encoding: 'v_add_f32' of 'v_add_f32_e32'
+    encoding    'e32', 'e64', 'sdwa', 'dpp' or ''
+    operands    in the order of the text, the destination first
+    modifiers   name -> True, a number, a word or a tuple
+    """
+
+    instruction: Instruction
+    name: str
+    encoding: str
+    operands: tuple[Operand, ...]
+    modifiers: Mapping[str, object] = field(default_factory=dict)
+
+    def refuse(self, what: str) -> UnknownInstructionError:
+        """Returns the error that names `what` of this instruction as unknown."""
+        error = UnknownInstructionError(f"{what} is not implemented; the interpreter stops instead of guessing")
+        error.locate(self.instruction)
+        return error
+
+    def number(self, name: str, default: int = 0) -> int:
+        """Returns the value of a modifier that is a number."""
+        value = self.modifiers.get(name, default)
+        return value if isinstance(value, int) else default
+
+    def numbers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the value of a modifier that is a list."""
+        value = self.modifiers.get(name, default)
+        return value if isinstance(value, tuple) else default
+
+    def allow(self, *names: str) -> None:
+        """Raises UnknownInstructionError for a modifier that is neither in `names` nor a cache hint."""
+        for name in self.modifiers:
+            if name not in names and name not in CACHE_HINTS:
+                raise self.refuse(f"the modifier {name!r} here")
+
+
+def decode(instruction: Instruction) -> Decoded:
+    """Returns the instruction's operands and modifiers. Raises UnknownInstructionError for a form that is unknown."""
+    name, encoding = instruction.mnemonic, ""
+    for suffix in ("e32", "e64", "sdwa", "dpp"):
+        if name.endswith(f"_{suffix}"):
+            name, encoding = name[: -len(suffix) - 1], suffix
+    plain = Decoded(instruction, name, encoding, ())
+    if name == "s_waitcnt":
+        return _decode_counters(plain)
+    texts = _split_operands(instruction.operands)
+    if not texts:
+        return plain
+    last, modifiers = _split_modifiers(plain, texts[-1])
+    operands = tuple(_read_operand(plain, text) for text in (*texts[:-1], *([last] if last else [])))
+    return Decoded(instruction, name, encoding, operands, modifiers)
+
+
+def _decode_counters(plain: Decoded) -> Decoded:
+    text = plain.instruction.operands
+    if _COUNTERS.sub("", text).replace("&", "").strip():
+        raise plain.refuse(f"the operand {text!r}")
+    counters = {found[1]: int(found[2]) for found in _COUNTERS.finditer(text)}
+    return Decoded(plain.instruction, plain.name, "", (), counters)
+
+
+def _split_operands(text: str) -> list[str]:
+    """Returns the parts between commas outside of brackets."""
+    return [part.strip() for part in re.split(r",(?![^\[]*\])", text)] if text else []
+
+
+def _split_modifiers(plain: Decoded, text: str) -> tuple[str, dict[str, object]]:
+    """Returns the last operand and the modifiers behind it."""
+    operand, _, rest = text.partition(" ")
+    known = _MODIFIER.fullmatch(operand)
+    if known and (operand in _FLAGS or (known[1] in (*_LISTS, *_NUMBERS, *_WORDS))):
+        operand, rest = "", text
+    modifiers: dict[str, object] = {}
+    for part in rest.split():
+        found = _MODIFIER.fullmatch(part)
+        if found is None:
+            raise plain.refuse(f"the modifier {part!r}")
+        name, value = found[1] or found[3], found[2]
+        if value is None and (name in _FLAGS or name in _BARE):
+            modifiers[name] = True
+        elif value is not None and name in _LISTS:
+            modifiers[name] = tuple(int(one) for one in value.strip("[]").split(","))
+        elif value is not None and name in _NUMBERS:
+            modifiers[name] = int(value, 0)
+        elif value is not None and name in _WORDS:
+            modifiers[name] = value
+        else:
+            raise plain.refuse(f"the modifier {part!r}")
+    return operand, modifiers
+
+
+def _read_operand(plain: Decoded, text: str) -> Operand:
+    inner, negative, absolute = text, False, False
+    if inner.startswith("neg(") and inner.endswith(")"):
+        inner, negative = inner[4:-1], True
+    elif inner.startswith("-") and (inner[1:2] in ("v", "s", "a", "|")):
+        inner, negative = inner[1:], True
+    if len(inner) > 2 and inner[0] == inner[-1] == "|":
+        inner, absolute = inner[1:-1], True
+    if inner in _SPECIAL:
+        first, count = _SPECIAL[inner]
+        return Operand("s", first, count, 0.0, negative, absolute, text)
+    if inner == "off":
+        return Operand("off", text=text)
+    if inner == "scc":
+        return Operand("special", text=text)
+    if found := _REGISTER.fullmatch(inner):
+        bank = found[1] or found[3]
+        first = int(found[2] or found[4])
+        count = int(found[5]) - first + 1 if found[5] else 1
+        base = ACCUMULATORS if bank == "a" else 0
+        return Operand("s" if bank == "s" else "v", base + first, count, 0.0, negative, absolute, text)
+    if re.fullmatch(r"0x[0-9a-f]{1,8}", inner):
+        return Operand("bits", int(inner, 16), 1, 0.0, negative, absolute, text)
+    if re.fullmatch(r"-?\d+", inner):
+        return Operand("integer", int(inner), 1, 0.0, negative, absolute, text)
+    if re.fullmatch(r"-?\d+\.\d+", inner):
+        return Operand("float", 0, 1, float(inner), negative, absolute, text)
+    raise plain.refuse(f"the operand {text!r}")
+
+
+def float_bits(number: float) -> int:
+    """Returns the 32 bits of an inline float. 0.15915494 is 1 / (2 pi), as the encoding rounds it."""
+    return 0x3E22F983 if number == 0.15915494 else int(struct.unpack("<I", struct.pack("<f", number))[0])

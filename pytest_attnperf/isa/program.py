@@ -1,0 +1,108 @@
+"""A kernel as steps: its instructions decoded, each with the function that executes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_attnperf.codeobject.disassembly import disassemble
+from pytest_attnperf.codeobject.instructions import Instruction
+from pytest_attnperf.codeobject.line_table import read_line_table
+from pytest_attnperf.codeobject.objects import ObjectContents, ObjectKernel
+from pytest_attnperf.codeobject.tools import find_objdumps
+from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.isa.faults import UnknownInstructionError
+from pytest_attnperf.isa.flow import make_flow_step
+from pytest_attnperf.isa.global_access import make_global_step
+from pytest_attnperf.isa.lanes import make_lane_step
+from pytest_attnperf.isa.lds_access import make_lds_step
+from pytest_attnperf.isa.matrix import make_matrix_step
+from pytest_attnperf.isa.operands import Decoded, decode
+from pytest_attnperf.isa.packed import make_packed_step
+from pytest_attnperf.isa.scalar import make_scalar_step
+from pytest_attnperf.isa.vector import make_vector_step
+from pytest_attnperf.isa.wave import Step, Wave
+
+ARCHS = ("gfx90a", "gfx942", "gfx950")
+"""Architectures whose instructions are executed: CDNA, waves of 64 lanes."""
+
+_MAKERS: tuple[Callable[[Decoded], Step | None], ...] = (
+    make_scalar_step,
+    make_packed_step,
+    make_matrix_step,
+    make_lane_step,
+    make_lds_step,
+    make_global_step,
+    make_vector_step,
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Instructions in order, and a step for each."""
+
+    instructions: tuple[Instruction, ...]
+    steps: tuple[Step, ...]
+
+    def index_of(self, address: int) -> int:
+        """Returns the number of the instruction at an address. Raises CodeObjectError if there is none."""
+        for index, one in enumerate(self.instructions):
+            if one.address == address:
+                return index
+        raise CodeObjectError(f"no instruction begins at {address:#x}; the kernel's descriptor is damaged")
+
+
+def list_instructions(contents: ObjectContents, kernel: ObjectKernel) -> tuple[Instruction, ...]:
+    """Returns a kernel's instructions with their source lines. Raises CodeObjectError if no disassembler decodes all of
+    them, ToolMissingError if there is none."""
+    place = read_line_table(contents.elf).find_place
+    reasons = []
+    for tool in find_objdumps(contents.arch):
+        listing = disassemble(
+            contents.elf, contents.arch, start=kernel.address, size=kernel.size, tool=tool, place=place
+        )
+        if not listing.undecoded:
+            return listing.instructions
+        reasons.append(f"{tool}: {listing.undecoded}")
+    raise CodeObjectError(f"{kernel.code.name} cannot be disassembled: {'; '.join(reasons)}")
+
+
+def make_program(instructions: tuple[Instruction, ...]) -> Program:
+    """Returns the steps of a kernel.
+
+    An instruction that is unknown raises where it is executed, not here: a kernel may hold code that it never reaches.
+    """
+    indices = {one.address: index for index, one in enumerate(instructions)}
+    with np.errstate(all="ignore"):
+        return Program(instructions, tuple(_make_step_or_refusal(one, indices) for one in instructions))
+
+
+def make_step(instruction: Instruction, indices: dict[int, int] | None = None) -> Step:
+    """Returns the step of an instruction; `indices` maps addresses to numbers, for branches. Raises
+    UnknownInstructionError, naming the opcode, operand or modifier that is not implemented."""
+    decoded = decode(instruction)
+    flow = make_flow_step(decoded, indices or {})
+    if flow is not None:
+        return flow
+    for make in _MAKERS:
+        try:
+            step = make(decoded)
+        except (ValueError, IndexError) as error:
+            raise decoded.refuse(f"the form with {len(decoded.operands)} operands ({error})") from error
+        if step is not None:
+            return step
+    raise decoded.refuse("the opcode")
+
+
+def _make_step_or_refusal(instruction: Instruction, indices: dict[int, int]) -> Step:
+    try:
+        return make_step(instruction, indices)
+    except UnknownInstructionError as error:
+        refusal = error
+
+    def refuse(_wave: Wave) -> None:
+        raise refusal
+
+    return refuse

@@ -1,0 +1,279 @@
+"""Scalar arithmetic, comparisons and branches: Python integers, as the ISA documents of CDNA state them.
+
+Source: AMD, "CDNA3 Instruction Set Architecture", chapters on SOP1, SOP2, SOPC, SOPK and SOPP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from pytest_attnperf.isa.operands import Decoded, Operand, float_bits
+from pytest_attnperf.isa.wave import FULL, Step, Wave
+
+_WORD = 0xFFFFFFFF
+
+Result: TypeAlias = tuple[int, "int | None"]
+"""A value, and SCC; None where the instruction leaves SCC as it is."""
+
+
+def signed(value: int, bits: int = 32) -> int:
+    """Returns the low `bits` of a value as a signed integer."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def _overflows(value: int) -> int:
+    return int(not -(1 << 31) <= value < 1 << 31)
+
+
+def _add_signed(a: int, b: int, _scc: int) -> Result:
+    return a + b, _overflows(signed(a) + signed(b))
+
+
+def _subtract_signed(a: int, b: int, _scc: int) -> Result:
+    return a - b, _overflows(signed(a) - signed(b))
+
+
+def _minimum(a: int, b: int, _scc: int) -> Result:
+    return (a, 1) if signed(a) < signed(b) else (b, 0)
+
+
+def _maximum(a: int, b: int, _scc: int) -> Result:
+    return (a, 1) if signed(a) > signed(b) else (b, 0)
+
+
+def _extract(value: int, field: int, *, sign: bool, bits: int) -> Result:
+    """Returns the bit field: offset in bits 0 to 4 (5 of 64), width in bits 16 to 22 of `field`."""
+    offset, width = field & (bits - 1), field >> 16 & 0x7F
+    found = value >> offset & ((1 << width) - 1)
+    if sign and width:
+        found = signed(signed(value, bits) >> offset, min(width, bits))
+    found &= (1 << bits) - 1
+    return found, int(found != 0)
+
+
+def _shift_add(amount: int) -> Callable[[int, int, int], Result]:
+    def add(a: int, b: int, _scc: int) -> Result:
+        total = (a << amount) + b
+        return total, int(total > _WORD)
+
+    return add
+
+
+def _with_nonzero(compute: Callable[[int, int], int], bits: int) -> Callable[[int, int, int], Result]:
+    def run(a: int, b: int, _scc: int) -> Result:
+        value = compute(a, b) & ((1 << bits) - 1)
+        return value, int(value != 0)
+
+    return run
+
+
+_LOGIC: Mapping[str, Callable[[int, int], int]] = {
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "andn2": lambda a, b: a & ~b,
+    "orn2": lambda a, b: a | ~b,
+    "nand": lambda a, b: ~(a & b),
+    "nor": lambda a, b: ~(a | b),
+    "xnor": lambda a, b: ~(a ^ b),
+}
+
+_TWO: dict[str, tuple[int, int, int, Callable[[int, int, int], Result]]] = {
+    "s_add_u32": (32, 32, 32, lambda a, b, _: (a + b, int(a + b > _WORD))),
+    "s_sub_u32": (32, 32, 32, lambda a, b, _: (a - b, int(b > a))),
+    "s_addc_u32": (32, 32, 32, lambda a, b, c: (a + b + c, int(a + b + c > _WORD))),
+    "s_subb_u32": (32, 32, 32, lambda a, b, c: (a - b - c, int(b + c > a))),
+    "s_add_i32": (32, 32, 32, _add_signed),
+    "s_sub_i32": (32, 32, 32, _subtract_signed),
+    "s_min_i32": (32, 32, 32, _minimum),
+    "s_max_i32": (32, 32, 32, _maximum),
+    "s_min_u32": (32, 32, 32, lambda a, b, _: (min(a, b), int(a < b))),
+    "s_max_u32": (32, 32, 32, lambda a, b, _: (max(a, b), int(a > b))),
+    "s_mul_i32": (32, 32, 32, lambda a, b, _: (a * b, None)),
+    "s_mul_hi_u32": (32, 32, 32, lambda a, b, _: (a * b >> 32, None)),
+    "s_mul_hi_i32": (32, 32, 32, lambda a, b, _: (signed(a) * signed(b) >> 32, None)),
+    "s_cselect_b32": (32, 32, 32, lambda a, b, c: (a if c else b, None)),
+    "s_cselect_b64": (64, 64, 64, lambda a, b, c: (a if c else b, None)),
+    "s_lshl_b32": (32, 32, 32, _with_nonzero(lambda a, b: a << (b & 31), 32)),
+    "s_lshr_b32": (32, 32, 32, _with_nonzero(lambda a, b: a >> (b & 31), 32)),
+    "s_ashr_i32": (32, 32, 32, _with_nonzero(lambda a, b: signed(a) >> (b & 31), 32)),
+    "s_lshl_b64": (64, 64, 32, _with_nonzero(lambda a, b: a << (b & 63), 64)),
+    "s_lshr_b64": (64, 64, 32, _with_nonzero(lambda a, b: a >> (b & 63), 64)),
+    "s_ashr_i64": (64, 64, 32, _with_nonzero(lambda a, b: signed(a, 64) >> (b & 63), 64)),
+    "s_bfe_u32": (32, 32, 32, lambda a, b, _: _extract(a, b, sign=False, bits=32)),
+    "s_bfe_i32": (32, 32, 32, lambda a, b, _: _extract(a, b, sign=True, bits=32)),
+    "s_bfe_u64": (64, 64, 32, lambda a, b, _: _extract(a, b, sign=False, bits=64)),
+    "s_bfe_i64": (64, 64, 32, lambda a, b, _: _extract(a, b, sign=True, bits=64)),
+    "s_bfm_b32": (32, 32, 32, lambda a, b, _: (((1 << (a & 31)) - 1) << (b & 31), None)),
+    "s_pack_ll_b32_b16": (32, 32, 32, lambda a, b, _: (a & 0xFFFF | (b & 0xFFFF) << 16, None)),
+    "s_pack_lh_b32_b16": (32, 32, 32, lambda a, b, _: (a & 0xFFFF | b & 0xFFFF0000, None)),
+    "s_pack_hh_b32_b16": (32, 32, 32, lambda a, b, _: (a >> 16 | b & 0xFFFF0000, None)),
+    **{f"s_lshl{n}_add_u32": (32, 32, 32, _shift_add(n)) for n in (1, 2, 3, 4)},
+    **{f"s_{name}_b{n}": (n, n, n, _with_nonzero(do, n)) for name, do in _LOGIC.items() for n in (32, 64)},
+}
+"""Name -> bits of the result, of both sources, and the function of both and SCC."""
+
+_READ_SCC = frozenset({"s_addc_u32", "s_subb_u32", "s_cselect_b32", "s_cselect_b64"})
+
+_ONE: dict[str, tuple[int, int, Callable[[int], Result]]] = {
+    "s_mov_b32": (32, 32, lambda a: (a, None)),
+    "s_mov_b64": (64, 64, lambda a: (a, None)),
+    "s_not_b32": (32, 32, lambda a: (~a, int(a != _WORD))),
+    "s_not_b64": (64, 64, lambda a: (~a, int(a != FULL))),
+    "s_abs_i32": (32, 32, lambda a: (abs(signed(a)), int(a != 0))),
+    "s_brev_b32": (32, 32, lambda a: (int(f"{a:032b}"[::-1], 2), None)),
+    "s_sext_i32_i8": (32, 32, lambda a: (signed(a, 8), None)),
+    "s_sext_i32_i16": (32, 32, lambda a: (signed(a, 16), None)),
+    "s_bcnt1_i32_b32": (32, 32, lambda a: (a.bit_count(), int(a != 0))),
+    "s_bcnt1_i32_b64": (32, 64, lambda a: (a.bit_count(), int(a != 0))),
+    "s_ff1_i32_b32": (32, 32, lambda a: ((a & -a).bit_length() - 1, None)),
+    "s_ff1_i32_b64": (32, 64, lambda a: ((a & -a).bit_length() - 1, None)),
+    "s_flbit_i32_b32": (32, 32, lambda a: (32 - a.bit_length() if a else -1, None)),
+    "s_flbit_i32_b64": (32, 64, lambda a: (64 - a.bit_length() if a else -1, None)),
+}
+
+_COMPARE: Mapping[str, Callable[[int, int], bool]] = {
+    "eq": lambda a, b: a == b,
+    "lg": lambda a, b: a != b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+}
+
+
+def scalar_reader(decoded: Decoded, operand: Operand, bits: int) -> Callable[[Wave], int]:
+    """Returns a reader of 32 or 64 bits from scalar registers or a constant."""
+    number = operand.first
+    if operand.kind == "s" and operand.count == bits // 32:
+        return (lambda wave: wave.read_scalar(number)) if bits == 32 else (lambda wave: wave.read_scalar_pair(number))
+    if operand.kind in ("integer", "bits"):
+        value = number & ((1 << bits) - 1)
+        return lambda _wave: value
+    if operand.kind == "float" and bits == 32:
+        value = float_bits(operand.number)
+        return lambda _wave: value
+    raise decoded.refuse(f"the operand {operand.text!r} as a scalar source of {bits} bits")
+
+
+def scalar_writer(decoded: Decoded, operand: Operand, bits: int) -> Callable[[Wave, int], None]:
+    """Returns a writer of 32 or 64 bits into scalar registers."""
+    number = operand.first
+    if operand.kind != "s" or operand.count != bits // 32:
+        raise decoded.refuse(f"the operand {operand.text!r} as a scalar destination of {bits} bits")
+    if bits == 32:
+        return lambda wave, value: wave.write_scalar(number, value)
+    return lambda wave, value: wave.write_scalar_pair(number, value & FULL)
+
+
+def make_scalar_step(decoded: Decoded) -> Step | None:
+    """Returns the step of a scalar arithmetic instruction or comparison; None for another one."""
+    name = decoded.name
+    for known, make in ((_TWO, _make_two), (_ONE, _make_one)):
+        if name in known:
+            decoded.allow()
+            return make(decoded)
+    if name.endswith(("_saveexec_b64",)):
+        return _make_saveexec(decoded)
+    if name in ("s_movk_i32", "s_addk_i32", "s_mulk_i32"):
+        return _make_immediate(decoded)
+    if name.startswith(("s_cmp_", "s_cmpk_", "s_bitcmp")):
+        return _make_compare(decoded)
+    return None
+
+
+def _make_two(decoded: Decoded) -> Step:
+    to, left, right, compute = _TWO[decoded.name]
+    target, first, second = decoded.operands
+    write = scalar_writer(decoded, target, to)
+    read_a, read_b = scalar_reader(decoded, first, left), scalar_reader(decoded, second, right)
+    with_scc = decoded.name in _READ_SCC
+
+    def run(wave: Wave) -> None:
+        value, scc = compute(read_a(wave), read_b(wave), wave.read_scc() if with_scc else 0)
+        write(wave, value)
+        if scc is not None:
+            wave.scc = scc
+
+    return run
+
+
+def _make_one(decoded: Decoded) -> Step:
+    to, source, compute = _ONE[decoded.name]
+    write = scalar_writer(decoded, decoded.operands[0], to)
+    read = scalar_reader(decoded, decoded.operands[1], source)
+
+    def run(wave: Wave) -> None:
+        value, scc = compute(read(wave))
+        write(wave, value)
+        if scc is not None:
+            wave.scc = scc
+
+    return run
+
+
+def _make_saveexec(decoded: Decoded) -> Step:
+    """D = EXEC; EXEC = S0 op EXEC; SCC = EXEC is not 0. andn2 is S0 & ~EXEC, orn2 S0 | ~EXEC."""
+    operation = decoded.name.removeprefix("s_").removesuffix("_saveexec_b64")
+    if operation not in _LOGIC:
+        raise decoded.refuse("the opcode")
+    compute = _LOGIC[operation]
+    write = scalar_writer(decoded, decoded.operands[0], 64)
+    read = scalar_reader(decoded, decoded.operands[1], 64)
+
+    def run(wave: Wave) -> None:
+        mask = compute(read(wave), wave.exec_mask) & FULL
+        write(wave, wave.exec_mask)
+        wave.set_exec(mask)
+        wave.scc = int(mask != 0)
+
+    return run
+
+
+def _make_immediate(decoded: Decoded) -> Step:
+    """SOPK: the constant is 16 bits, sign-extended."""
+    constant = signed(decoded.operands[1].first, 16)
+    write = scalar_writer(decoded, decoded.operands[0], 32)
+    read = scalar_reader(decoded, decoded.operands[0], 32)
+
+    def run(wave: Wave) -> None:
+        if decoded.name == "s_movk_i32":
+            write(wave, constant)
+        elif decoded.name == "s_mulk_i32":
+            write(wave, read(wave) * constant)
+        else:
+            old = read(wave)
+            wave.scc = _overflows(signed(old) + constant)
+            write(wave, old + constant)
+
+    return run
+
+
+def _make_compare(decoded: Decoded) -> Step:
+    name, compact = decoded.name, decoded.name.startswith("s_cmpk_")
+    kind = name.rpartition("_")[2]
+    if name in ("s_bitcmp0_b32", "s_bitcmp1_b32"):
+        wanted = int(name[8])
+        value, bit = (scalar_reader(decoded, one, 32) for one in decoded.operands)
+        return _setting_scc(lambda wave: (value(wave) >> (bit(wave) & 31) & 1) == wanted)
+    compare = _COMPARE.get(name.split("_")[2])
+    if compare is None or kind not in ("u32", "i32", "u64"):
+        raise decoded.refuse("the opcode")
+    left = scalar_reader(decoded, decoded.operands[0], int(kind[1:]))
+    right = scalar_reader(decoded, decoded.operands[1], int(kind[1:]))
+    if compact:
+        constant = decoded.operands[1].first & 0xFFFF
+        extended = signed(constant, 16) if kind == "i32" else constant
+        right = lambda _wave: extended & _WORD  # noqa: E731
+    if kind == "i32":
+        return _setting_scc(lambda wave: compare(signed(left(wave)), signed(right(wave))))
+    return _setting_scc(lambda wave: compare(left(wave), right(wave)))
+
+
+def _setting_scc(test: Callable[[Wave], bool]) -> Step:
+    def run(wave: Wave) -> None:
+        wave.scc = int(test(wave))
+
+    return run

@@ -1,0 +1,154 @@
+"""Functions that read and write an instruction's operands, made once when a program is loaded.
+
+A `Read` returns a numpy array of 64 lanes, or a numpy scalar for what all lanes share, of the type that it was made
+for. Types: 'u32', 'i32', 'f32', 'u16', 'i16', 'f16', 'u64', 'i64', 'f64', and 'b32' and 'b64' for bits without modifiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pytest_attnperf.isa.memory import Array
+from pytest_attnperf.isa.operands import Decoded, Operand, float_bits
+from pytest_attnperf.isa.wave import FULL, Wave, mask_of
+
+Read: TypeAlias = Callable[[Wave], Any]
+Write: TypeAlias = Callable[[Wave, Any], None]
+
+DTYPES: dict[str, Any] = {
+    "b32": np.uint32, "u32": np.uint32, "i32": np.int32, "f32": np.float32,
+    "u16": np.uint16, "i16": np.int16, "f16": np.float16,
+    "b64": np.uint64, "u64": np.uint64, "i64": np.int64, "f64": np.float64,
+}  # fmt: skip
+
+_SHIFT = np.uint64(32)
+_HALF = np.uint32(16)
+_HALF_MASK = np.uint32(0xFFFF)
+
+
+def is_wide(kind: str) -> bool:
+    """Returns whether a type takes two registers."""
+    return kind.endswith("64")
+
+
+def constant_bits(decoded: Decoded, operand: Operand, kind: str) -> int:
+    """Returns the bits of a literal or inline constant as a source of type `kind`."""
+    width = int(kind[1:])
+    if operand.kind == "bits":
+        # A 32-bit literal of a 64-bit float is its upper half.
+        return operand.first << 32 if kind == "f64" else operand.first & ((1 << width) - 1)
+    if operand.kind == "integer":
+        return operand.first & ((1 << width) - 1)
+    if kind in ("f64", "b64", "i64", "u64"):
+        return int(np.float64(operand.number).view(np.uint64))
+    return int(np.float16(operand.number).view(np.uint16)) if width == 16 else float_bits(operand.number)
+
+
+def bits_reader(decoded: Decoded, operand: Operand, offset: int = 0) -> Read:
+    """Returns a reader of the 32 bits of the operand's register number `offset`."""
+    number = operand.first + offset
+    if operand.kind == "v":
+
+        def read_vector(wave: Wave) -> Array:
+            if wave.exec_mask & ~wave.written[number]:
+                wave.require_written(number, wave.exec_mask)
+            row: Array = wave.vectors[number]
+            return row
+
+        return read_vector
+    if operand.kind == "s":
+        return lambda wave: np.uint32(wave.read_scalar(number))
+    if operand.constant:
+        value = np.uint32(constant_bits(decoded, operand, "b32"))
+        return lambda _wave: value
+    raise decoded.refuse(f"the operand {operand.text!r} as a source")
+
+
+def reader(decoded: Decoded, operand: Operand, kind: str, *, half: int = 0) -> Read:
+    """Returns a reader of the operand as `kind`, its neg and abs applied. `half` 1 takes a 16-bit value from the upper
+    half of the register."""
+    read = _plain_reader(decoded, operand, kind, half)
+    if not (operand.negative or operand.absolute):
+        return read
+    if kind[0] != "f":
+        raise decoded.refuse(f"the source modifier of {operand.text!r} on a value of type {kind}")
+    if operand.absolute and operand.negative:
+        return lambda wave: -np.abs(read(wave))
+    return (lambda wave: np.abs(read(wave))) if operand.absolute else (lambda wave: -read(wave))
+
+
+def _plain_reader(decoded: Decoded, operand: Operand, kind: str, half: int) -> Read:
+    dtype = DTYPES[kind]
+    if operand.constant:
+        value = np.array(constant_bits(decoded, operand, kind), f"u{int(kind[1:]) // 8}").view(dtype)[()]
+        return lambda _wave: value
+    if is_wide(kind):
+        if operand.count != 2:
+            raise decoded.refuse(f"the operand {operand.text!r} where two registers are read")
+        low, high = bits_reader(decoded, operand), bits_reader(decoded, operand, 1)
+        return lambda wave: (low(wave).astype(np.uint64) | high(wave).astype(np.uint64) << _SHIFT).view(dtype)
+    if operand.count != 1:
+        raise decoded.refuse(f"the operand {operand.text!r} where one register is read")
+    bits = bits_reader(decoded, operand)
+    if kind.endswith("16"):
+        shift = _HALF if half else np.uint32(0)
+        return lambda wave: (bits(wave) >> shift & _HALF_MASK).astype(np.uint16).view(dtype)
+    return bits if dtype is np.uint32 else (lambda wave: bits(wave).view(dtype))
+
+
+def mask_reader(decoded: Decoded, operand: Operand) -> Read:
+    """Returns a reader of a mask of lanes, an integer, from two scalar registers or a constant."""
+    if operand.kind == "integer":
+        value = operand.first & FULL
+        return lambda _wave: value
+    if operand.kind != "s" or operand.count != 2:
+        raise decoded.refuse(f"the operand {operand.text!r} as a mask of lanes")
+    number = operand.first
+    return lambda wave: wave.read_scalar_pair(number)
+
+
+def writer(decoded: Decoded, operand: Operand, kind: str) -> Write:
+    """Returns a writer of values of type `kind` into the active lanes of a vector register. 16-bit values clear the
+    upper half, as gfx9 does."""
+    if operand.kind != "v" or operand.count != (2 if is_wide(kind) else 1):
+        raise decoded.refuse(f"the operand {operand.text!r} as a destination")
+    number = operand.first
+    if is_wide(kind):
+
+        def write_wide(wave: Wave, value: Any) -> None:
+            bits = np.asarray(value, DTYPES[kind]).view(np.uint64)
+            write_row(wave, number, bits.astype(np.uint32))
+            write_row(wave, number + 1, (bits >> _SHIFT).astype(np.uint32))
+
+        return write_wide
+    if kind.endswith("16"):
+        return lambda wave, value: write_row(wave, number, np.asarray(value, DTYPES[kind]).view(np.uint16))
+    dtype = DTYPES[kind]
+    if dtype is np.uint32:
+        return lambda wave, value: write_row(wave, number, value)
+    return lambda wave, value: write_row(wave, number, np.asarray(value, dtype).view(np.uint32))
+
+
+def write_row(wave: Wave, number: int, value: Any) -> None:
+    """Writes 32 bits into the active lanes of a vector register."""
+    if wave.flying and wave.flying.get(number):
+        wave.require_landed(number)
+    if wave.exec_mask == FULL:
+        wave.vectors[number] = value
+        wave.written[number] = FULL
+    else:
+        np.copyto(wave.vectors[number], value, where=wave.lanes, casting="unsafe")
+        wave.written[number] |= wave.exec_mask
+
+
+def mask_writer(decoded: Decoded, operand: Operand) -> Write:
+    """Returns a writer of 64 booleans (or one for all) as a mask of lanes; inactive lanes get 0."""
+    if operand.kind != "s" or operand.count != 2:
+        raise decoded.refuse(f"the operand {operand.text!r} as a mask of lanes")
+    number = operand.first
+    return lambda wave, value: wave.write_scalar_pair(
+        number, mask_of(np.broadcast_to(value, wave.lanes.shape)) & wave.exec_mask
+    )

@@ -1,0 +1,233 @@
+"""The state of one wave of 64 lanes: registers, masks, and what is in flight.
+
+A register has, beside its value, a mask of the lanes that were written. A load clears it at its issue, and writes
+register and mask where a wait allows the result: a read before that finds an unwritten register.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from pytest_attnperf.isa.faults import ExecutionFault
+from pytest_attnperf.isa.lds import Lds
+from pytest_attnperf.isa.memory import POISON, Array, GlobalMemory
+from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, VCC
+
+LANES = 64
+FULL = (1 << LANES) - 1
+_VECTOR_REGISTERS = 512
+_SCALAR_REGISTERS = 128
+_WORD = 0xFFFFFFFF
+
+Step: TypeAlias = "Callable[[Wave], object]"
+"""One instruction, ready to run. It returns True where the wave stops: at a barrier or its end."""
+
+
+@dataclass
+class Access:
+    """A memory access in flight.
+
+    counter    'vm' global memory, 'lds', 'scalar' (the latter two share lgkmcnt)
+    complete   performs it
+    """
+
+    counter: Literal["vm", "lds", "scalar"]
+    complete: Callable[[], None]
+
+
+@lru_cache(maxsize=4096)
+def lanes_of(mask: int) -> Array:
+    """Returns a mask of 64 bits as 64 booleans, which must not be changed."""
+    bits = np.unpackbits(np.frombuffer(mask.to_bytes(8, "little"), np.uint8), bitorder="little").astype(bool)
+    bits.setflags(write=False)
+    return bits
+
+
+@lru_cache(maxsize=4096)
+def active_of(mask: int) -> Array:
+    """Returns the numbers of the lanes in a mask."""
+    return np.flatnonzero(lanes_of(mask))
+
+
+def mask_of(lanes: Array) -> int:
+    """Returns 64 booleans as an integer."""
+    return int.from_bytes(np.packbits(lanes, bitorder="little").tobytes(), "little")
+
+
+@dataclass
+class Wave:
+    """One wave.
+
+    number, place     its number in the workgroup, and a text that names both
+    vectors           uint32 (512, 64): v0 to v255, then a0 to a255; f32, i32 and u16 are views of it
+    written           a mask of lanes per vector register
+    scalars           values of 32 bits by number in the encoding; None was never written
+    exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
+    index             of the next instruction
+    """
+
+    number: int
+    place: str
+    memory: GlobalMemory
+    lds: Lds
+    index: int = 0
+    exec_mask: int = FULL
+    scc: int | None = None
+    ended: bool = False
+    executed: int = 0
+    scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
+    written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)
+    flying: dict[int, int] = field(default_factory=dict)
+    flying_scalars: set[int] = field(default_factory=set)
+    queue: deque[Access] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.vectors = np.full((_VECTOR_REGISTERS, LANES), POISON * 0x01010101, np.uint32)
+        self.f32 = self.vectors.view(np.float32)
+        self.i32 = self.vectors.view(np.int32)
+        self.lanes = lanes_of(self.exec_mask)
+
+    # Scalar registers.
+
+    def read_scalar(self, number: int) -> int:
+        """Returns 32 bits. Raises ExecutionFault for a register that nothing wrote or whose load is in flight."""
+        if number >= EXEC:
+            return self.exec_mask >> 32 * (number - EXEC) & _WORD
+        value = self.scalars[number]
+        if value is None:
+            how = "its load is in flight: no s_waitcnt covers it" if number in self.flying_scalars else "nothing wrote"
+            raise ExecutionFault(f"reads {name_scalar(number)}: {how}")
+        return value
+
+    def read_scalar_pair(self, number: int) -> int:
+        """Returns the 64 bits of two registers."""
+        if number == EXEC:
+            return self.exec_mask
+        return self.read_scalar(number) | self.read_scalar(number + 1) << 32
+
+    def write_scalar(self, number: int, value: int) -> None:
+        """Writes 32 bits. Raises ExecutionFault where a load of the register is in flight."""
+        if number >= EXEC:
+            shift = 32 * (number - EXEC)
+            self.set_exec(self.exec_mask & ~(_WORD << shift) | (value & _WORD) << shift)
+            return
+        if number in self.flying_scalars:
+            raise ExecutionFault(f"writes {name_scalar(number)}, whose load is in flight")
+        self.scalars[number] = value & _WORD
+
+    def write_scalar_pair(self, number: int, value: int) -> None:
+        """Writes 64 bits into two registers."""
+        if number == EXEC:
+            self.set_exec(value)
+            return
+        self.write_scalar(number, value & _WORD)
+        self.write_scalar(number + 1, value >> 32)
+
+    def read_scc(self) -> int:
+        """Returns SCC. Raises ExecutionFault if nothing wrote it."""
+        if self.scc is None:
+            raise ExecutionFault("reads scc, which nothing wrote")
+        return self.scc
+
+    def set_exec(self, mask: int) -> None:
+        """Sets the active lanes."""
+        self.exec_mask = mask
+        self.lanes = lanes_of(mask)
+
+    # Vector registers.
+
+    def require_written(self, number: int, mask: int) -> None:
+        """Raises ExecutionFault unless the lanes in `mask` of a vector register were written."""
+        missing = mask & ~self.written[number]
+        if missing:
+            lane = (missing & -missing).bit_length() - 1
+            how = "nothing wrote it there"
+            if self.flying.get(number):
+                how = "its load is in flight: no s_waitcnt covers it"
+            raise ExecutionFault(f"reads lane {lane} of {name_vector(number)}: {how}")
+
+    def require_landed(self, number: int) -> None:
+        """Raises ExecutionFault if a load of the vector register is in flight."""
+        if self.flying.get(number):
+            raise ExecutionFault(f"writes {name_vector(number)}, whose load is in flight")
+
+    def write_words(self, number: int, values: Array, mask: int) -> None:
+        """Writes uint32 (64,) into the lanes in `mask` of a vector register."""
+        if mask == FULL:
+            self.vectors[number] = values
+        else:
+            np.copyto(self.vectors[number], values, where=lanes_of(mask))
+        self.written[number] |= mask
+
+    # Accesses in flight.
+
+    def start_load(self, first: int, count: int, mask: int) -> None:
+        """Marks registers whose values a load will bring: until then they count as unwritten."""
+        for number in range(first, first + count):
+            self.flying[number] = self.flying.get(number, 0) + 1
+            self.written[number] &= ~mask
+
+    def finish_load(self, first: int, words: Array, mask: int) -> None:
+        """Writes what a load brought, uint32 (active lanes, registers), into the lanes in `mask`."""
+        active = active_of(mask)
+        for column in range(words.shape[1]):
+            number = first + column
+            self.flying[number] -= 1
+            self.vectors[number][active] = words[:, column]
+            self.written[number] |= mask
+
+    def wait_vm(self, left: int) -> None:
+        """Completes accesses to global memory, which end in order, until at most `left` are in flight."""
+        self._complete("vm", left)
+
+    def wait_lgkm(self, left: int) -> None:
+        """Completes LDS and scalar accesses until at most `left` can be in flight.
+
+        LDS accesses end in order, scalar loads in any: unless all are waited for, the scalar ones may be those that
+        have ended, so that as many fewer LDS accesses are known to be complete.
+        """
+        scalar = sum(access.counter == "scalar" for access in self.queue)
+        lds = sum(access.counter == "lds" for access in self.queue)
+        if left == 0:
+            self._complete("scalar", 0)
+            self._complete("lds", 0)
+        else:
+            self._complete("lds", min(lds, left))
+            if scalar and lds + scalar > left:
+                raise ExecutionFault(
+                    f"waits for lgkmcnt({left}) with {scalar} scalar loads in flight, which end in any order"
+                )
+
+    def drain(self) -> None:
+        """Completes everything that is in flight, as the end of the program does."""
+        while self.queue:
+            self.queue.popleft().complete()
+
+    def _complete(self, counter: str, left: int) -> None:
+        pending = sum(access.counter == counter for access in self.queue)
+        if pending <= left:
+            return
+        kept: deque[Access] = deque()
+        for access in self.queue:
+            if access.counter == counter and pending > left:
+                access.complete()
+                pending -= 1
+            else:
+                kept.append(access)
+        self.queue = kept
+
+
+def name_scalar(number: int) -> str:
+    """Returns 's7', 'vcc_lo', 'm0'."""
+    return {VCC: "vcc_lo", VCC + 1: "vcc_hi", M0: "m0"}.get(number, f"s{number}")
+
+
+def name_vector(number: int) -> str:
+    """Returns 'v7' or 'a7'."""
+    return f"v{number}" if number < ACCUMULATORS else f"a{number - ACCUMULATORS}"
