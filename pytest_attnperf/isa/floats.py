@@ -20,8 +20,8 @@ def fma_f32(a: Any, b: Any, c: Any) -> Any:
     """Returns a * b + c of float32, rounded once.
 
     In float64 the product is exact and the sum rounded; rounding it again to float32 differs only where the first
-    result lies on a tie, or below the normal numbers. There the sum is rounded to odd first, which makes the second rounding
-    right (Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums").
+    result lies on a tie, or below the normal numbers. There the sum is rounded to odd first, which makes the second
+    rounding right (Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums").
     """
     product = np.multiply(a, b, dtype=np.float64)
     total = product + c
@@ -115,7 +115,11 @@ def _is_denormal(a: Any) -> Any:
 
 
 def division_scale(chosen: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
-    """Returns (scaled value, mask of quotients to be scaled back) of V_DIV_SCALE_F32; `chosen` is one of the others."""
+    """Returns (scaled value, mask of quotients to be scaled back) of V_DIV_SCALE_F32; `chosen` is one of the others.
+
+    Where 1 / denominator and the quotient are both denormal, the document scales the denominator by 2^64, which would
+    overflow; 2^-64 here, with which the compiler's sequence gives the quotient.
+    """
     chosen, denominator, numerator = np.broadcast_arrays(chosen, denominator, numerator)
     wide = numerator.astype(np.float64) / denominator.astype(np.float64)
     inverse_small = _is_denormal(1.0 / denominator.astype(np.float64))
@@ -136,7 +140,7 @@ def division_scale(chosen: Any, denominator: Any, numerator: Any) -> tuple[Any, 
         np.full_like(chosen, np.nan),
         np.where(is_denominator, up, chosen),
         up,
-        np.where(is_denominator, up, chosen),
+        np.where(is_denominator, down, chosen),
         down,
         np.where(is_numerator, up, chosen),
         up,
@@ -155,7 +159,10 @@ def division_fma(a: Any, b: Any, c: Any, scaled: Any) -> Any:
 
 
 def division_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
-    """Returns the quotient with the results of special operands (V_DIV_FIXUP_F32)."""
+    """Returns the quotient with the results of special operands (V_DIV_FIXUP_F32).
+
+    A NaN as the quotient of numbers means that it overflowed in the steps before: infinite, as IEEE 754 has it.
+    """
     quotient, denominator, numerator = np.broadcast_arrays(quotient, denominator, numerator)
     sign = np.where(np.signbit(denominator) != np.signbit(numerator), np.float32(-1), np.float32(1))
     nan, infinite, zero = np.float32(np.nan), sign * np.float32(np.inf), sign * np.float32(0)
@@ -165,7 +172,8 @@ def division_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
         (denominator == 0) | np.isinf(numerator),
         np.isinf(denominator) | (numerator == 0),
         _exponent(numerator) - _exponent(denominator) < -150,
+        np.isnan(quotient),
     ]
-    return np.select(conditions, [np.full_like(quotient, nan), infinite, zero, zero], sign * np.abs(quotient)).astype(
-        np.float32
-    )
+    return np.select(
+        conditions, [np.full_like(quotient, nan), infinite, zero, zero, infinite], sign * np.abs(quotient)
+    ).astype(np.float32)

@@ -21,14 +21,13 @@ _CONDITIONS: Mapping[str, Callable[[Wave], bool]] = {
 }
 
 
-def make_flow_step(decoded: Decoded, indices: Mapping[int, int]) -> Step | None:
-    """Returns the step of a branch, wait, barrier, hint or end; None for another instruction. `indices` maps an address
-    to the number of its instruction."""
+def make_flow_step(decoded: Decoded) -> Step | None:
+    """Returns the step of a branch, wait, barrier, hint or end; None for another instruction."""
     name = decoded.name
     if name in _NO_EFFECT:
         return _do_nothing
     if name in _CONDITIONS:
-        return _make_branch(decoded, indices)
+        return _make_branch(decoded)
     if name == "s_waitcnt":
         return _make_wait(decoded)
     return {"s_barrier": _stop_at_barrier, "s_endpgm": _end}.get(name)
@@ -48,15 +47,14 @@ def _end(wave: Wave) -> bool:
     return True
 
 
-def _make_branch(decoded: Decoded, indices: Mapping[int, int]) -> Step:
-    target = decoded.instruction.target
-    if target is None or target not in indices:
+def _make_branch(decoded: Decoded) -> Step:
+    target, taken = decoded.instruction.target, _CONDITIONS[decoded.name]
+    if target is None:
         raise decoded.refuse("a branch out of the kernel")
-    index, taken = indices[target], _CONDITIONS[decoded.name]
 
     def run(wave: Wave) -> None:
         if taken(wave):
-            wave.index = index
+            wave.jump(target)
 
     return run
 

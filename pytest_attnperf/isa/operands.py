@@ -35,9 +35,9 @@ of an atomic, which asks for the old value: no atomic is implemented."""
 _FLAGS = CACHE_HINTS | {"offen", "idxen", "lds", "clamp", "gds", "tfe", "bound_ctrl"}
 _LISTS = ("op_sel", "op_sel_hi", "neg_lo", "neg_hi", "quad_perm")
 _NUMBERS = (
-    "offset", "offset0", "offset1", "bitop3", "mul", "div", "row_shl", "row_shr", "row_ror", "row_bcast",
-    "row_newbcast", "row_mask", "bank_mask", "bound_ctrl", "cbsz", "abid", "blgp", "wave_shr", "wave_shl", "wave_ror", "wave_rol",
-)  # fmt: skip
+    *("offset", "offset0", "offset1", "bitop3", "mul", "div", "cbsz", "abid", "blgp", "row_mask", "bank_mask"),
+    *("row_shl", "row_shr", "row_ror", "row_bcast", "row_newbcast", "bound_ctrl"),
+)
 _WORDS = ("dst_sel", "dst_unused", "src0_sel", "src1_sel")
 _BARE = frozenset({"row_mirror", "row_half_mirror"})
 

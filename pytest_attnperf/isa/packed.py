@@ -15,20 +15,16 @@ from pytest_attnperf.isa import floats
 from pytest_attnperf.isa.operands import Decoded, Operand
 from pytest_attnperf.isa.sources import Read, bits_reader, reader, write_row
 from pytest_attnperf.isa.vector import compose
+from pytest_attnperf.isa.vector_table import OPERATIONS
 from pytest_attnperf.isa.wave import Step, Wave
 
 _PACKED: Mapping[str, Callable[..., Any]] = {
-    "v_pk_add_f32": lambda a, b: a + b,
-    "v_pk_mul_f32": lambda a, b: a * b,
-    "v_pk_fma_f32": floats.fma_f32,
+    **{f"v_pk_{name}_f32": OPERATIONS[f"v_{name}_f32"].compute for name in ("add", "mul", "fma")},
     "v_pk_mov_b32": lambda a, b: (a, b),
 }
 
 _PACKED_HALVES: Mapping[str, Callable[..., Any]] = {
-    "v_pk_add_f16": lambda a, b: a + b,
-    "v_pk_mul_f16": lambda a, b: a * b,
-    "v_pk_max_f16": np.fmax,
-    "v_pk_min_f16": np.fmin,
+    f"v_pk_{name}_f16": OPERATIONS[f"v_{name}_f16"].compute for name in ("add", "mul", "max", "min")
 }
 
 

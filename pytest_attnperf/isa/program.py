@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,7 @@ ARCHS = ("gfx90a", "gfx942", "gfx950")
 """Architectures whose instructions are executed: CDNA, waves of 64 lanes."""
 
 _MAKERS: tuple[Callable[[Decoded], Step | None], ...] = (
+    make_flow_step,
     make_scalar_step,
     make_packed_step,
     make_matrix_step,
@@ -41,17 +42,11 @@ _MAKERS: tuple[Callable[[Decoded], Step | None], ...] = (
 
 @dataclass(frozen=True)
 class Program:
-    """Instructions in order, and a step for each."""
+    """Instructions in order, a step for each, and address -> number."""
 
     instructions: tuple[Instruction, ...]
     steps: tuple[Step, ...]
-
-    def index_of(self, address: int) -> int:
-        """Returns the number of the instruction at an address. Raises CodeObjectError if there is none."""
-        for index, one in enumerate(self.instructions):
-            if one.address == address:
-                return index
-        raise CodeObjectError(f"no instruction begins at {address:#x}; the kernel's descriptor is damaged")
+    indices: Mapping[int, int]
 
 
 def list_instructions(contents: ObjectContents, kernel: ObjectKernel) -> tuple[Instruction, ...]:
@@ -76,16 +71,13 @@ def make_program(instructions: tuple[Instruction, ...]) -> Program:
     """
     indices = {one.address: index for index, one in enumerate(instructions)}
     with np.errstate(all="ignore"):
-        return Program(instructions, tuple(_make_step_or_refusal(one, indices) for one in instructions))
+        return Program(instructions, tuple(_make_step_or_refusal(one) for one in instructions), indices)
 
 
-def make_step(instruction: Instruction, indices: dict[int, int] | None = None) -> Step:
-    """Returns the step of an instruction; `indices` maps addresses to numbers, for branches. Raises
-    UnknownInstructionError, naming the opcode, operand or modifier that is not implemented."""
+def make_step(instruction: Instruction) -> Step:
+    """Returns the step of an instruction. Raises UnknownInstructionError, naming the opcode, operand or modifier that
+    is not implemented."""
     decoded = decode(instruction)
-    flow = make_flow_step(decoded, indices or {})
-    if flow is not None:
-        return flow
     for make in _MAKERS:
         try:
             step = make(decoded)
@@ -96,9 +88,9 @@ def make_step(instruction: Instruction, indices: dict[int, int] | None = None) -
     raise decoded.refuse("the opcode")
 
 
-def _make_step_or_refusal(instruction: Instruction, indices: dict[int, int]) -> Step:
+def _make_step_or_refusal(instruction: Instruction) -> Step:
     try:
-        return make_step(instruction, indices)
+        return make_step(instruction)
     except UnknownInstructionError as error:
         refusal = error
 

@@ -1,7 +1,8 @@
 """Functions that read and write an instruction's operands, made once when a program is loaded.
 
 A `Read` returns a numpy array of 64 lanes, or a numpy scalar for what all lanes share, of the type that it was made
-for. Types: 'u32', 'i32', 'f32', 'u16', 'i16', 'f16', 'u64', 'i64', 'f64', and 'b32' and 'b64' for bits without modifiers.
+for. Types: 'u32', 'i32', 'f32', 'u16', 'i16', 'f16', 'u64', 'i64', 'f64', and 'b32' and 'b64' for bits without
+modifiers.
 """
 
 from __future__ import annotations

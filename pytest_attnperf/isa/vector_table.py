@@ -133,6 +133,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "v_add_f16": Operation("f16", ("f16", "f16"), lambda a, b: a + b),
     "v_sub_f16": Operation("f16", ("f16", "f16"), lambda a, b: a - b),
     "v_mul_f16": Operation("f16", ("f16", "f16"), lambda a, b: a * b),
+    "v_max_f16": Operation("f16", ("f16", "f16"), floats.maximum),
+    "v_min_f16": Operation("f16", ("f16", "f16"), floats.minimum),
     # Conversions.
     "v_cvt_f16_f32": Operation("f16", ("f32",), lambda a: a.astype(np.float16)),
     "v_cvt_f32_f16": Operation("f32", ("f16",), lambda a: a.astype(np.float32)),

@@ -7,7 +7,7 @@ register and mask where a wait allows the result: a read before that finds an un
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, TypeAlias
@@ -69,6 +69,7 @@ class Wave:
     written           a mask of lanes per vector register
     scalars           values of 32 bits by number in the encoding; None was never written
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
+    indices           address -> number of the instruction, for branches
     index             of the next instruction
     """
 
@@ -76,6 +77,7 @@ class Wave:
     place: str
     memory: GlobalMemory
     lds: Lds
+    indices: Mapping[int, int] = field(default_factory=dict)
     index: int = 0
     exec_mask: int = FULL
     scc: int | None = None
@@ -92,6 +94,12 @@ class Wave:
         self.f32 = self.vectors.view(np.float32)
         self.i32 = self.vectors.view(np.int32)
         self.lanes = lanes_of(self.exec_mask)
+
+    def jump(self, address: int) -> None:
+        """Continues at an address. Raises ExecutionFault if no instruction begins there."""
+        if address not in self.indices:
+            raise ExecutionFault(f"jumps to {address:#x}, where no instruction of the kernel begins")
+        self.index = self.indices[address]
 
     # Scalar registers.
 

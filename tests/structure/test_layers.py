@@ -16,6 +16,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("records",),
     ("stats", "workloads", "environment"),
     ("correctness", "roofline", "codeobject"),
+    ("isa",),
     ("measure",),
     ("baselines",),
     ("gate",),

@@ -1,0 +1,95 @@
+"""Runs one workgroup: its waves one after another from barrier to barrier, in an order that is drawn."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_attnperf.isa.faults import ExecutionFault, IsaError
+from pytest_attnperf.isa.kernel_start import USER_REGISTERS, KernelStart, Size3
+from pytest_attnperf.isa.lds import Lds
+from pytest_attnperf.isa.memory import Buffer, GlobalMemory
+from pytest_attnperf.isa.program import Program
+from pytest_attnperf.isa.wave import FULL, LANES, Wave
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its arguments in memory, and the sizes of a workgroup."""
+
+    start: KernelStart
+    program: Program
+    memory: GlobalMemory
+    kernarg: Buffer
+    dispatch: Buffer
+    block: Size3
+    lds_bytes: int
+    instructions_most: int
+
+    def run_workgroup(self, identity: Size3, order: random.Random) -> int:
+        """Runs one workgroup to its end; returns the instructions that its waves executed."""
+        lds = Lds(self.lds_bytes)
+        threads = self.block[0] * self.block[1] * self.block[2]
+        waves = [self._start_wave(number, threads, identity, lds) for number in range(-(-threads // LANES))]
+        while running := [wave for wave in waves if not wave.ended]:
+            order.shuffle(running)
+            for wave in running:
+                self._run_to_stop(wave)
+            lds.pass_barrier()
+        return sum(wave.executed for wave in waves)
+
+    def _run_to_stop(self, wave: Wave) -> None:
+        """Runs a wave to its next barrier or its end. Raises IsaError with the instruction that failed."""
+        steps, limit = self.program.steps, self.instructions_most
+        executed, index = wave.executed, wave.index
+        try:
+            while True:
+                index = wave.index
+                wave.index = index + 1
+                executed += 1
+                if steps[index](wave):
+                    break
+                if executed > limit:
+                    raise ExecutionFault(f"the wave has executed {limit} instructions and has not ended")
+        except IsaError as error:
+            error.locate(self.program.instructions[index], wave.place)
+            raise
+        except IndexError:
+            if index < len(steps):
+                raise
+            raise ExecutionFault("the wave runs beyond the kernel's last instruction") from None
+        finally:
+            wave.executed = executed
+
+    def _start_wave(self, number: int, threads: int, identity: Size3, lds: Lds) -> Wave:
+        wave = Wave(number, f"workgroup {identity}, wave {number}", self.memory, lds, self.program.indices)
+        wave.jump(self.start.entry)
+        lanes = np.arange(number * LANES, (number + 1) * LANES)
+        wave.set_exec(FULL >> max(0, int(lanes[-1]) + 1 - threads))
+        x, y = lanes % self.block[0], lanes // self.block[0] % self.block[1]
+        z = lanes // (self.block[0] * self.block[1])
+        wave.write_words(0, (x | y << 10 | z << 20).astype(np.uint32), FULL)
+        self._set_scalars(wave, identity)
+        return wave
+
+    def _set_scalars(self, wave: Wave, identity: Size3) -> None:
+        place = 0
+        values = {"dispatch packet": self.dispatch.base, "kernel arguments": self.kernarg.base, "dispatch id": 0}
+        for name, registers in USER_REGISTERS:
+            if name in self.start.asked:
+                # Queues and scratch stay unwritten: a kernel that uses them reads what nothing wrote.
+                if name in values:
+                    wave.write_scalar_pair(place, values[name])
+                place += registers
+        first, words = self.start.preload
+        content = self.kernarg.data.view(np.uint32)
+        for at in range(first, first + words):
+            wave.write_scalar(place, int(content[at]))
+            place += 1
+        place = self.start.user_sgprs
+        for enabled, value in zip(self.start.workgroup_ids, identity, strict=True):
+            if enabled:
+                wave.write_scalar(place, value)
+                place += 1

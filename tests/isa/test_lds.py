@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pytest_attnperf.isa.faults import ExecutionFault
+from pytest_attnperf.isa.lds import Lds
+
+
+def at(*offsets: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Addresses."""
+    return np.array(offsets, np.int64)
+
+
+def words(*values: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
+    """A word for each address."""
+    return np.array(values, np.uint32)[:, None]
+
+
+def test_values_of_every_width_come_back() -> None:
+    """1, 2, 4, 8 and 16 bytes: what was stored is loaded, the neighbours stay unwritten."""
+    lds = Lds(64)
+    for size in (1, 2, 4, 8, 16):
+        values = np.arange(2 * max(1, size // 4), dtype=np.uint32).reshape(2, -1) + 7
+        lds.store(at(0, 32), size, values, 0)
+        assert (lds.load(at(0, 32), size, 0) == values).all()
+    with pytest.raises(ExecutionFault, match="byte 16 of the LDS, which nothing wrote"):
+        lds.load(at(16), 4, 0)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_races_between_barriers(size: int) -> None:
+    """Two waves that touch a byte between two barriers race, unless both only read."""
+    lds = Lds(64)
+    lds.store(at(8), size, words(5), 0)
+    with pytest.raises(ExecutionFault, match="wave 1 reads byte 8 of the LDS, which wave 0 wrote"):
+        lds.load(at(8), size, 1)
+    with pytest.raises(ExecutionFault, match="wave 1 writes byte 8"):
+        lds.store(at(8), size, words(5), 1)
+    lds.pass_barrier()
+    assert lds.load(at(8), size, 1)[0, 0] == 5
+    assert lds.load(at(8), size, 2)[0, 0] == 5
+    with pytest.raises(ExecutionFault, match="several waves read"):
+        lds.store(at(8), size, words(6), 1)
+    lds.pass_barrier()
+    lds.store(at(8), size, words(6), 1)
+
+
+def test_half_written_words() -> None:
+    """A word of which the same wave wrote one half is no race, and its other half was not written."""
+    lds = Lds(16)
+    lds.store(at(0), 2, words(1), 0)
+    with pytest.raises(ExecutionFault, match="byte 2 of the LDS, which nothing wrote"):
+        lds.load(at(0), 4, 0)
+    lds.store(at(2), 2, words(1), 0)
+    assert lds.load(at(0), 4, 0)[0, 0] == 0x10001
+
+
+def test_bounds_and_alignment() -> None:
+    """An address beyond the workgroup's bytes and one that is no multiple of a word are faults."""
+    lds = Lds(20)
+    lds.store(at(16), 4, words(1), 0)
+    with pytest.raises(ExecutionFault, match="has 20 bytes"):
+        lds.store(at(20), 4, words(1), 0)
+    with pytest.raises(ExecutionFault, match="4 does not divide"):
+        lds.store(at(2), 4, words(1), 0)
