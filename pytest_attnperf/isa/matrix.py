@@ -19,7 +19,7 @@ from pytest_attnperf.isa.operands import Decoded, Operand
 from pytest_attnperf.isa.sources import constant_bits
 from pytest_attnperf.isa.wave import FULL, LANES, Step, Wave
 
-_NAME = re.compile(r"v_mfma_f32_(4x4|16x16|32x32)x(\d+)_?(f16|bf16|f32)?(_1k)?")
+_NAME = re.compile(r"v_mfma_f32_(4x4|16x16|32x32)x(\d+)(?:_(\d+)b)?_?(f16|bf16|f32)(_1k)?")
 
 _BLOCKS = {
     ("4x4", 4, 16): 16, ("16x16", 4, 16): 4, ("16x16", 16, 16): 1, ("16x16", 32, 16): 1, ("32x32", 4, 16): 2,
@@ -36,11 +36,11 @@ def make_matrix_step(decoded: Decoded) -> Step | None:
         return None
     found = _NAME.fullmatch(decoded.name)
     decoded.allow()
-    element = found[3] if found else None
-    key = (found[1], int(found[2]), 32 if element == "f32" else 16) if found else None
-    if found is None or element is None or key not in _BLOCKS:
+    key = (found[1], int(found[2]), 32 if found[4] == "f32" else 16) if found else None
+    if found is None or key not in _BLOCKS or int(found[3] or _BLOCKS[key]) != _BLOCKS[key]:
         raise decoded.refuse("the matrix instruction")
-    if element == "bf16" and not found[4] and "bf16_" not in decoded.name and "_bf16" not in decoded.name:
+    element = found[4]
+    if element == "bf16" and not found[5] and "_bf16" not in decoded.name:
         raise decoded.refuse("the matrix instruction with half of the inner dimension")
     side, inner, blocks = int(found[1].partition("x")[0]), int(found[2]), _BLOCKS[key]
     return _make_product(decoded, side, inner, blocks, element)

@@ -9,6 +9,9 @@ from tests.isa.one_wave import make_wave, run, set_vector
 
 SHAPES = [
     ("v_mfma_f32_4x4x4_16b_f16", 4, 4, 16, "f16"),
+    ("v_mfma_f32_16x16x4_4b_f16", 16, 4, 4, "f16"),
+    ("v_mfma_f32_32x32x4bf16_1k", 32, 4, 2, "bf16"),
+    ("v_mfma_f32_32x32x1_2b_f32", 32, 1, 2, "f32"),
     ("v_mfma_f32_16x16x16_f16", 16, 16, 1, "f16"),
     ("v_mfma_f32_16x16x16_bf16", 16, 16, 1, "bf16"),
     ("v_mfma_f32_16x16x16bf16_1k", 16, 16, 1, "bf16"),
@@ -55,7 +58,6 @@ def loop_product(side: int, inner: int, a: Array, b: Array, c: Array, blocks: in
 @pytest.mark.parametrize(("name", "side", "inner", "blocks", "element"), SHAPES)
 def test_products(name: str, side: int, inner: int, blocks: int, element: str) -> None:
     """D = A B + C of small integers, exact, equals a loop over rows, columns and the inner dimension."""
-    name = name.replace("_16b", "").replace("4x4x4", "4x4x4")
     random = np.random.default_rng(side * inner)
     per_lane, results = inner * side * blocks // 64, side * side * blocks // 64
     a, b = (random.integers(-4, 5, (64, per_lane)) for _ in range(2))

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+
+from tests.isa.one_wave import make_wave, run, set_vector, vector
+
+LANES = list(range(64))
+
+
+def test_between_lanes_and_scalar_registers() -> None:
+    """readfirstlane takes the lowest active lane; readlane and writelane one lane, active or not."""
+    wave = make_wave()
+    set_vector(wave, 0, [lane + 100 for lane in LANES])
+    run(wave, "s_mov_b64 exec, 48", "v_readfirstlane_b32 s0, v0", "v_readlane_b32 s1, v0, 63")
+    run(wave, "v_writelane_b32 v0, s1, 2", "s_mov_b64 exec, 0", "v_readfirstlane_b32 s2, v0")
+    assert [wave.read_scalar(at) for at in (0, 1, 2)] == [104, 163, 100]
+    assert vector(wave, "v0")[2] == 163
+
+
+def test_between_register_files() -> None:
+    """Values move between v and a registers."""
+    wave = make_wave()
+    set_vector(wave, 0, LANES)
+    run(wave, "v_accvgpr_write_b32 a3, v0", "v_accvgpr_mov_b32 a4, a3", "v_accvgpr_read_b32 v1, a4")
+    assert vector(wave, "a3").tolist() == vector(wave, "v1").tolist() == LANES
+
+
+def test_permutations_through_lds() -> None:
+    """bpermute takes the value of the lane that its address says, swizzle of the lane with bits changed."""
+    wave = make_wave()
+    set_vector(wave, 0, [lane * 7 for lane in LANES])
+    set_vector(wave, 1, [4 * (63 - lane) + 256 for lane in LANES])
+    run(wave, "ds_bpermute_b32 v2, v1, v0", "ds_swizzle_b32 v3, v0 offset:0x041f", "s_waitcnt lgkmcnt(0)")
+    assert vector(wave, "v2").tolist() == [7 * (63 - lane) for lane in LANES]
+    assert vector(wave, "v3").tolist() == [7 * (lane ^ 1) for lane in LANES]
+    run(wave, "s_mov_b64 exec, 1", "ds_bpermute_b32 v4, v1, v0", "s_waitcnt lgkmcnt(0)")
+    assert vector(wave, "v4")[0] == 0
+
+
+def test_swapped_rows() -> None:
+    """permlane32_swap exchanges the upper half of the first register with the lower half of the second (gfx950)."""
+    wave = make_wave()
+    set_vector(wave, 0, LANES)
+    set_vector(wave, 1, [lane + 100 for lane in LANES])
+    run(wave, "v_permlane32_swap_b32_e32 v0, v1")
+    assert vector(wave, "v0").tolist() == LANES[:32] + [lane + 100 for lane in LANES[:32]]
+    assert vector(wave, "v1").tolist() == LANES[32:] + [lane + 100 for lane in LANES[32:]]
+
+
+def test_transposed_reads() -> None:
+    """ds_read_b64_tr_b16 gives each of 16 lanes a column of a 4 x 16 matrix (gfx950)."""
+    wave = make_wave()
+    elements = np.arange(256, dtype=np.uint16)
+    set_vector(wave, 0, [8 * lane for lane in LANES])
+    for place in (0, 1):
+        set_vector(wave, 2 + place, elements.view(np.uint32)[place::2].copy())
+    run(wave, "ds_write_b64 v0, v[2:3]", "ds_read_b64_tr_b16 v[4:5], v0", "s_waitcnt lgkmcnt(0)")
+    found = np.stack([vector(wave, "v4"), vector(wave, "v5")], axis=1).view(np.uint16)
+    for lane in LANES:
+        group, column = divmod(lane, 16)
+        assert found[lane].tolist() == [64 * group + 16 * row + column for row in range(4)]
+
+
+def test_two_addresses_and_narrow_values() -> None:
+    """read2 and write2 address in units of their values, st64 in 64 of them; narrow reads extend."""
+    wave = make_wave(lds_bytes=65536)
+    set_vector(wave, 0, [16 * lane for lane in LANES])
+    set_vector(wave, 1, [0xFFFF8000 + lane for lane in LANES])
+    set_vector(wave, 2, LANES)
+    run(wave, "ds_write2_b32 v0, v1, v2 offset0:1 offset1:3", "ds_read2_b32 v[4:5], v0 offset0:3 offset1:1")
+    run(wave, "ds_write2st64_b32 v0, v2, v1 offset0:8 offset1:16", "ds_read_b32 v6, v0 offset:4096")
+    run(wave, "ds_read_u16 v7, v0 offset:4", "ds_read_i16 v8, v0 offset:4", "s_waitcnt lgkmcnt(0)")
+    assert (vector(wave, "v4").tolist(), vector(wave, "v5")[3]) == (LANES, 0xFFFF8003)
+    assert vector(wave, "v6")[5] == 0xFFFF8005
+    assert (vector(wave, "v7")[1], vector(wave, "v8")[1]) == (0x8001, 0xFFFF8001)
