@@ -17,6 +17,7 @@ from pytest_attnperf.errors import CodeObjectError, UsageError
 Size3 = tuple[int, int, int]
 
 _DESCRIPTOR_BYTES = 64
+_SEGMENT_UNIT = 16
 _PRELOAD_PROLOGUE_BYTES = 256
 """Code at the entry that loads what hardware with preloading has loaded: such hardware starts behind it."""
 
@@ -105,10 +106,11 @@ def _read_arguments(elf: Elf, name: str) -> tuple[KernelArgument, ...]:
 def lay_out_arguments(start: KernelStart, values: Sequence[int | float], grid: Size3, block: Size3, size: int) -> bytes:
     """Returns the kernel argument segment: explicit values in order (an address for a buffer), and hidden ones.
 
-    Unset bytes are zeros, as a runtime leaves them. Raises UsageError for a wrong number of values or one that does not
+    Unset bytes are zeros. The segment ends at a multiple of 16 bytes, up to which compilers read beyond the last
+    argument. Raises UsageError for a wrong number of values or one that does not
     fit, CodeObjectError for a hidden argument that is not known.
     """
-    content = bytearray(max(size, 1))
+    content = bytearray(max(-(-size // _SEGMENT_UNIT) * _SEGMENT_UNIT, _SEGMENT_UNIT))
     explicit = [one for one in start.arguments if not one.value_kind.startswith("hidden_")]
     if len(values) > len(explicit):
         raise UsageError(f"{len(values)} arguments are given, and the kernel takes {len(explicit)}")

@@ -171,6 +171,9 @@ def scalar_writer(decoded: Decoded, operand: Operand, bits: int) -> Callable[[Wa
 def make_scalar_step(decoded: Decoded) -> Step | None:
     """Returns the step of a scalar arithmetic instruction or comparison; None for another one."""
     name = decoded.name
+    if name in _MASKS:
+        decoded.allow()
+        return _make_mask_logic(decoded)
     for known, make in ((_TWO, _make_two), (_ONE, _make_one)):
         if name in known:
             decoded.allow()
@@ -200,6 +203,43 @@ def _make_two(decoded: Decoded) -> Step:
     return run
 
 
+_MASKS = frozenset({"s_and_b64", "s_or_b64", "s_andn2_b64", "s_orn2_b64", "s_xor_b64", "s_mov_b64"})
+
+
+def _make_mask_logic(decoded: Decoded) -> Step:
+    """Logic of masks of lanes, some of whose bits nothing may have written: a bit of the result is known where the
+    known bits decide it."""
+    operation = decoded.name.split("_")[1]
+    target, *sources = decoded.operands
+    scalar_writer(decoded, target, 64)
+    reads = [_known_bits_reader(decoded, source) for source in sources]
+
+    def run(wave: Wave) -> None:
+        (a, lost_a), (b, lost_b) = (*(read(wave) for read in reads), (0, 0))[:2]
+        if operation == "mov":
+            wave.write_known_bits(target.first, a, lost_a)
+            return
+        if operation.endswith("n2"):
+            b = ~b & FULL & ~lost_b
+        missing = lost_a | lost_b
+        if operation.startswith("and"):
+            missing &= (a | lost_a) & (b | lost_b)
+        elif operation.startswith("or"):
+            missing &= ~(a | b)
+        value = _LOGIC[operation.removesuffix("n2")](a, b) & FULL & ~missing
+        wave.write_known_bits(target.first, value, missing)
+        wave.scc = 1 if value else None if missing else 0
+
+    return run
+
+
+def _known_bits_reader(decoded: Decoded, source: Operand) -> Callable[[Wave], tuple[int, int]]:
+    if source.kind == "s" and source.count == 2:
+        return lambda wave: wave.read_known_bits(source.first)
+    read = scalar_reader(decoded, source, 64)
+    return lambda wave: (read(wave), 0)
+
+
 def _make_one(decoded: Decoded) -> Step:
     to, source, compute = _ONE[decoded.name]
     write = scalar_writer(decoded, decoded.operands[0], to)
@@ -221,7 +261,11 @@ def _make_saveexec(decoded: Decoded) -> Step:
         raise decoded.refuse("the opcode")
     compute = _LOGIC[operation]
     write = scalar_writer(decoded, decoded.operands[0], 64)
-    read = scalar_reader(decoded, decoded.operands[1], 64)
+    source = decoded.operands[1]
+    read = scalar_reader(decoded, source, 64)
+    if operation == "and" and source.kind == "s":
+        # Only the bits of active lanes count.
+        read = lambda wave: wave.read_mask(source.first)  # noqa: E731
 
     def run(wave: Wave) -> None:
         mask = compute(read(wave), wave.exec_mask) & FULL

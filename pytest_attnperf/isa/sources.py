@@ -108,7 +108,7 @@ def mask_reader(decoded: Decoded, operand: Operand) -> Read:
     if operand.kind != "s" or operand.count != 2:
         raise decoded.refuse(f"the operand {operand.text!r} as a mask of lanes")
     number = operand.first
-    return lambda wave: wave.read_scalar_pair(number)
+    return lambda wave: wave.read_mask(number)
 
 
 def writer(decoded: Decoded, operand: Operand, kind: str) -> Write:

@@ -67,7 +67,8 @@ class Wave:
     number, place     its number in the workgroup, and a text that names both
     vectors           uint32 (512, 64): v0 to v255, then a0 to a255; f32, i32 and u16 are views of it
     written           a mask of lanes per vector register
-    scalars           values of 32 bits by number in the encoding; None was never written
+    scalars           values of 32 bits by number in the encoding; None was never written; `unknown` has the bits of
+                      others that were not
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
     indices           address -> number of the instruction, for branches
     index             of the next instruction
@@ -84,6 +85,7 @@ class Wave:
     ended: bool = False
     executed: int = 0
     scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
+    unknown: dict[int, int] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)
     flying: dict[int, int] = field(default_factory=dict)
     flying_scalars: set[int] = field(default_factory=set)
@@ -108,7 +110,7 @@ class Wave:
         if number >= EXEC:
             return self.exec_mask >> 32 * (number - EXEC) & _WORD
         value = self.scalars[number]
-        if value is None:
+        if value is None or number in self.unknown:
             how = "its load is in flight: no s_waitcnt covers it" if number in self.flying_scalars else "nothing wrote"
             raise ExecutionFault(f"reads {name_scalar(number)}: {how}")
         return value
@@ -128,6 +130,7 @@ class Wave:
         if number in self.flying_scalars:
             raise ExecutionFault(f"writes {name_scalar(number)}, whose load is in flight")
         self.scalars[number] = value & _WORD
+        self.unknown.pop(number, None)
 
     def write_scalar_pair(self, number: int, value: int) -> None:
         """Writes 64 bits into two registers."""
@@ -136,6 +139,40 @@ class Wave:
             return
         self.write_scalar(number, value & _WORD)
         self.write_scalar(number + 1, value >> 32)
+
+    def read_known_bits(self, number: int) -> tuple[int, int]:
+        """Returns the 64 bits of two registers, and which of them nothing wrote; those are 0 in the first.
+
+        For masks of lanes: compilers keep the bits of some lanes of a register that holds nothing yet, and replace them
+        before they matter. Raises ExecutionFault where a load of a register is in flight.
+        """
+        if number == EXEC:
+            return self.exec_mask, 0
+        value = missing = 0
+        for place in (0, 1):
+            held = self.scalars[number + place]
+            if held is None and number + place in self.flying_scalars:
+                self.read_scalar(number + place)
+            unknown = _WORD if held is None else self.unknown.get(number + place, 0)
+            value |= (held or 0) << 32 * place
+            missing |= unknown << 32 * place
+        return value & ~missing, missing
+
+    def write_known_bits(self, number: int, value: int, missing: int) -> None:
+        """Writes 64 bits of which those in `missing` are not known. Raises ExecutionFault for EXEC, whose bits must."""
+        if missing and number == EXEC:
+            raise ExecutionFault("writes bits into exec that nothing wrote")
+        self.write_scalar_pair(number, value)
+        for place in (0, 1):
+            if unknown := missing >> 32 * place & _WORD:
+                self.unknown[number + place] = unknown
+
+    def read_mask(self, number: int) -> int:
+        """Returns a mask of lanes. Raises ExecutionFault if nothing wrote the bit of an active lane."""
+        value, missing = self.read_known_bits(number)
+        if missing & self.exec_mask:
+            raise ExecutionFault(f"reads {name_scalar(number)} as a mask of lanes: nothing wrote it for an active lane")
+        return value
 
     def read_scc(self) -> int:
         """Returns SCC. Raises ExecutionFault if nothing wrote it."""

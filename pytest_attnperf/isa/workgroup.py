@@ -59,7 +59,7 @@ class Launch:
         except IndexError:
             if index < len(steps):
                 raise
-            raise ExecutionFault("the wave runs beyond the kernel's last instruction") from None
+            raise ExecutionFault(f"{wave.place} runs beyond the kernel's last instruction") from None
         finally:
             wave.executed = executed
 

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from pytest_attnperf.isa.faults import ExecutionFault
 from pytest_attnperf.isa.wave import FULL
 from tests.isa.one_wave import make_wave, run
 from tests.isa.semantics import WORD, signed
@@ -72,3 +73,22 @@ def test_saveexec() -> None:
     assert (wave.exec_mask, wave.read_scalar_pair(4)) == (0b0010, 0b0100)
     run(wave, "s_xor_b64 exec, exec, exec")
     assert (wave.exec_mask, wave.scc) == (0, 0)
+
+
+def test_masks_that_are_written_in_parts() -> None:
+    """A mask whose inactive lanes nothing wrote can be merged and used in active lanes; other uses are faults."""
+    wave = make_wave()
+    run(wave, "s_mov_b64 exec, 12", "s_andn2_b64 s[0:1], s[0:1], exec")
+    assert wave.scc is None
+    run(wave, "s_or_b64 s[0:1], s[0:1], 8", "s_mov_b64 s[2:3], s[0:1]", "v_mov_b32_e32 v0, 1")
+    run(wave, "v_cndmask_b32_e64 v1, 0, v0, s[2:3]", "s_and_b64 vcc, exec, s[2:3]")
+    assert (wave.read_scalar_pair(106), wave.scc) == (8, 1)
+    run(wave, "s_and_saveexec_b64 s[4:5], s[2:3]")
+    assert wave.exec_mask == 8
+    with pytest.raises(ExecutionFault, match="s2: nothing wrote"):
+        run(wave, "s_add_u32 s6, s2, 1")
+    with pytest.raises(ExecutionFault, match="into exec"):
+        run(wave, "s_mov_b64 exec, s[2:3]")
+    run(wave, "s_mov_b64 exec, 3")
+    with pytest.raises(ExecutionFault, match="s2 as a mask of lanes"):
+        run(wave, "v_cndmask_b32_e64 v1, 0, 1, s[2:3]")
