@@ -14,7 +14,8 @@ _EVERY_BYTE = np.uint32(0x01010101)
 class Lds:
     """`size` bytes. A wave is named by its number + 1; 0 is none.
 
-    Two waves race if both touch a byte between two barriers and at least one writes: the hardware orders neither.
+    Two waves race if both touch a byte between two barriers and at least one changes it: the hardware orders neither.
+    A wave may write what a byte holds already, as compilers do for values that several waves have.
     Raises ExecutionFault for a race, an unwritten byte, an address beyond the end and a misaligned one.
     """
 
@@ -71,11 +72,14 @@ class Lds:
                 self._words["writers"][words] = mine
                 return
         at = offsets[:, None] + np.arange(size)
-        self._check_race(self._writers[at], at, wave, "writes", "wrote")
-        self._check_race(self._readers[at], at, wave, "writes", "read")
-        self.data[at] = np.ascontiguousarray(values).view(np.uint8)[:, :size]
+        stored = np.ascontiguousarray(values).view(np.uint8)[:, :size]
+        writers = self._writers[at]
+        same = (self.data[at] == stored) & (self._written[at] != 0)
+        self._check_race(np.where(same, 0, writers), at, wave, "writes", "wrote")
+        self._check_race(np.where(same, 0, self._readers[at]), at, wave, "writes", "read")
+        self.data[at] = stored
         self._written[at] = 1
-        self._writers[at] = wave + 1
+        self._writers[at] = np.where((writers == 0) | (writers == wave + 1), wave + 1, _SEVERAL)
 
     def _mark_read(self, at: Array, wave: int) -> None:
         """Checks the bytes `at` (n, size) one by one, and marks them as read."""

@@ -36,7 +36,7 @@ def test_races_between_barriers(size: int) -> None:
     with pytest.raises(ExecutionFault, match="wave 1 reads byte 8 of the LDS, which wave 0 wrote"):
         lds.load(at(8), size, 1)
     with pytest.raises(ExecutionFault, match="wave 1 writes byte 8"):
-        lds.store(at(8), size, words(5), 1)
+        lds.store(at(8), size, words(6), 1)
     lds.pass_barrier()
     assert lds.load(at(8), size, 1)[0, 0] == 5
     assert lds.load(at(8), size, 2)[0, 0] == 5
@@ -44,6 +44,17 @@ def test_races_between_barriers(size: int) -> None:
         lds.store(at(8), size, words(6), 1)
     lds.pass_barrier()
     lds.store(at(8), size, words(6), 1)
+
+
+def test_the_same_value_of_two_waves_is_no_race() -> None:
+    """Two waves may write the same value; who reads it before the barrier races."""
+    lds = Lds(64)
+    lds.store(at(8), 4, words(5), 0)
+    lds.store(at(8), 4, words(5), 1)
+    with pytest.raises(ExecutionFault, match="wave 2 reads byte 8 of the LDS, which several waves wrote"):
+        lds.load(at(8), 4, 2)
+    lds.pass_barrier()
+    assert lds.load(at(8), 4, 2)[0, 0] == 5
 
 
 def test_half_written_words() -> None:
