@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pytest_attnperf.isa.operands import VCC, Decoded
+from pytest_attnperf.isa.operands import VCC, DecodedInstruction
 from pytest_attnperf.isa.wave import Step, Wave
 
 _NO_EFFECT = frozenset({"s_nop", "s_setprio", "s_sleep", "s_icache_inv", "s_sethalt", "buffer_inv", "buffer_wbl2"})
@@ -21,7 +21,7 @@ _CONDITIONS: Mapping[str, Callable[[Wave], bool]] = {
 }
 
 
-def make_flow_step(decoded: Decoded) -> Step | None:
+def make_flow_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of a branch, wait, barrier, hint or end; None for another instruction."""
     name = decoded.name
     if name in _NO_EFFECT:
@@ -47,7 +47,7 @@ def _end(wave: Wave) -> bool:
     return True
 
 
-def _make_branch(decoded: Decoded) -> Step:
+def _make_branch(decoded: DecodedInstruction) -> Step:
     target, taken = decoded.instruction.target, _CONDITIONS[decoded.name]
     if target is None:
         raise decoded.refuse("a branch out of the kernel")
@@ -59,7 +59,7 @@ def _make_branch(decoded: Decoded) -> Step:
     return run
 
 
-def _make_wait(decoded: Decoded) -> Step:
+def _make_wait(decoded: DecodedInstruction) -> Step:
     vm, lgkm = decoded.modifiers.get("vmcnt"), decoded.modifiers.get("lgkmcnt")
 
     def run(wave: Wave) -> None:

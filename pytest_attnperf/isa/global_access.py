@@ -12,7 +12,7 @@ import numpy as np
 from pytest_attnperf.isa.faults import ExecutionFault
 from pytest_attnperf.isa.lds_access import gather_registers, require_registers
 from pytest_attnperf.isa.memory import Array
-from pytest_attnperf.isa.operands import M0, Decoded, Operand
+from pytest_attnperf.isa.operands import M0, DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader
 from pytest_attnperf.isa.sources import bits_reader
 from pytest_attnperf.isa.wave import Access, Step, Wave, active_of
@@ -28,7 +28,7 @@ Place: TypeAlias = "tuple[Array, Array]"
 """Addresses, uint64, of the active lanes, and which of them lie within the resource."""
 
 
-def make_global_step(decoded: Decoded) -> Step | None:
+def make_global_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of an access to global memory; None for another instruction."""
     if found := _SCALAR.fullmatch(decoded.name):
         return _make_scalar_load(decoded, int(found[1] or 1))
@@ -45,7 +45,7 @@ def make_global_step(decoded: Decoded) -> Step | None:
     return _make_buffer(decoded, size, found[2])
 
 
-def _make_scalar_load(decoded: Decoded, words: int) -> Step:
+def _make_scalar_load(decoded: DecodedInstruction, words: int) -> Step:
     """S_LOAD: the low two bits of the address are ignored."""
     decoded.allow("offset")
     target, base, offset = decoded.operands
@@ -75,7 +75,7 @@ def _make_scalar_load(decoded: Decoded, words: int) -> Step:
     return run
 
 
-def _make_global(decoded: Decoded, size: int, direction: str) -> Step:
+def _make_global(decoded: DecodedInstruction, size: int, direction: str) -> Step:
     """GLOBAL: the address is 64 bits of a lane plus the offset, or a scalar base plus 32 unsigned bits of a lane."""
     if direction == "load":
         value, address, base = decoded.operands
@@ -102,7 +102,7 @@ def _make_global(decoded: Decoded, size: int, direction: str) -> Step:
     return _make_access(decoded, value, size, direction, locate)
 
 
-def _make_buffer(decoded: Decoded, size: int, direction: str) -> Step:
+def _make_buffer(decoded: DecodedInstruction, size: int, direction: str) -> Step:
     """BUFFER: base and number of bytes from a resource of four scalar registers; outside of it a load gives 0 and a
     store does nothing. Raw buffers only: a stride, swizzling or an index is refused."""
     to_lds = "lds" in decoded.modifiers
@@ -137,7 +137,9 @@ def _make_buffer(decoded: Decoded, size: int, direction: str) -> Step:
     return _make_access(decoded, value, size, direction, locate)
 
 
-def _make_access(decoded: Decoded, value: Operand, size: int, direction: str, locate: Callable[[Wave], Place]) -> Step:
+def _make_access(
+    decoded: DecodedInstruction, value: Operand, size: int, direction: str, locate: Callable[[Wave], Place]
+) -> Step:
     registers = max(1, size // 4)
     first = require_registers(decoded, value, registers)
     sign_bits = 8 * size if decoded.name.endswith(("_load_sbyte", "_load_sshort")) else 0
@@ -172,7 +174,7 @@ def _load_inside(wave: Wave, addresses: Array, inside: Any, size: int) -> Array:
     return words
 
 
-def _make_direct_load(decoded: Decoded, size: int, locate: Callable[[Wave], Place]) -> Step:
+def _make_direct_load(decoded: DecodedInstruction, size: int, locate: Callable[[Wave], Place]) -> Step:
     """A load straight into LDS: lane l's bytes go to M0 + offset + size * l, in order of the lanes, active or not."""
     fixed = decoded.number("offset")
     if size not in (4, 12, 16):

@@ -40,13 +40,13 @@ class KernelArgument(msgspec.Struct, frozen=True):
     name: str = msgspec.field(name=".name", default="")
 
 
-class _Kernel(msgspec.Struct, frozen=True):
+class _KernelArguments(msgspec.Struct, frozen=True):
     name: str = msgspec.field(name=".name")
     args: list[KernelArgument] = msgspec.field(name=".args", default_factory=list)
 
 
 class _Metadata(msgspec.Struct, frozen=True):
-    kernels: list[_Kernel] = msgspec.field(name="amdhsa.kernels")
+    kernels: list[_KernelArguments] = msgspec.field(name="amdhsa.kernels")
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pytest_attnperf.isa.operands import ACCUMULATORS, Decoded, Operand
+from pytest_attnperf.isa.operands import ACCUMULATORS, DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader, scalar_writer
 from pytest_attnperf.isa.sources import bits_reader, write_row
 from pytest_attnperf.isa.wave import FULL, LANES, Step, Wave
 
 
-def make_lane_step(decoded: Decoded) -> Step | None:
+def make_lane_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of an instruction that moves values between lanes or register files; None for another one."""
     make = _STEPS.get(decoded.name)
     if make is None:
@@ -21,13 +21,13 @@ def make_lane_step(decoded: Decoded) -> Step | None:
     return make(decoded)
 
 
-def _require_vector(decoded: Decoded, operand: Operand) -> int:
+def _require_vector(decoded: DecodedInstruction, operand: Operand) -> int:
     if operand.kind != "v" or operand.count != 1:
         raise decoded.refuse(f"the operand {operand.text!r} where a vector register stands")
     return operand.first
 
 
-def _make_first_lane(decoded: Decoded) -> Step:
+def _make_first_lane(decoded: DecodedInstruction) -> Step:
     """V_READFIRSTLANE_B32: the lowest active lane; lane 0 where none is active."""
     write = scalar_writer(decoded, decoded.operands[0], 32)
     number = _require_vector(decoded, decoded.operands[1])
@@ -41,7 +41,7 @@ def _make_first_lane(decoded: Decoded) -> Step:
     return run
 
 
-def _make_read_lane(decoded: Decoded) -> Step:
+def _make_read_lane(decoded: DecodedInstruction) -> Step:
     target, source, lane_operand = decoded.operands
     write, number = scalar_writer(decoded, target, 32), _require_vector(decoded, source)
     lane_of = scalar_reader(decoded, lane_operand, 32)
@@ -54,7 +54,7 @@ def _make_read_lane(decoded: Decoded) -> Step:
     return run
 
 
-def _make_write_lane(decoded: Decoded) -> Step:
+def _make_write_lane(decoded: DecodedInstruction) -> Step:
     """V_WRITELANE_B32: one lane, active or not."""
     target, source, lane_operand = decoded.operands
     number, read = _require_vector(decoded, target), scalar_reader(decoded, source, 32)
@@ -69,7 +69,7 @@ def _make_write_lane(decoded: Decoded) -> Step:
     return run
 
 
-def _make_register_move(decoded: Decoded) -> Step:
+def _make_register_move(decoded: DecodedInstruction) -> Step:
     """V_ACCVGPR_READ, WRITE and MOV: between v and a registers, active lanes."""
     number, read = _require_vector(decoded, decoded.operands[0]), bits_reader(decoded, decoded.operands[1])
     accumulator = number >= ACCUMULATORS
@@ -78,14 +78,14 @@ def _make_register_move(decoded: Decoded) -> Step:
     return lambda wave: write_row(wave, number, read(wave))
 
 
-def _make_half_swap(swapped: int) -> Callable[[Decoded], Step]:
+def _make_half_swap(swapped: int) -> Callable[[DecodedInstruction], Step]:
     """V_PERMLANE32_SWAP and V_PERMLANE16_SWAP of gfx950: rows of 32 or 16 lanes; the odd rows of the first register and
     the even rows of the second change places. All lanes must be active."""
     lanes = np.arange(LANES)
     odd = lanes[lanes // swapped % 2 == 1]
     even = odd - swapped
 
-    def make(decoded: Decoded) -> Step:
+    def make(decoded: DecodedInstruction) -> Step:
         first, second = (_require_vector(decoded, one) for one in decoded.operands)
 
         def run(wave: Wave) -> None:
@@ -102,7 +102,7 @@ def _make_half_swap(swapped: int) -> Callable[[Decoded], Step]:
     return make
 
 
-_STEPS: dict[str, Callable[[Decoded], Step]] = {
+_STEPS: dict[str, Callable[[DecodedInstruction], Step]] = {
     "v_readfirstlane_b32": _make_first_lane,
     "v_readlane_b32": _make_read_lane,
     "v_writelane_b32": _make_write_lane,

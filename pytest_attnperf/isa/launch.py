@@ -25,7 +25,7 @@ from pytest_attnperf.isa.kernel_start import (
 from pytest_attnperf.isa.memory import Array, Buffer, GlobalMemory
 from pytest_attnperf.isa.program import ARCHS, list_instructions, make_program
 from pytest_attnperf.isa.wave import LANES
-from pytest_attnperf.isa.workgroup import Launch
+from pytest_attnperf.isa.workgroup import KernelLaunch
 
 INSTRUCTIONS_MOST = 5_000_000
 """Most instructions of one wave, by default: a loop that never ends is a fault."""
@@ -104,7 +104,7 @@ def execute(
     lds_bytes = loaded.lds_bytes + dynamic_lds_bytes
     packet = make_dispatch_packet(grid, block, kernarg.base, lds_bytes)
     dispatch = memory.add("the dispatch packet", len(packet), packet)
-    launch = Launch(loaded.start, program, memory, kernarg, dispatch, block, lds_bytes, instructions_most)
+    launch = KernelLaunch(loaded.start, program, memory, kernarg, dispatch, block, lds_bytes, instructions_most)
     order = random.Random(seed)
     executed, started = 0, time.perf_counter()
     with np.errstate(all="ignore"):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pytest_attnperf.isa.memory import Array
-from pytest_attnperf.isa.operands import Decoded, Operand
+from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.sources import bits_reader
 from pytest_attnperf.isa.wave import FULL, LANES, Access, Step, Wave, active_of
 
@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"ds_(read|write)_(u8|i8|b8|u16|i16|b16|b32|b64|b96|b128)")
 _TWO = re.compile(r"ds_(read|write)2(st64)?_(b32|b64)")
 
 
-def make_lds_step(decoded: Decoded) -> Step | None:
+def make_lds_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of an LDS instruction; None for another one."""
     name = decoded.name
     if not name.startswith("ds_"):
@@ -45,14 +45,14 @@ def make_lds_step(decoded: Decoded) -> Step | None:
     raise decoded.refuse("the opcode")
 
 
-def require_registers(decoded: Decoded, operand: Operand, count: int) -> int:
+def require_registers(decoded: DecodedInstruction, operand: Operand, count: int) -> int:
     """Returns the first of `count` vector registers."""
     if operand.kind != "v" or operand.count != count:
         raise decoded.refuse(f"the operand {operand.text!r} where {count} vector registers stand")
     return operand.first
 
 
-def _make_read(decoded: Decoded, size: int, offsets: tuple[int, ...], sign_bits: int = 0) -> Step:
+def _make_read(decoded: DecodedInstruction, size: int, offsets: tuple[int, ...], sign_bits: int = 0) -> Step:
     target, address = decoded.operands
     registers = max(1, size // 4)
     first = require_registers(decoded, target, registers * len(offsets))
@@ -76,7 +76,7 @@ def _make_read(decoded: Decoded, size: int, offsets: tuple[int, ...], sign_bits:
     return run
 
 
-def _make_write(decoded: Decoded, size: int, offsets: tuple[int, ...]) -> Step:
+def _make_write(decoded: DecodedInstruction, size: int, offsets: tuple[int, ...]) -> Step:
     address, *values = decoded.operands
     registers = max(1, size // 4)
     if len(values) != len(offsets):
@@ -106,7 +106,7 @@ def gather_registers(wave: Wave, first: int, count: int) -> Array:
     return np.ascontiguousarray(wave.vectors[first : first + count, active_of(wave.exec_mask)].T)
 
 
-def _make_permute(decoded: Decoded) -> Step:
+def _make_permute(decoded: DecodedInstruction) -> Step:
     """DS_BPERMUTE_B32: lane l gets the value of lane (address / 4) % 64; 0 of an inactive one."""
     decoded.allow("offset")
     target, address, value = decoded.operands
@@ -120,7 +120,7 @@ def _make_permute(decoded: Decoded) -> Step:
     return _make_exchange(first, source, choose)
 
 
-def _make_swizzle(decoded: Decoded) -> Step:
+def _make_swizzle(decoded: DecodedInstruction) -> Step:
     """DS_SWIZZLE_B32 in its bit-mask mode: lane (l & and | or) ^ xor of each 32."""
     decoded.allow("offset")
     pattern = decoded.number("offset")
@@ -146,7 +146,7 @@ def _make_exchange(first: int, source: int, choose: Callable[[Wave], Array]) -> 
     return run
 
 
-def _make_transposed_read(decoded: Decoded) -> Step:
+def _make_transposed_read(decoded: DecodedInstruction) -> Step:
     """DS_READ_B64_TR_B16 of gfx950: 16 lanes read a matrix of 4 rows and 16 columns of 16-bit elements, 4 lanes of 4
     elements to a row; lane l of them gets column l."""
     decoded.allow("offset")

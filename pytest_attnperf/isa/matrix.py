@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pytest_attnperf.isa.memory import Array
-from pytest_attnperf.isa.operands import Decoded, Operand
+from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.sources import constant_bits
 from pytest_attnperf.isa.wave import FULL, LANES, Step, Wave
 
@@ -30,7 +30,7 @@ _BLOCKS = {
 half of the K, are not among them."""
 
 
-def make_matrix_step(decoded: Decoded) -> Step | None:
+def make_matrix_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of a matrix instruction; None for another one."""
     if not decoded.name.startswith(("v_mfma_", "v_smfmac_", "v_wmma_")):
         return None
@@ -46,7 +46,7 @@ def make_matrix_step(decoded: Decoded) -> Step | None:
     return _make_product(decoded, side, inner, blocks, element)
 
 
-def _make_product(decoded: Decoded, side: int, inner: int, blocks: int, element: str) -> Step:
+def _make_product(decoded: DecodedInstruction, side: int, inner: int, blocks: int, element: str) -> Step:
     target, left, right, addend = decoded.operands
     per_lane = inner * side * blocks // LANES
     registers = max(1, per_lane * (4 if element == "f32" else 2) // 4)
@@ -89,7 +89,9 @@ def _output_places(side: int, blocks: int, results: int) -> tuple[Array, Array, 
     return register // per_block, row, lane % side
 
 
-def _input_reader(decoded: Decoded, operand: Operand, registers: int, element: str) -> Callable[[Wave], Array]:
+def _input_reader(
+    decoded: DecodedInstruction, operand: Operand, registers: int, element: str
+) -> Callable[[Wave], Array]:
     """Returns a reader of A or B: float32 (64, elements of a lane)."""
     if operand.kind != "v" or operand.count != registers:
         raise decoded.refuse(f"the operand {operand.text!r} where {registers} vector registers are read")
@@ -111,7 +113,7 @@ def _input_reader(decoded: Decoded, operand: Operand, registers: int, element: s
     return read
 
 
-def _addend_reader(decoded: Decoded, operand: Operand, results: int) -> Callable[[Wave], Any]:
+def _addend_reader(decoded: DecodedInstruction, operand: Operand, results: int) -> Callable[[Wave], Any]:
     if operand.constant:
         value = np.uint32(constant_bits(decoded, operand, "f32")).view(np.float32)
         return lambda _wave: value

@@ -1,7 +1,7 @@
 """Reads the operands and modifiers of one instruction from LLVM's text.
 
-Known forms only: another spelling raises UnknownInstructionError. `Operand` says what is read or written, `Decoded`
-holds an instruction's operands in order and its modifiers by name.
+Known forms only: another spelling raises UnknownInstructionError. `Operand` says what is read or written,
+`DecodedInstruction` holds an instruction's operands in order and its modifiers by name.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedInstruction:
     """One instruction with its operands.
 
     name        mnemonic without its encoding: 'v_add_f32' of 'v_add_f32_e32'
@@ -111,13 +111,13 @@ class Decoded:
                 raise self.refuse(f"the modifier {name!r} here")
 
 
-def decode(instruction: Instruction) -> Decoded:
+def decode(instruction: Instruction) -> DecodedInstruction:
     """Returns the instruction's operands and modifiers. Raises UnknownInstructionError for a form that is unknown."""
     name, encoding = instruction.mnemonic, ""
     for suffix in ("e32", "e64", "sdwa", "dpp"):
         if name.endswith(f"_{suffix}"):
             name, encoding = name[: -len(suffix) - 1], suffix
-    plain = Decoded(instruction, name, encoding, ())
+    plain = DecodedInstruction(instruction, name, encoding, ())
     if name == "s_waitcnt":
         return _decode_counters(plain)
     texts = _split_operands(instruction.operands)
@@ -125,15 +125,15 @@ def decode(instruction: Instruction) -> Decoded:
         return plain
     last, modifiers = _split_modifiers(plain, texts[-1])
     operands = tuple(_read_operand(plain, text) for text in (*texts[:-1], *([last] if last else [])))
-    return Decoded(instruction, name, encoding, operands, modifiers)
+    return DecodedInstruction(instruction, name, encoding, operands, modifiers)
 
 
-def _decode_counters(plain: Decoded) -> Decoded:
+def _decode_counters(plain: DecodedInstruction) -> DecodedInstruction:
     text = plain.instruction.operands
     if _COUNTERS.sub("", text).replace("&", "").strip():
         raise plain.refuse(f"the operand {text!r}")
     counters = {found[1]: int(found[2]) for found in _COUNTERS.finditer(text)}
-    return Decoded(plain.instruction, plain.name, "", (), counters)
+    return DecodedInstruction(plain.instruction, plain.name, "", (), counters)
 
 
 def _split_operands(text: str) -> list[str]:
@@ -141,7 +141,7 @@ def _split_operands(text: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^\[]*\])", text)] if text else []
 
 
-def _split_modifiers(plain: Decoded, text: str) -> tuple[str, dict[str, object]]:
+def _split_modifiers(plain: DecodedInstruction, text: str) -> tuple[str, dict[str, object]]:
     """Returns the last operand and the modifiers behind it."""
     operand, _, rest = text.partition(" ")
     known = _MODIFIER.fullmatch(operand)
@@ -166,7 +166,7 @@ def _split_modifiers(plain: Decoded, text: str) -> tuple[str, dict[str, object]]
     return operand, modifiers
 
 
-def _read_operand(plain: Decoded, text: str) -> Operand:
+def _read_operand(plain: DecodedInstruction, text: str) -> Operand:
     inner, negative, absolute = text, False, False
     if inner.startswith("neg(") and inner.endswith(")"):
         inner, negative = inner[4:-1], True

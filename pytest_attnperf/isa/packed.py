@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pytest_attnperf.isa import floats
-from pytest_attnperf.isa.operands import Decoded, Operand
+from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.sources import Read, bits_reader, reader, write_row
 from pytest_attnperf.isa.vector import compose
 from pytest_attnperf.isa.vector_table import OPERATIONS
@@ -28,7 +28,7 @@ _PACKED_HALVES: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def make_packed_step(decoded: Decoded) -> Step | None:
+def make_packed_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of a packed or mixed instruction; None for another one."""
     name = decoded.name
     if name in _PACKED:
@@ -43,7 +43,7 @@ def make_packed_step(decoded: Decoded) -> Step | None:
     return None
 
 
-def _bits_of_half(decoded: Decoded, operand: Operand, upper: int) -> Read:
+def _bits_of_half(decoded: DecodedInstruction, operand: Operand, upper: int) -> Read:
     """Returns a reader of one register of a pair, as uint32; of a constant only the low half exists."""
     if operand.constant:
         if upper:
@@ -54,7 +54,7 @@ def _bits_of_half(decoded: Decoded, operand: Operand, upper: int) -> Read:
     return bits_reader(decoded, operand, upper)
 
 
-def _make_packed_floats(decoded: Decoded, compute: Callable[..., Any]) -> Step:
+def _make_packed_floats(decoded: DecodedInstruction, compute: Callable[..., Any]) -> Step:
     target, *sources = decoded.operands
     if target.kind != "v" or target.count != 2:
         raise decoded.refuse(f"the operand {target.text!r} as a destination")
@@ -92,7 +92,7 @@ def _evaluate(compute: Callable[..., Any], reads: list[Read]) -> Read:
     return lambda wave: compute(first(wave), second(wave), third(wave))
 
 
-def _make_packed_move(decoded: Decoded) -> Step:
+def _make_packed_move(decoded: DecodedInstruction) -> Step:
     """V_PK_MOV_B32: the low result from the first source, the high one from the second; op_sel alone chooses halves,
     because LLVM prints op_sel_hi only where it is not all ones."""
     if decoded.numbers("op_sel_hi", (1, 1)) != (1, 1) or "neg_lo" in decoded.modifiers or "neg_hi" in decoded.modifiers:
@@ -110,7 +110,7 @@ def _make_packed_move(decoded: Decoded) -> Step:
     return run
 
 
-def _make_packed_halves(decoded: Decoded, compute: Callable[..., Any]) -> Step:
+def _make_packed_halves(decoded: DecodedInstruction, compute: Callable[..., Any]) -> Step:
     target, *sources = decoded.operands
     if any(source.constant for source in sources):
         raise decoded.refuse("a constant in a packed float16 operation")
@@ -135,7 +135,7 @@ def _make_packed_halves(decoded: Decoded, compute: Callable[..., Any]) -> Step:
     return run
 
 
-def _make_mixed(decoded: Decoded) -> Step:
+def _make_mixed(decoded: DecodedInstruction) -> Step:
     """V_FMA_MIX: a source is float16 where op_sel_hi is 1 (op_sel chooses its half), else float32; the sum is rounded
     to float32, and for mixlo and mixhi to float16 into one half of the destination."""
     target, *sources = decoded.operands
@@ -162,7 +162,7 @@ def _make_mixed(decoded: Decoded) -> Step:
     return run
 
 
-def _mixed_reader(decoded: Decoded, source: Operand, narrow: int, half: int) -> Read:
+def _mixed_reader(decoded: DecodedInstruction, source: Operand, narrow: int, half: int) -> Read:
     if not narrow:
         return reader(decoded, source, "f32")
     read = reader(decoded, source, "f16", half=half)

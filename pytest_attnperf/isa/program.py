@@ -19,7 +19,7 @@ from pytest_attnperf.isa.global_access import make_global_step
 from pytest_attnperf.isa.lanes import make_lane_step
 from pytest_attnperf.isa.lds_access import make_lds_step
 from pytest_attnperf.isa.matrix import make_matrix_step
-from pytest_attnperf.isa.operands import Decoded, decode
+from pytest_attnperf.isa.operands import DecodedInstruction, decode
 from pytest_attnperf.isa.packed import make_packed_step
 from pytest_attnperf.isa.scalar import make_scalar_step
 from pytest_attnperf.isa.vector import make_vector_step
@@ -28,7 +28,7 @@ from pytest_attnperf.isa.wave import Step, Wave
 ARCHS = ("gfx90a", "gfx942", "gfx950")
 """Architectures whose instructions are executed: CDNA, waves of 64 lanes."""
 
-_MAKERS: tuple[Callable[[Decoded], Step | None], ...] = (
+_MAKERS: tuple[Callable[[DecodedInstruction], Step | None], ...] = (
     make_flow_step,
     make_scalar_step,
     make_packed_step,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from pytest_attnperf.isa.operands import Decoded, Operand, float_bits
+from pytest_attnperf.isa.operands import DecodedInstruction, Operand, float_bits
 from pytest_attnperf.isa.wave import FULL, Step, Wave
 
 _WORD = 0xFFFFFFFF
@@ -144,7 +144,7 @@ _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
 }
 
 
-def scalar_reader(decoded: Decoded, operand: Operand, bits: int) -> Callable[[Wave], int]:
+def scalar_reader(decoded: DecodedInstruction, operand: Operand, bits: int) -> Callable[[Wave], int]:
     """Returns a reader of 32 or 64 bits from scalar registers or a constant."""
     number = operand.first
     if operand.kind == "s" and operand.count == bits // 32:
@@ -158,7 +158,7 @@ def scalar_reader(decoded: Decoded, operand: Operand, bits: int) -> Callable[[Wa
     raise decoded.refuse(f"the operand {operand.text!r} as a scalar source of {bits} bits")
 
 
-def scalar_writer(decoded: Decoded, operand: Operand, bits: int) -> Callable[[Wave, int], None]:
+def scalar_writer(decoded: DecodedInstruction, operand: Operand, bits: int) -> Callable[[Wave, int], None]:
     """Returns a writer of 32 or 64 bits into scalar registers."""
     number = operand.first
     if operand.kind != "s" or operand.count != bits // 32:
@@ -168,7 +168,7 @@ def scalar_writer(decoded: Decoded, operand: Operand, bits: int) -> Callable[[Wa
     return lambda wave, value: wave.write_scalar_pair(number, value & FULL)
 
 
-def make_scalar_step(decoded: Decoded) -> Step | None:
+def make_scalar_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of a scalar arithmetic instruction or comparison; None for another one."""
     name = decoded.name
     if name in _MASKS:
@@ -187,7 +187,7 @@ def make_scalar_step(decoded: Decoded) -> Step | None:
     return None
 
 
-def _make_two(decoded: Decoded) -> Step:
+def _make_two(decoded: DecodedInstruction) -> Step:
     to, left, right, compute = _TWO[decoded.name]
     target, first, second = decoded.operands
     write = scalar_writer(decoded, target, to)
@@ -206,7 +206,7 @@ def _make_two(decoded: Decoded) -> Step:
 _MASKS = frozenset({"s_and_b64", "s_or_b64", "s_andn2_b64", "s_orn2_b64", "s_xor_b64", "s_mov_b64"})
 
 
-def _make_mask_logic(decoded: Decoded) -> Step:
+def _make_mask_logic(decoded: DecodedInstruction) -> Step:
     """Logic of masks of lanes, some of whose bits nothing may have written: a bit of the result is known where the
     known bits decide it."""
     operation = decoded.name.split("_")[1]
@@ -233,14 +233,14 @@ def _make_mask_logic(decoded: Decoded) -> Step:
     return run
 
 
-def _known_bits_reader(decoded: Decoded, source: Operand) -> Callable[[Wave], tuple[int, int]]:
+def _known_bits_reader(decoded: DecodedInstruction, source: Operand) -> Callable[[Wave], tuple[int, int]]:
     if source.kind == "s" and source.count == 2:
         return lambda wave: wave.read_known_bits(source.first)
     read = scalar_reader(decoded, source, 64)
     return lambda wave: (read(wave), 0)
 
 
-def _make_one(decoded: Decoded) -> Step:
+def _make_one(decoded: DecodedInstruction) -> Step:
     to, source, compute = _ONE[decoded.name]
     write = scalar_writer(decoded, decoded.operands[0], to)
     read = scalar_reader(decoded, decoded.operands[1], source)
@@ -254,7 +254,7 @@ def _make_one(decoded: Decoded) -> Step:
     return run
 
 
-def _make_saveexec(decoded: Decoded) -> Step:
+def _make_saveexec(decoded: DecodedInstruction) -> Step:
     """D = EXEC; EXEC = S0 op EXEC; SCC = EXEC is not 0. andn2 is S0 & ~EXEC, orn2 S0 | ~EXEC."""
     operation = decoded.name.removeprefix("s_").removesuffix("_saveexec_b64")
     if operation not in _LOGIC:
@@ -276,7 +276,7 @@ def _make_saveexec(decoded: Decoded) -> Step:
     return run
 
 
-def _make_immediate(decoded: Decoded) -> Step:
+def _make_immediate(decoded: DecodedInstruction) -> Step:
     """SOPK: the constant is 16 bits, sign-extended."""
     constant = signed(decoded.operands[1].first, 16)
     write = scalar_writer(decoded, decoded.operands[0], 32)
@@ -295,7 +295,7 @@ def _make_immediate(decoded: Decoded) -> Step:
     return run
 
 
-def _make_compare(decoded: Decoded) -> Step:
+def _make_compare(decoded: DecodedInstruction) -> Step:
     name, compact = decoded.name, decoded.name.startswith("s_cmpk_")
     kind = name.rpartition("_")[2]
     if name in ("s_bitcmp0_b32", "s_bitcmp1_b32"):

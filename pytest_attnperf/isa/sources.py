@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pytest_attnperf.isa.memory import Array
-from pytest_attnperf.isa.operands import Decoded, Operand, float_bits
+from pytest_attnperf.isa.operands import DecodedInstruction, Operand, float_bits
 from pytest_attnperf.isa.wave import FULL, Wave, mask_of
 
 Read: TypeAlias = Callable[[Wave], Any]
@@ -35,7 +35,7 @@ def is_wide(kind: str) -> bool:
     return kind.endswith("64")
 
 
-def constant_bits(decoded: Decoded, operand: Operand, kind: str) -> int:
+def constant_bits(decoded: DecodedInstruction, operand: Operand, kind: str) -> int:
     """Returns the bits of a literal or inline constant as a source of type `kind`."""
     width = int(kind[1:])
     if operand.kind == "bits":
@@ -48,7 +48,7 @@ def constant_bits(decoded: Decoded, operand: Operand, kind: str) -> int:
     return int(np.float16(operand.number).view(np.uint16)) if width == 16 else float_bits(operand.number)
 
 
-def bits_reader(decoded: Decoded, operand: Operand, offset: int = 0) -> Read:
+def bits_reader(decoded: DecodedInstruction, operand: Operand, offset: int = 0) -> Read:
     """Returns a reader of the 32 bits of the operand's register number `offset`."""
     number = operand.first + offset
     if operand.kind == "v":
@@ -68,7 +68,7 @@ def bits_reader(decoded: Decoded, operand: Operand, offset: int = 0) -> Read:
     raise decoded.refuse(f"the operand {operand.text!r} as a source")
 
 
-def reader(decoded: Decoded, operand: Operand, kind: str, *, half: int = 0) -> Read:
+def reader(decoded: DecodedInstruction, operand: Operand, kind: str, *, half: int = 0) -> Read:
     """Returns a reader of the operand as `kind`, its neg and abs applied. `half` 1 takes a 16-bit value from the upper
     half of the register."""
     read = _plain_reader(decoded, operand, kind, half)
@@ -81,7 +81,7 @@ def reader(decoded: Decoded, operand: Operand, kind: str, *, half: int = 0) -> R
     return (lambda wave: np.abs(read(wave))) if operand.absolute else (lambda wave: -read(wave))
 
 
-def _plain_reader(decoded: Decoded, operand: Operand, kind: str, half: int) -> Read:
+def _plain_reader(decoded: DecodedInstruction, operand: Operand, kind: str, half: int) -> Read:
     dtype = DTYPES[kind]
     if operand.constant:
         value = np.array(constant_bits(decoded, operand, kind), f"u{int(kind[1:]) // 8}").view(dtype)[()]
@@ -100,7 +100,7 @@ def _plain_reader(decoded: Decoded, operand: Operand, kind: str, half: int) -> R
     return bits if dtype is np.uint32 else (lambda wave: bits(wave).view(dtype))
 
 
-def mask_reader(decoded: Decoded, operand: Operand) -> Read:
+def mask_reader(decoded: DecodedInstruction, operand: Operand) -> Read:
     """Returns a reader of a mask of lanes, an integer, from two scalar registers or a constant."""
     if operand.kind == "integer":
         value = operand.first & FULL
@@ -111,7 +111,7 @@ def mask_reader(decoded: Decoded, operand: Operand) -> Read:
     return lambda wave: wave.read_mask(number)
 
 
-def writer(decoded: Decoded, operand: Operand, kind: str) -> Write:
+def writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Write:
     """Returns a writer of values of type `kind` into the active lanes of a vector register. 16-bit values clear the
     upper half, as gfx9 does."""
     if operand.kind != "v" or operand.count != (2 if is_wide(kind) else 1):
@@ -145,7 +145,7 @@ def write_row(wave: Wave, number: int, value: Any) -> None:
         wave.written[number] |= wave.exec_mask
 
 
-def mask_writer(decoded: Decoded, operand: Operand) -> Write:
+def mask_writer(decoded: DecodedInstruction, operand: Operand) -> Write:
     """Returns a writer of 64 booleans (or one for all) as a mask of lanes; inactive lanes get 0."""
     if operand.kind != "s" or operand.count != 2:
         raise decoded.refuse(f"the operand {operand.text!r} as a mask of lanes")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pytest_attnperf.isa import floats
-from pytest_attnperf.isa.operands import VCC, Decoded, Operand
+from pytest_attnperf.isa.operands import VCC, DecodedInstruction, Operand
 from pytest_attnperf.isa.sources import Read, Write, bits_reader, mask_reader, mask_writer, reader, writer
 from pytest_attnperf.isa.vector_table import COMPARISONS, OPERATIONS, Operation
 from pytest_attnperf.isa.wave import Step, Wave, lanes_of
@@ -17,7 +17,7 @@ _VCC_PAIR = Operand("s", VCC, 2, text="vcc")
 _U64 = np.uint64
 
 
-def make_vector_step(decoded: Decoded) -> Step | None:
+def make_vector_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of a vector arithmetic instruction; None for another one."""
     name = decoded.name
     if decoded.encoding == "dpp":
@@ -33,7 +33,7 @@ def make_vector_step(decoded: Decoded) -> Step | None:
     return None
 
 
-def _make_plain(decoded: Decoded, operation: Operation) -> Step:
+def _make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
     target, *sources = decoded.operands
     if len(sources) != len(operation.sources):
         raise decoded.refuse(f"the form with {len(sources)} sources")
@@ -61,7 +61,7 @@ def compose(compute: Callable[..., Any], reads: Sequence[Read], write: Write) ->
     return lambda wave: write(wave, compute(first(wave), second(wave), third(wave)))
 
 
-def adjusting_writer(decoded: Decoded, write: Write) -> Write:
+def adjusting_writer(decoded: DecodedInstruction, write: Write) -> Write:
     """Returns the writer with the output modifiers of a float32 result: times 2 or 4, half, clamp to 0 and 1."""
     scale = decoded.number("mul", 1) / decoded.number("div", 1)
     clamp = "clamp" in decoded.modifiers
@@ -88,7 +88,7 @@ _PARTS = {
 }
 
 
-def _make_sdwa(decoded: Decoded) -> Step:
+def _make_sdwa(decoded: DecodedInstruction) -> Step:
     operation = OPERATIONS.get(decoded.name)
     if operation is None or any(kind.endswith("64") for kind in (operation.result, *operation.sources)):
         raise decoded.refuse("the opcode with SDWA")
@@ -107,7 +107,7 @@ def _make_sdwa(decoded: Decoded) -> Step:
     return compose(operation.compute, reads, writer(decoded, target, operation.result))
 
 
-def _part_reader(decoded: Decoded, source: Operand, part: str, kind: str) -> Read:
+def _part_reader(decoded: DecodedInstruction, source: Operand, part: str, kind: str) -> Read:
     if part not in _PARTS:
         raise decoded.refuse(f"the part {part!r} of a register")
     shift, mask = (np.uint32(number) for number in _PARTS[part])
@@ -122,7 +122,7 @@ def _part_reader(decoded: Decoded, source: Operand, part: str, kind: str) -> Rea
 # Masks of lanes.
 
 
-def _make_compare(decoded: Decoded) -> Step:
+def _make_compare(decoded: DecodedInstruction) -> Step:
     _, _, relation, kind = decoded.name.split("_", 3)
     known = ("f32", "f16", "f64", "i32", "u32", "i16", "u16", "i64", "u64")
     if relation not in COMPARISONS or kind not in known:
@@ -135,7 +135,7 @@ def _make_compare(decoded: Decoded) -> Step:
     return lambda wave: write(wave, compute(a(wave), b(wave)))
 
 
-def _make_select(decoded: Decoded) -> Step:
+def _make_select(decoded: DecodedInstruction) -> Step:
     """V_CNDMASK_B32: the second source in the lanes of the mask, the first in the others; only what is chosen counts
     as read. A source modifier acts on the sign bit."""
     decoded.allow()
@@ -151,7 +151,7 @@ def _make_select(decoded: Decoded) -> Step:
     return run
 
 
-def _chosen_reader(decoded: Decoded, source: Operand, kind: str) -> Callable[[Wave, int], Any]:
+def _chosen_reader(decoded: DecodedInstruction, source: Operand, kind: str) -> Callable[[Wave, int], Any]:
     if source.kind != "v":
         plain = reader(decoded, source, kind)
         return lambda wave, _lanes: plain(wave)
@@ -167,7 +167,7 @@ def _chosen_reader(decoded: Decoded, source: Operand, kind: str) -> Callable[[Wa
     return read
 
 
-def _make_carry(decoded: Decoded) -> Step:
+def _make_carry(decoded: DecodedInstruction) -> Step:
     """V_ADD_CO, V_ADDC_CO, V_SUB_CO, V_SUBREV_CO and V_SUBB_CO: 33 bits, the top one into a mask."""
     decoded.allow()
     operation = decoded.name.split("_")[1]
@@ -188,7 +188,7 @@ def _make_carry(decoded: Decoded) -> Step:
     return run
 
 
-def _make_wide_product(decoded: Decoded) -> Step:
+def _make_wide_product(decoded: DecodedInstruction) -> Step:
     """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit."""
     decoded.allow()
     signed = decoded.name == "v_mad_i64_i32"
@@ -211,7 +211,7 @@ def _make_wide_product(decoded: Decoded) -> Step:
     return run
 
 
-def _make_division_scale(decoded: Decoded) -> Step:
+def _make_division_scale(decoded: DecodedInstruction) -> Step:
     decoded.allow()
     target, mask, *sources = decoded.operands
     write, write_mask = writer(decoded, target, "f32"), mask_writer(decoded, mask)
@@ -225,7 +225,7 @@ def _make_division_scale(decoded: Decoded) -> Step:
     return run
 
 
-def _make_division_fma(decoded: Decoded) -> Step:
+def _make_division_fma(decoded: DecodedInstruction) -> Step:
     decoded.allow()
     target, *sources = decoded.operands
     write, scaled = writer(decoded, target, "f32"), mask_reader(decoded, _VCC_PAIR)
@@ -233,7 +233,7 @@ def _make_division_fma(decoded: Decoded) -> Step:
     return lambda wave: write(wave, floats.division_fma(a(wave), b(wave), c(wave), lanes_of(scaled(wave))))
 
 
-def _make_accumulate(decoded: Decoded) -> Step:
+def _make_accumulate(decoded: DecodedInstruction) -> Step:
     """V_FMAC_F32: the destination is the addend."""
     decoded.allow("clamp", "mul", "div")
     target, first, second = decoded.operands
@@ -241,14 +241,14 @@ def _make_accumulate(decoded: Decoded) -> Step:
     return compose(floats.fma_f32, reads, adjusting_writer(decoded, writer(decoded, target, "f32")))
 
 
-def _make_constant_fma(decoded: Decoded) -> Step:
+def _make_constant_fma(decoded: DecodedInstruction) -> Step:
     """V_FMAMK_F32 (a * K + b) and V_FMAAK_F32 (a * b + K): the three sources in the order of the text."""
     decoded.allow()
     target, *sources = decoded.operands
     return compose(floats.fma_f32, [reader(decoded, one, "f32") for one in sources], writer(decoded, target, "f32"))
 
 
-def _make_table_logic(decoded: Decoded) -> Step:
+def _make_table_logic(decoded: DecodedInstruction) -> Step:
     """V_BITOP3_B32 of gfx950: bit abc of the table, a being 0xf0, b 0xcc and c 0xaa."""
     decoded.allow("bitop3")
     table = decoded.number("bitop3")
@@ -265,7 +265,7 @@ def _make_table_logic(decoded: Decoded) -> Step:
     return compose(compute, reads, writer(decoded, target, "u32"))
 
 
-_SPECIAL: dict[str, Callable[[Decoded], Step]] = {
+_SPECIAL: dict[str, Callable[[DecodedInstruction], Step]] = {
     "v_cndmask_b32": _make_select,
     **{f"v_{name}_co_u32": _make_carry for name in ("add", "addc", "sub", "subb", "subrev", "subbrev")},
     "v_mad_u64_u32": _make_wide_product,

@@ -16,7 +16,7 @@ from pytest_attnperf.isa.wave import FULL, LANES, Wave
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelLaunch:
     """A kernel with its arguments in memory, and the sizes of a workgroup."""
 
     start: KernelStart
