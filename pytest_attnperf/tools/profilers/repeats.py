@@ -38,7 +38,7 @@ LOOKED_AT = 64
 """Most runs of each length that are looked at for these."""
 
 FEW_LAYERS = 4
-"""Least repeats of a unit within another one from which they are no passes between which something repeats by chance."""
+"""Least repeats of a unit in another one from which they are no passes between which something repeats by chance."""
 
 NEIGHBOURS = 16
 """Most pairs of occurrences whose common extension is measured."""
