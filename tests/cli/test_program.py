@@ -267,7 +267,7 @@ def test_a_command_is_one_file(folder: Path, capsys: pytest.CaptureFixture[str])
     assert main(["completion", "bash"]) == 0
     assert re.search(r"throw_away_option_strings=\(.*--far", capsys.readouterr().out)
     section = make_commands.listed().partition("### attnperf throw-away\n")[2].partition("\n## ")[0]
-    assert section.startswith("\nCounts.\n\n```text\nattnperf throw-away [options]\n```\n\n- `--far`: count further\n")
+    assert section.startswith("\nCounts.\n\n- `--far`: count further\n")
     assert "attnperf throw-away --far  # further\n" in section
 
 

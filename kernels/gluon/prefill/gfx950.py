@@ -135,7 +135,7 @@ def prefill_gfx950_kernel(
     """Attention of BLOCK_M query rows of one head. Grid: (B * H, ceil(Sq / BLOCK_M)); all tensors contiguous.
 
     BLOCK_M is 32 or 16 rows a wave. A tile has 16 chunks: BLOCK_N * HEAD_DIM = 8,192 elements. XCDS: 1, or XCDs that
-    get equal ranges of heads (workgroup n runs on XCD n % XCDS), so that those of one K/V head share an L2 cache.
+    get equal ranges of heads (workgroup n runs on XCD n % XCDS): those of a K/V head share as few L2 caches as can be.
     """
     num_warps: gl.constexpr = gl.num_warps()
     M: gl.constexpr = BLOCK_M // num_warps

