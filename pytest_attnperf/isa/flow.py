@@ -10,12 +10,17 @@ from pytest_attnperf.isa.wave import Step, Wave
 _NO_EFFECT = frozenset({"s_nop", "s_setprio", "s_sleep", "s_icache_inv", "s_sethalt", "buffer_inv", "buffer_wbl2"})
 """Neither values nor order change by these: there is one wave at a time, and no cache."""
 
+
+def _read_vcc(wave: Wave) -> int:
+    return wave.read_scalar(VCC) if wave.size == 32 else wave.read_scalar_pair(VCC)
+
+
 _CONDITIONS: Mapping[str, Callable[[Wave], bool]] = {
     "s_branch": lambda _wave: True,
     "s_cbranch_scc0": lambda wave: not wave.read_scc(),
     "s_cbranch_scc1": lambda wave: bool(wave.read_scc()),
-    "s_cbranch_vccz": lambda wave: not wave.read_scalar_pair(VCC),
-    "s_cbranch_vccnz": lambda wave: bool(wave.read_scalar_pair(VCC)),
+    "s_cbranch_vccz": lambda wave: not _read_vcc(wave),
+    "s_cbranch_vccnz": lambda wave: bool(_read_vcc(wave)),
     "s_cbranch_execz": lambda wave: not wave.exec_mask,
     "s_cbranch_execnz": lambda wave: bool(wave.exec_mask),
 }

@@ -9,7 +9,7 @@ import numpy as np
 from pytest_attnperf.isa.operands import ACCUMULATORS, DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader, scalar_writer
 from pytest_attnperf.isa.sources import bits_reader, write_row
-from pytest_attnperf.isa.wave import FULL, LANES, Step, Wave
+from pytest_attnperf.isa.wave import Step, Wave
 
 
 def make_lane_step(decoded: DecodedInstruction) -> Step | None:
@@ -47,7 +47,7 @@ def _make_read_lane(decoded: DecodedInstruction) -> Step:
     lane_of = scalar_reader(decoded, lane_operand, 32)
 
     def run(wave: Wave) -> None:
-        lane = lane_of(wave) % LANES
+        lane = lane_of(wave) % wave.size
         wave.require_written(number, 1 << lane)
         write(wave, int(wave.vectors[number, lane]))
 
@@ -61,7 +61,7 @@ def _make_write_lane(decoded: DecodedInstruction) -> Step:
     lane_of = scalar_reader(decoded, lane_operand, 32)
 
     def run(wave: Wave) -> None:
-        lane = lane_of(wave) % LANES
+        lane = lane_of(wave) % wave.size
         wave.require_landed(number)
         wave.vectors[number, lane] = read(wave)
         wave.written[number] |= 1 << lane
@@ -81,7 +81,7 @@ def _make_register_move(decoded: DecodedInstruction) -> Step:
 def _make_half_swap(swapped: int) -> Callable[[DecodedInstruction], Step]:
     """V_PERMLANE32_SWAP and V_PERMLANE16_SWAP of gfx950: rows of 32 or 16 lanes; the odd rows of the first register and
     the even rows of the second change places. All lanes must be active."""
-    lanes = np.arange(LANES)
+    lanes = np.arange(64)
     odd = lanes[lanes // swapped % 2 == 1]
     even = odd - swapped
 
@@ -89,10 +89,10 @@ def _make_half_swap(swapped: int) -> Callable[[DecodedInstruction], Step]:
         first, second = (_require_vector(decoded, one) for one in decoded.operands)
 
         def run(wave: Wave) -> None:
-            if wave.exec_mask != FULL:
+            if wave.exec_mask != wave.full:
                 raise decoded.refuse("a swap of rows with inactive lanes")
             for number in (first, second):
-                wave.require_written(number, FULL)
+                wave.require_written(number, wave.full)
             upper = wave.vectors[first, odd].copy()
             wave.vectors[first, odd] = wave.vectors[second, even]
             wave.vectors[second, even] = upper

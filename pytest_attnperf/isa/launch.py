@@ -24,7 +24,6 @@ from pytest_attnperf.isa.kernel_start import (
 )
 from pytest_attnperf.isa.memory import Array, Buffer, GlobalMemory
 from pytest_attnperf.isa.program import ARCHS, list_instructions, make_program
-from pytest_attnperf.isa.wave import LANES
 from pytest_attnperf.isa.workgroup import KernelLaunch
 
 INSTRUCTIONS_MOST = 5_000_000
@@ -56,18 +55,20 @@ class Execution:
     arrays        the content of each buffer argument afterwards; None for numbers
     written       for each `Output`, which of its elements were written whole; None for other arguments
     instructions  executed by all waves
+    lanes         of a wave
     seconds       of the execution alone, without reading and disassembling the object
     """
 
     arrays: tuple[Array | None, ...]
     written: tuple[Array | None, ...]
     instructions: int
+    lanes: int
     seconds: float
 
     @property
     def lane_instructions(self) -> int:
         """Instructions times lanes, active or not."""
-        return self.instructions * LANES
+        return self.instructions * self.lanes
 
 
 def execute(
@@ -95,7 +96,8 @@ def execute(
     """
     _check_sizes(grid, block)
     loaded = _load(code_object, kernel)
-    program = make_program(edit(loaded.instructions) if edit else loaded.instructions)
+    instructions = edit(loaded.instructions) if edit else loaded.instructions
+    program = make_program(instructions, loaded.arch, loaded.lanes)
     memory = GlobalMemory()
     buffers = [_add_buffer(memory, argument, place) for place, argument in enumerate(arguments)]
     values = [_argument_value(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True)]
@@ -104,7 +106,9 @@ def execute(
     lds_bytes = loaded.lds_bytes + dynamic_lds_bytes
     packet = make_dispatch_packet(grid, block, kernarg.base, lds_bytes)
     dispatch = memory.add("the dispatch packet", len(packet), packet)
-    launch = KernelLaunch(loaded.start, program, memory, kernarg, dispatch, block, lds_bytes, instructions_most)
+    launch = KernelLaunch(
+        loaded.start, program, memory, kernarg, dispatch, block, loaded.lanes, lds_bytes, instructions_most
+    )
     order = random.Random(seed)
     executed, started = 0, time.perf_counter()
     with np.errstate(all="ignore"):
@@ -115,7 +119,7 @@ def execute(
     seconds = time.perf_counter() - started
     arrays = tuple(_read_back(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
     written = tuple(_read_written(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
-    return Execution(arrays, written, executed, seconds)
+    return Execution(arrays, written, executed, loaded.lanes, seconds)
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ class _Loaded:
     instructions: tuple[Instruction, ...]
     kernarg_bytes: int
     lds_bytes: int
+    arch: str
+    lanes: int
 
 
 @lru_cache(maxsize=16)
@@ -137,7 +143,8 @@ def _load(code_object: bytes, kernel: str) -> _Loaded:
     chosen = select_kernel(contents, kernel, source)
     start = read_start(read_elf(contents.elf, source), chosen.code.name)
     instructions = list_instructions(contents, chosen)
-    return _Loaded(start, instructions, chosen.code.kernarg_bytes, chosen.code.lds_static_bytes)
+    code = chosen.code
+    return _Loaded(start, instructions, code.kernarg_bytes, code.lds_static_bytes, contents.arch, code.wave_size)
 
 
 def _check_sizes(grid: Size3, block: Size3) -> None:

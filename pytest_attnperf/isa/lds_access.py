@@ -11,7 +11,7 @@ import numpy as np
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.sources import bits_reader
-from pytest_attnperf.isa.wave import FULL, LANES, Access, Step, Wave, active_of
+from pytest_attnperf.isa.wave import Access, Step, Wave, active_of
 
 _BYTES = {"u8": 1, "i8": 1, "b8": 1, "u16": 2, "i16": 2, "b16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
 _PLAIN = re.compile(r"ds_(read|write)_(u8|i8|b8|u16|i16|b16|b32|b64|b96|b128)")
@@ -107,14 +107,14 @@ def gather_registers(wave: Wave, first: int, count: int) -> Array:
 
 
 def _make_permute(decoded: DecodedInstruction) -> Step:
-    """DS_BPERMUTE_B32: lane l gets the value of lane (address / 4) % 64; 0 of an inactive one."""
+    """DS_BPERMUTE_B32: lane l gets the value of lane (address / 4) % lanes; 0 of an inactive one."""
     decoded.allow("offset")
     target, address, value = decoded.operands
     first, source = require_registers(decoded, target, 1), require_registers(decoded, value, 1)
     read_address, offset = bits_reader(decoded, address), np.uint32(decoded.number("offset"))
 
     def choose(wave: Wave) -> Array:
-        lanes: Array = ((read_address(wave) + offset) >> np.uint32(2)) % np.uint32(LANES)
+        lanes: Array = ((read_address(wave) + offset) >> np.uint32(2)) % np.uint32(wave.size)
         return lanes
 
     return _make_exchange(first, source, choose)
@@ -128,7 +128,7 @@ def _make_swizzle(decoded: DecodedInstruction) -> Step:
     first, source = require_registers(decoded, target, 1), require_registers(decoded, value, 1)
     if pattern & 0x8000:
         raise decoded.refuse("the mode of this offset")
-    lanes = np.arange(LANES)
+    lanes = np.arange(decoded.lanes)
     within = (lanes % 32 & (pattern & 31) | pattern >> 5 & 31) ^ (pattern >> 10 & 31)
     chosen = (lanes - lanes % 32 + within).astype(np.uint32)
     return _make_exchange(first, source, lambda _wave: chosen)
@@ -139,7 +139,9 @@ def _make_exchange(first: int, source: int, choose: Callable[[Wave], Array]) -> 
         mask, active = wave.exec_mask, active_of(wave.exec_mask)
         if mask & ~wave.written[source]:
             wave.require_written(source, mask)
-        found = np.where(wave.lanes, wave.vectors[source], np.uint32(0))[np.broadcast_to(choose(wave), LANES)[active]]
+        found = np.where(wave.lanes, wave.vectors[source], np.uint32(0))[
+            np.broadcast_to(choose(wave), wave.size)[active]
+        ]
         wave.start_load(first, 1, mask)
         wave.queue.append(Access("lds", lambda: wave.finish_load(first, found[:, None], mask)))
 
@@ -155,16 +157,16 @@ def _make_transposed_read(decoded: DecodedInstruction) -> Step:
     read_address = bits_reader(decoded, address)
 
     def run(wave: Wave) -> None:
-        if wave.exec_mask != FULL:
+        if wave.exec_mask != wave.full:
             raise decoded.refuse("a transposed read with inactive lanes")
-        base = np.broadcast_to(read_address(wave), LANES).astype(np.int64) + offset
+        base = np.broadcast_to(read_address(wave), wave.size).astype(np.int64) + offset
 
         def complete() -> None:
-            halves = wave.lds.load(base, 8, wave.number).view(np.uint16).reshape(LANES // 16, 4, 16)
-            columns = np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(LANES, 4)
-            wave.finish_load(first, columns.view(np.uint32), FULL)
+            halves = wave.lds.load(base, 8, wave.number).view(np.uint16).reshape(-1, 4, 16)
+            columns = np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(-1, 4)
+            wave.finish_load(first, columns.view(np.uint32), wave.full)
 
-        wave.start_load(first, 2, FULL)
+        wave.start_load(first, 2, wave.full)
         wave.queue.append(Access("lds", complete))
 
     return run

@@ -17,9 +17,11 @@ import numpy as np
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.sources import constant_bits
-from pytest_attnperf.isa.wave import FULL, LANES, Step, Wave
+from pytest_attnperf.isa.wave import Step, Wave
 
 _NAME = re.compile(r"v_mfma_f32_(4x4|16x16|32x32)x(\d+)(?:_(\d+)b)?_?(f16|bf16|f32)(_1k)?")
+
+LANES = 64
 
 _BLOCKS = {
     ("4x4", 4, 16): 16, ("16x16", 4, 16): 4, ("16x16", 16, 16): 1, ("16x16", 32, 16): 1, ("32x32", 4, 16): 2,
@@ -72,7 +74,7 @@ def _make_product(decoded: DecodedInstruction, side: int, inner: int, blocks: in
         for number in range(first, first + results):
             if wave.flying:
                 wave.require_landed(number)
-            wave.written[number] = FULL
+            wave.written[number] = wave.full
         wave.f32[first : first + results] = value
 
     return run
@@ -99,8 +101,8 @@ def _input_reader(
 
     def read(wave: Wave) -> Array:
         for number in range(first, first + registers):
-            if wave.written[number] != FULL:
-                wave.require_written(number, FULL)
+            if wave.written[number] != wave.full:
+                wave.require_written(number, wave.full)
         words = np.ascontiguousarray(wave.vectors[first : first + registers].T)
         if element == "f32":
             return words.view(np.float32)
@@ -123,8 +125,8 @@ def _addend_reader(decoded: DecodedInstruction, operand: Operand, results: int) 
 
     def read(wave: Wave) -> Array:
         for number in range(first, first + results):
-            if wave.written[number] != FULL:
-                wave.require_written(number, FULL)
+            if wave.written[number] != wave.full:
+                wave.require_written(number, wave.full)
         found: Array = wave.f32[first : first + results]
         return found
 

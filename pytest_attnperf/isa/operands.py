@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from pytest_attnperf.codeobject.instructions import Instruction
@@ -80,6 +80,8 @@ class DecodedInstruction:
     encoding    'e32', 'e64', 'sdwa', 'dpp' or ''
     operands    in the order of the text, the destination first
     modifiers   name -> True, a number, a word or a tuple
+    arch        'gfx942'
+    lanes       of a wave: 64 or 32
     """
 
     instruction: Instruction
@@ -87,6 +89,13 @@ class DecodedInstruction:
     encoding: str
     operands: tuple[Operand, ...]
     modifiers: Mapping[str, object] = field(default_factory=dict)
+    arch: str = "gfx942"
+    lanes: int = 64
+
+    @property
+    def mask_words(self) -> int:
+        """Scalar registers of a mask of lanes."""
+        return self.lanes // 32
 
     def refuse(self, what: str) -> UnknownInstructionError:
         """Returns the error that names `what` of this instruction as unknown."""
@@ -111,13 +120,16 @@ class DecodedInstruction:
                 raise self.refuse(f"the modifier {name!r} here")
 
 
-def decode(instruction: Instruction) -> DecodedInstruction:
-    """Returns the instruction's operands and modifiers. Raises UnknownInstructionError for a form that is unknown."""
+def decode(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -> DecodedInstruction:
+    """Returns the instruction's operands and modifiers, as a wave of `lanes` on `arch` executes it.
+
+    Raises UnknownInstructionError for a form that is unknown.
+    """
     name, encoding = instruction.mnemonic, ""
     for suffix in ("e32", "e64", "sdwa", "dpp"):
         if name.endswith(f"_{suffix}"):
             name, encoding = name[: -len(suffix) - 1], suffix
-    plain = DecodedInstruction(instruction, name, encoding, ())
+    plain = DecodedInstruction(instruction, name, encoding, (), {}, arch, lanes)
     if name == "s_waitcnt":
         return _decode_counters(plain)
     texts = _split_operands(instruction.operands)
@@ -125,7 +137,7 @@ def decode(instruction: Instruction) -> DecodedInstruction:
         return plain
     last, modifiers = _split_modifiers(plain, texts[-1])
     operands = tuple(_read_operand(plain, text) for text in (*texts[:-1], *([last] if last else [])))
-    return DecodedInstruction(instruction, name, encoding, operands, modifiers)
+    return replace(plain, operands=operands, modifiers=modifiers)
 
 
 def _decode_counters(plain: DecodedInstruction) -> DecodedInstruction:
@@ -133,7 +145,7 @@ def _decode_counters(plain: DecodedInstruction) -> DecodedInstruction:
     if _COUNTERS.sub("", text).replace("&", "").strip():
         raise plain.refuse(f"the operand {text!r}")
     counters = {found[1]: int(found[2]) for found in _COUNTERS.finditer(text)}
-    return DecodedInstruction(plain.instruction, plain.name, "", (), counters)
+    return replace(plain, modifiers=counters)
 
 
 def _split_operands(text: str) -> list[str]:

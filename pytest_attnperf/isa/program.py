@@ -64,20 +64,20 @@ def list_instructions(contents: ObjectContents, kernel: ObjectKernel) -> tuple[I
     raise CodeObjectError(f"{kernel.code.name} cannot be disassembled: {'; '.join(reasons)}")
 
 
-def make_program(instructions: tuple[Instruction, ...]) -> Program:
-    """Returns the steps of a kernel.
+def make_program(instructions: tuple[Instruction, ...], arch: str = "gfx942", lanes: int = 64) -> Program:
+    """Returns the steps of a kernel for waves of `lanes` on `arch`.
 
     An instruction that is unknown raises where it is executed, not here: a kernel may hold code that it never reaches.
     """
     indices = {one.address: index for index, one in enumerate(instructions)}
     with np.errstate(all="ignore"):
-        return Program(instructions, tuple(_make_step_or_refusal(one) for one in instructions), indices)
+        return Program(instructions, tuple(_make_step_or_refusal(one, arch, lanes) for one in instructions), indices)
 
 
-def make_step(instruction: Instruction) -> Step:
+def make_step(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -> Step:
     """Returns the step of an instruction. Raises UnknownInstructionError, naming the opcode, operand or modifier that
     is not implemented."""
-    decoded = decode(instruction)
+    decoded = decode(instruction, arch, lanes)
     for make in _MAKERS:
         try:
             step = make(decoded)
@@ -88,9 +88,9 @@ def make_step(instruction: Instruction) -> Step:
     raise decoded.refuse("the opcode")
 
 
-def _make_step_or_refusal(instruction: Instruction) -> Step:
+def _make_step_or_refusal(instruction: Instruction, arch: str, lanes: int) -> Step:
     try:
-        return make_step(instruction)
+        return make_step(instruction, arch, lanes)
     except UnknownInstructionError as error:
         refusal = error
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand, float_bits
-from pytest_attnperf.isa.wave import FULL, Step, Wave
+from pytest_attnperf.isa.wave import Step, Wave
 
 _WORD = 0xFFFFFFFF
+_LONG = (1 << 64) - 1
 
 Result: TypeAlias = tuple[int, "int | None"]
 """A value, and SCC; None where the instruction leaves SCC as it is."""
@@ -121,7 +122,7 @@ _ONE: dict[str, tuple[int, int, Callable[[int], Result]]] = {
     "s_mov_b32": (32, 32, lambda a: (a, None)),
     "s_mov_b64": (64, 64, lambda a: (a, None)),
     "s_not_b32": (32, 32, lambda a: (~a, int(a != _WORD))),
-    "s_not_b64": (64, 64, lambda a: (~a, int(a != FULL))),
+    "s_not_b64": (64, 64, lambda a: (~a, int(a != _LONG))),
     "s_abs_i32": (32, 32, lambda a: (abs(signed(a)), int(a != 0))),
     "s_brev_b32": (32, 32, lambda a: (int(f"{a:032b}"[::-1], 2), None)),
     "s_sext_i32_i8": (32, 32, lambda a: (signed(a, 8), None)),
@@ -165,20 +166,20 @@ def scalar_writer(decoded: DecodedInstruction, operand: Operand, bits: int) -> C
         raise decoded.refuse(f"the operand {operand.text!r} as a scalar destination of {bits} bits")
     if bits == 32:
         return lambda wave, value: wave.write_scalar(number, value)
-    return lambda wave, value: wave.write_scalar_pair(number, value & FULL)
+    return lambda wave, value: wave.write_scalar_pair(number, value & _LONG)
 
 
 def make_scalar_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of a scalar arithmetic instruction or comparison; None for another one."""
     name = decoded.name
-    if name in _MASKS:
+    if name.removesuffix(f"_b{decoded.lanes}") in _MASKS:
         decoded.allow()
         return _make_mask_logic(decoded)
     for known, make in ((_TWO, _make_two), (_ONE, _make_one)):
         if name in known:
             decoded.allow()
             return make(decoded)
-    if name.endswith(("_saveexec_b64",)):
+    if name.endswith(f"_saveexec_b{decoded.lanes}"):
         return _make_saveexec(decoded)
     if name in ("s_movk_i32", "s_addk_i32", "s_mulk_i32"):
         return _make_immediate(decoded)
@@ -203,40 +204,40 @@ def _make_two(decoded: DecodedInstruction) -> Step:
     return run
 
 
-_MASKS = frozenset({"s_and_b64", "s_or_b64", "s_andn2_b64", "s_orn2_b64", "s_xor_b64", "s_mov_b64"})
+_MASKS = frozenset(f"s_{name}" for name in ("and", "or", "andn2", "orn2", "xor", "mov"))
 
 
 def _make_mask_logic(decoded: DecodedInstruction) -> Step:
     """Logic of masks of lanes, some of whose bits nothing may have written: a bit of the result is known where the
     known bits decide it."""
-    operation = decoded.name.split("_")[1]
+    operation, words, full = decoded.name.split("_")[1], decoded.mask_words, (1 << decoded.lanes) - 1
     target, *sources = decoded.operands
-    scalar_writer(decoded, target, 64)
+    scalar_writer(decoded, target, decoded.lanes)
     reads = [_known_bits_reader(decoded, source) for source in sources]
 
     def run(wave: Wave) -> None:
         (a, lost_a), (b, lost_b) = (*(read(wave) for read in reads), (0, 0))[:2]
         if operation == "mov":
-            wave.write_known_bits(target.first, a, lost_a)
+            wave.write_known_bits(target.first, a, lost_a, words)
             return
         if operation.endswith("n2"):
-            b = ~b & FULL & ~lost_b
+            b = ~b & full & ~lost_b
         missing = lost_a | lost_b
         if operation.startswith("and"):
             missing &= (a | lost_a) & (b | lost_b)
         elif operation.startswith("or"):
             missing &= ~(a | b)
-        value = _LOGIC[operation.removesuffix("n2")](a, b) & FULL & ~missing
-        wave.write_known_bits(target.first, value, missing)
+        value = _LOGIC[operation.removesuffix("n2")](a, b) & full & ~missing
+        wave.write_known_bits(target.first, value, missing, words)
         wave.scc = 1 if value else None if missing else 0
 
     return run
 
 
 def _known_bits_reader(decoded: DecodedInstruction, source: Operand) -> Callable[[Wave], tuple[int, int]]:
-    if source.kind == "s" and source.count == 2:
-        return lambda wave: wave.read_known_bits(source.first)
-    read = scalar_reader(decoded, source, 64)
+    if source.kind == "s" and source.count == decoded.mask_words:
+        return lambda wave: wave.read_known_bits(source.first, decoded.mask_words)
+    read = scalar_reader(decoded, source, decoded.lanes)
     return lambda wave: (read(wave), 0)
 
 
@@ -256,19 +257,19 @@ def _make_one(decoded: DecodedInstruction) -> Step:
 
 def _make_saveexec(decoded: DecodedInstruction) -> Step:
     """D = EXEC; EXEC = S0 op EXEC; SCC = EXEC is not 0. andn2 is S0 & ~EXEC, orn2 S0 | ~EXEC."""
-    operation = decoded.name.removeprefix("s_").removesuffix("_saveexec_b64")
+    operation = decoded.name.removeprefix("s_").removesuffix(f"_saveexec_b{decoded.lanes}")
     if operation not in _LOGIC:
         raise decoded.refuse("the opcode")
     compute = _LOGIC[operation]
-    write = scalar_writer(decoded, decoded.operands[0], 64)
+    write = scalar_writer(decoded, decoded.operands[0], decoded.lanes)
     source = decoded.operands[1]
-    read = scalar_reader(decoded, source, 64)
+    read = scalar_reader(decoded, source, decoded.lanes)
     if operation == "and" and source.kind == "s":
         # Only the bits of active lanes count.
         read = lambda wave: wave.read_mask(source.first)  # noqa: E731
 
     def run(wave: Wave) -> None:
-        mask = compute(read(wave), wave.exec_mask) & FULL
+        mask = compute(read(wave), wave.exec_mask) & wave.full
         write(wave, wave.exec_mask)
         wave.set_exec(mask)
         wave.scc = int(mask != 0)

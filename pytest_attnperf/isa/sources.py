@@ -1,6 +1,6 @@
 """Functions that read and write an instruction's operands, made once when a program is loaded.
 
-A `Read` returns a numpy array of 64 lanes, or a numpy scalar for what all lanes share, of the type that it was made
+A `Read` returns a numpy array of all lanes, or a numpy scalar for what all lanes share, of the type that it was made
 for. Types: 'u32', 'i32', 'f32', 'u16', 'i16', 'f16', 'u64', 'i64', 'f64', and 'b32' and 'b64' for bits without
 modifiers.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand, float_bits
-from pytest_attnperf.isa.wave import FULL, Wave, mask_of
+from pytest_attnperf.isa.wave import Wave, mask_of
 
 Read: TypeAlias = Callable[[Wave], Any]
 Write: TypeAlias = Callable[[Wave, Any], None]
@@ -101,11 +101,11 @@ def _plain_reader(decoded: DecodedInstruction, operand: Operand, kind: str, half
 
 
 def mask_reader(decoded: DecodedInstruction, operand: Operand) -> Read:
-    """Returns a reader of a mask of lanes, an integer, from two scalar registers or a constant."""
+    """Returns a reader of a mask of lanes, an integer, from one or two scalar registers or a constant."""
     if operand.kind == "integer":
-        value = operand.first & FULL
+        value = operand.first & ((1 << decoded.lanes) - 1)
         return lambda _wave: value
-    if operand.kind != "s" or operand.count != 2:
+    if operand.kind != "s" or operand.count != decoded.mask_words:
         raise decoded.refuse(f"the operand {operand.text!r} as a mask of lanes")
     number = operand.first
     return lambda wave: wave.read_mask(number)
@@ -137,19 +137,22 @@ def write_row(wave: Wave, number: int, value: Any) -> None:
     """Writes 32 bits into the active lanes of a vector register."""
     if wave.flying and wave.flying.get(number):
         wave.require_landed(number)
-    if wave.exec_mask == FULL:
+    if wave.exec_mask == wave.full:
         wave.vectors[number] = value
-        wave.written[number] = FULL
+        wave.written[number] = wave.full
     else:
         np.copyto(wave.vectors[number], value, where=wave.lanes, casting="unsafe")
         wave.written[number] |= wave.exec_mask
 
 
 def mask_writer(decoded: DecodedInstruction, operand: Operand) -> Write:
-    """Returns a writer of 64 booleans (or one for all) as a mask of lanes; inactive lanes get 0."""
-    if operand.kind != "s" or operand.count != 2:
+    """Returns a writer of a boolean per lane (or one for all) as a mask of lanes; inactive lanes get 0."""
+    if operand.kind != "s" or operand.count != decoded.mask_words:
         raise decoded.refuse(f"the operand {operand.text!r} as a mask of lanes")
-    number = operand.first
-    return lambda wave, value: wave.write_scalar_pair(
-        number, mask_of(np.broadcast_to(value, wave.lanes.shape)) & wave.exec_mask
-    )
+    number, narrow = operand.first, decoded.mask_words == 1
+
+    def write(wave: Wave, value: Any) -> None:
+        mask = mask_of(np.broadcast_to(value, wave.lanes.shape)) & wave.exec_mask
+        (wave.write_scalar if narrow else wave.write_scalar_pair)(number, mask)
+
+    return write

@@ -13,7 +13,6 @@ from pytest_attnperf.isa.sources import Read, Write, bits_reader, mask_reader, m
 from pytest_attnperf.isa.vector_table import COMPARISONS, OPERATIONS, Operation
 from pytest_attnperf.isa.wave import Step, Wave, lanes_of
 
-_VCC_PAIR = Operand("s", VCC, 2, text="vcc")
 _U64 = np.uint64
 
 
@@ -146,7 +145,9 @@ def _make_select(decoded: DecodedInstruction) -> Step:
 
     def run(wave: Wave) -> None:
         mask = chosen(wave)
-        write(wave, np.where(lanes_of(mask), b(wave, wave.exec_mask & mask), a(wave, wave.exec_mask & ~mask)))
+        write(
+            wave, np.where(lanes_of(mask, wave.size), b(wave, wave.exec_mask & mask), a(wave, wave.exec_mask & ~mask))
+        )
 
     return run
 
@@ -180,7 +181,7 @@ def _make_carry(decoded: DecodedInstruction) -> Step:
 
     def run(wave: Wave) -> None:
         left, right = (b(wave), a(wave)) if reverse else (a(wave), b(wave))
-        extra = lanes_of(carry(wave)).astype(_U64)
+        extra = lanes_of(carry(wave), wave.size).astype(_U64)
         wide = left.astype(_U64) - right - extra if subtract else left.astype(_U64) + right + extra
         write_carry(wave, wide >> _U64(32) != 0)
         write(wave, wide.astype(np.uint32))
@@ -228,9 +229,12 @@ def _make_division_scale(decoded: DecodedInstruction) -> Step:
 def _make_division_fma(decoded: DecodedInstruction) -> Step:
     decoded.allow()
     target, *sources = decoded.operands
-    write, scaled = writer(decoded, target, "f32"), mask_reader(decoded, _VCC_PAIR)
+    write, scaled = (
+        writer(decoded, target, "f32"),
+        mask_reader(decoded, Operand("s", VCC, decoded.mask_words, text="vcc")),
+    )
     a, b, c = (reader(decoded, source, "f32") for source in sources)
-    return lambda wave: write(wave, floats.division_fma(a(wave), b(wave), c(wave), lanes_of(scaled(wave))))
+    return lambda wave: write(wave, floats.division_fma(a(wave), b(wave), c(wave), lanes_of(scaled(wave), wave.size)))
 
 
 def _make_accumulate(decoded: DecodedInstruction) -> Step:

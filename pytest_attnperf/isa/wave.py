@@ -1,4 +1,4 @@
-"""The state of one wave of 64 lanes: registers, masks, and what is in flight.
+"""The state of one wave of 64 or 32 lanes: registers, masks, and what is in flight.
 
 A register has, beside its value, a mask of the lanes that were written. A load clears it at its issue, and writes
 register and mask where a wait allows the result: a read before that finds an unwritten register.
@@ -19,8 +19,6 @@ from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import POISON, Array, GlobalMemory
 from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, VCC
 
-LANES = 64
-FULL = (1 << LANES) - 1
 _VECTOR_REGISTERS = 512
 _SCALAR_REGISTERS = 128
 _WORD = 0xFFFFFFFF
@@ -42,9 +40,9 @@ class Access:
 
 
 @lru_cache(maxsize=4096)
-def lanes_of(mask: int) -> Array:
-    """Returns a mask of 64 bits as 64 booleans, which must not be changed."""
-    bits = np.unpackbits(np.frombuffer(mask.to_bytes(8, "little"), np.uint8), bitorder="little").astype(bool)
+def lanes_of(mask: int, size: int = 64) -> Array:
+    """Returns a mask of `size` bits as booleans, which must not be changed."""
+    bits = np.unpackbits(np.frombuffer(mask.to_bytes(size // 8, "little"), np.uint8), bitorder="little").astype(bool)
     bits.setflags(write=False)
     return bits
 
@@ -56,7 +54,7 @@ def active_of(mask: int) -> Array:
 
 
 def mask_of(lanes: Array) -> int:
-    """Returns 64 booleans as an integer."""
+    """Returns the booleans of all lanes as an integer."""
     return int.from_bytes(np.packbits(lanes, bitorder="little").tobytes(), "little")
 
 
@@ -65,7 +63,8 @@ class Wave:
     """One wave.
 
     number, place     its number in the workgroup, and a text that names both
-    vectors           uint32 (512, 64): v0 to v255, then a0 to a255; f32, i32 and u16 are views of it
+    size, full        its lanes, and the mask of all of them
+    vectors           uint32 (512, size): v0 to v255, then a0 to a255; f32, i32 and u16 are views of it
     written           a mask of lanes per vector register
     scalars           values of 32 bits by number in the encoding; None was never written; `unknown` has the bits of
                       others that were not
@@ -80,7 +79,7 @@ class Wave:
     lds: Lds
     indices: Mapping[int, int] = field(default_factory=dict)
     index: int = 0
-    exec_mask: int = FULL
+    size: int = 64
     scc: int | None = None
     ended: bool = False
     executed: int = 0
@@ -92,10 +91,11 @@ class Wave:
     queue: deque[Access] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        self.vectors = np.full((_VECTOR_REGISTERS, LANES), POISON * 0x01010101, np.uint32)
+        self.full = (1 << self.size) - 1
+        self.vectors = np.full((_VECTOR_REGISTERS, self.size), POISON * 0x01010101, np.uint32)
         self.f32 = self.vectors.view(np.float32)
         self.i32 = self.vectors.view(np.int32)
-        self.lanes = lanes_of(self.exec_mask)
+        self.set_exec(self.full)
 
     def jump(self, address: int) -> None:
         """Continues at an address. Raises ExecutionFault if no instruction begins there."""
@@ -140,8 +140,8 @@ class Wave:
         self.write_scalar(number, value & _WORD)
         self.write_scalar(number + 1, value >> 32)
 
-    def read_known_bits(self, number: int) -> tuple[int, int]:
-        """Returns the 64 bits of two registers, and which of them nothing wrote; those are 0 in the first.
+    def read_known_bits(self, number: int, words: int = 2) -> tuple[int, int]:
+        """Returns the bits of `words` registers, and which of them nothing wrote; those are 0 in the first.
 
         For masks of lanes: compilers keep the bits of some lanes of a register that holds nothing yet, and replace them
         before they matter. Raises ExecutionFault where a load of a register is in flight.
@@ -149,7 +149,7 @@ class Wave:
         if number == EXEC:
             return self.exec_mask, 0
         value = missing = 0
-        for place in (0, 1):
+        for place in range(words):
             held = self.scalars[number + place]
             if held is None and number + place in self.flying_scalars:
                 self.read_scalar(number + place)
@@ -158,18 +158,19 @@ class Wave:
             missing |= unknown << 32 * place
         return value & ~missing, missing
 
-    def write_known_bits(self, number: int, value: int, missing: int) -> None:
-        """Writes 64 bits of which those in `missing` are not known. Raises ExecutionFault for EXEC, whose bits must."""
+    def write_known_bits(self, number: int, value: int, missing: int, words: int = 2) -> None:
+        """Writes the bits of `words` registers, of which those in `missing` are not known. Raises ExecutionFault for
+        EXEC, whose bits must."""
         if missing and number == EXEC:
             raise ExecutionFault("writes bits into exec that nothing wrote")
-        self.write_scalar_pair(number, value)
-        for place in (0, 1):
+        (self.write_scalar_pair if words == 2 else self.write_scalar)(number, value)
+        for place in range(words):
             if unknown := missing >> 32 * place & _WORD:
                 self.unknown[number + place] = unknown
 
     def read_mask(self, number: int) -> int:
         """Returns a mask of lanes. Raises ExecutionFault if nothing wrote the bit of an active lane."""
-        value, missing = self.read_known_bits(number)
+        value, missing = self.read_known_bits(number, self.size // 32)
         if missing & self.exec_mask:
             raise ExecutionFault(f"reads {name_scalar(number)} as a mask of lanes: nothing wrote it for an active lane")
         return value
@@ -182,8 +183,8 @@ class Wave:
 
     def set_exec(self, mask: int) -> None:
         """Sets the active lanes."""
-        self.exec_mask = mask
-        self.lanes = lanes_of(mask)
+        self.exec_mask = mask = mask & self.full
+        self.lanes = lanes_of(mask, self.size)
 
     # Vector registers.
 
@@ -203,11 +204,11 @@ class Wave:
             raise ExecutionFault(f"writes {name_vector(number)}, whose load is in flight")
 
     def write_words(self, number: int, values: Array, mask: int) -> None:
-        """Writes uint32 (64,) into the lanes in `mask` of a vector register."""
-        if mask == FULL:
+        """Writes uint32 (size,) into the lanes in `mask` of a vector register."""
+        if mask == self.full:
             self.vectors[number] = values
         else:
-            np.copyto(self.vectors[number], values, where=lanes_of(mask))
+            np.copyto(self.vectors[number], values, where=lanes_of(mask, self.size))
         self.written[number] |= mask
 
     # Accesses in flight.

@@ -12,7 +12,7 @@ from pytest_attnperf.isa.kernel_start import USER_REGISTERS, KernelStart, Size3
 from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import Buffer, GlobalMemory
 from pytest_attnperf.isa.program import Program
-from pytest_attnperf.isa.wave import FULL, LANES, Wave
+from pytest_attnperf.isa.wave import Wave
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class KernelLaunch:
     kernarg: Buffer
     dispatch: Buffer
     block: Size3
+    lanes: int
     lds_bytes: int
     instructions_most: int
 
@@ -32,7 +33,7 @@ class KernelLaunch:
         """Runs one workgroup to its end; returns the instructions that its waves executed."""
         lds = Lds(self.lds_bytes)
         threads = self.block[0] * self.block[1] * self.block[2]
-        waves = [self._start_wave(number, threads, identity, lds) for number in range(-(-threads // LANES))]
+        waves = [self._start_wave(number, threads, identity, lds) for number in range(-(-threads // self.lanes))]
         while running := [wave for wave in waves if not wave.ended]:
             order.shuffle(running)
             for wave in running:
@@ -64,13 +65,14 @@ class KernelLaunch:
             wave.executed = executed
 
     def _start_wave(self, number: int, threads: int, identity: Size3, lds: Lds) -> Wave:
-        wave = Wave(number, f"workgroup {identity}, wave {number}", self.memory, lds, self.program.indices)
+        place = f"workgroup {identity}, wave {number}"
+        wave = Wave(number, place, self.memory, lds, self.program.indices, size=self.lanes)
         wave.jump(self.start.entry)
-        lanes = np.arange(number * LANES, (number + 1) * LANES)
-        wave.set_exec(FULL >> max(0, int(lanes[-1]) + 1 - threads))
+        lanes = np.arange(number * self.lanes, (number + 1) * self.lanes)
+        wave.set_exec(wave.full >> max(0, int(lanes[-1]) + 1 - threads))
         x, y = lanes % self.block[0], lanes // self.block[0] % self.block[1]
         z = lanes // (self.block[0] * self.block[1])
-        wave.write_words(0, (x | y << 10 | z << 20).astype(np.uint32), FULL)
+        wave.write_words(0, (x | y << 10 | z << 20).astype(np.uint32), wave.full)
         self._set_scalars(wave, identity)
         return wave
 

@@ -11,7 +11,7 @@ from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import Array, GlobalMemory
 from pytest_attnperf.isa.operands import ACCUMULATORS
 from pytest_attnperf.isa.program import make_step
-from pytest_attnperf.isa.wave import FULL, Wave
+from pytest_attnperf.isa.wave import Wave
 
 
 def make_wave(*, lds_bytes: int = 1024, number: int = 0) -> Wave:
@@ -37,7 +37,7 @@ def set_vector(wave: Wave, number: int, values: Array | Sequence[int]) -> None:
     wave.write_words(
         number,
         np.asarray(values).view(np.uint32) if isinstance(values, np.ndarray) else np.array(values, np.uint32),
-        FULL,
+        wave.full,
     )
 
 

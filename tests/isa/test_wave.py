@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pytest_attnperf.isa.faults import ExecutionFault
-from pytest_attnperf.isa.wave import FULL, Wave
+from pytest_attnperf.isa.wave import Wave
 from tests.isa.one_wave import make_wave, run, set_vector, vector
 
 
@@ -94,4 +94,4 @@ def test_inactive_lanes_keep_their_values() -> None:
     run(wave, "s_mov_b64 exec, 6", "v_mov_b32_e32 v0, 99", "v_cmp_eq_u32_e32 vcc, 99, v0")
     assert vector(wave, "v0").tolist()[:4] == [0, 99, 99, 3]
     assert wave.read_scalar_pair(106) == 6
-    assert wave.exec_mask != FULL
+    assert wave.exec_mask != wave.full
