@@ -27,8 +27,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from pytest_attnperf.codeobject.amdgcn import PEAK_FLOPS_PER_CYCLE
-from pytest_attnperf.codeobject.issue_model import ESTIMATED, ISSUE_CYCLES
+from pytest_attnperf.codeobject.issue_model import ESTIMATED
 from pytest_attnperf.codeobject.occupancy import occupancy_of
+from pytest_attnperf.codeobject.simd import ISSUE_CYCLES
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records.code import KernelCode, LoopEstimate, Occupancy
 from pytest_attnperf.reports.text.figures import one_line, printable_json
