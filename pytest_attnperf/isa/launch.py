@@ -24,6 +24,7 @@ from pytest_attnperf.isa.kernel_start import (
 )
 from pytest_attnperf.isa.memory import Array, Buffer, GlobalMemory
 from pytest_attnperf.isa.program import ARCHS, list_instructions, make_program
+from pytest_attnperf.isa.recording import Recorder
 from pytest_attnperf.isa.workgroup import KernelLaunch
 
 INSTRUCTIONS_MOST = 5_000_000
@@ -57,6 +58,7 @@ class Execution:
     instructions  executed by all waves
     lanes         of a wave
     seconds       of the execution alone, without reading and disassembling the object
+    record        what each instruction did, if asked for
     """
 
     arrays: tuple[Array | None, ...]
@@ -64,6 +66,7 @@ class Execution:
     instructions: int
     lanes: int
     seconds: float
+    record: Recorder | None = None
 
     @property
     def lane_instructions(self) -> int:
@@ -81,6 +84,7 @@ def execute(
     dynamic_lds_bytes: int = 0,
     seed: int = 0,
     instructions_most: int = INSTRUCTIONS_MOST,
+    record: bool = False,
     edit: Callable[[tuple[Instruction, ...]], tuple[Instruction, ...]] | None = None,
 ) -> Execution:
     """Executes a kernel of an AMD code object on the CPU and returns its buffers.
@@ -89,6 +93,7 @@ def execute(
     grid, block workgroups, and threads of one, in x, y, z
     arguments   in the kernel's order
     seed        of the order in which waves of a workgroup run between barriers
+    record      whether to count what each instruction does; takes longer
     edit        changes the decoded instructions before they run, e.g. leaves a barrier out
 
     Raises UnknownInstructionError for an instruction that is not implemented, ExecutionFault for what the kernel does
@@ -107,7 +112,16 @@ def execute(
     packet = make_dispatch_packet(grid, block, kernarg.base, lds_bytes)
     dispatch = memory.add("the dispatch packet", len(packet), packet)
     launch = KernelLaunch(
-        loaded.start, program, memory, kernarg, dispatch, block, loaded.lanes, lds_bytes, instructions_most
+        loaded.start,
+        program,
+        memory,
+        kernarg,
+        dispatch,
+        block,
+        loaded.lanes,
+        lds_bytes,
+        instructions_most,
+        Recorder(loaded.arch, instructions) if record else None,
     )
     order = random.Random(seed)
     executed, started = 0, time.perf_counter()
@@ -119,7 +133,7 @@ def execute(
     seconds = time.perf_counter() - started
     arrays = tuple(_read_back(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
     written = tuple(_read_written(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
-    return Execution(arrays, written, executed, loaded.lanes, seconds)
+    return Execution(arrays, written, executed, loaded.lanes, seconds, launch.recorder)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from pytest_attnperf.isa.faults import ExecutionFault
@@ -9,6 +11,13 @@ from pytest_attnperf.isa.memory import POISON, Array
 
 _SEVERAL = 0xFF
 _EVERY_BYTE = np.uint32(0x01010101)
+
+
+class Watch(Protocol):
+    """Is told of accesses."""
+
+    def __call__(self, offsets: Array, size: int, *, writes: bool) -> None:
+        """Notes the bytes at which active lanes access `size` bytes each."""
 
 
 class Lds:
@@ -21,6 +30,7 @@ class Lds:
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.watch: Watch | None = None
         space = -(-size // 16) * 16
         self.data = np.full(space, POISON, np.uint8)
         self._written = np.zeros(space, np.uint8)
@@ -42,6 +52,8 @@ class Lds:
     def load(self, addresses: Array, size: int, wave: int) -> Array:
         """Returns `size` bytes (1, 2 or a multiple of 4) from each of the n addresses: uint32 (n, words)."""
         offsets = self._check_addresses(addresses, size)
+        if self.watch is not None:
+            self.watch(offsets, size, writes=False)
         if size < 4:
             at = offsets[:, None] + np.arange(size)
             self._mark_read(at, wave)
@@ -62,6 +74,8 @@ class Lds:
     def store(self, addresses: Array, size: int, values: Array, wave: int) -> None:
         """Stores the low `size` bytes of each row of `values`, uint32 (n, words)."""
         offsets = self._check_addresses(addresses, size)
+        if self.watch is not None:
+            self.watch(offsets, size, writes=True)
         mine = np.uint32(wave + 1) * _EVERY_BYTE
         if size >= 4:
             words = _words_at(offsets, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -40,6 +41,7 @@ class GlobalMemory:
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
+        self.watch: Callable[[Array, int], None] | None = None
 
     def add(self, name: str, size: int, content: bytes | None = None) -> Buffer:
         """Adds a buffer of `size` bytes: with `content` written throughout, else poisoned and unwritten."""
@@ -97,6 +99,8 @@ class GlobalMemory:
         none, one whose bytes leave the buffer, and a misaligned one."""
         if not len(addresses):
             return []
+        if self.watch is not None:
+            self.watch(addresses, size)
         regions = addresses >> np.uint64(_REGION_BITS)
         first = int(regions[0])
         if (regions == regions[0]).all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -88,6 +89,7 @@ def make_step(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -
     raise decoded.refuse("the opcode")
 
 
+@lru_cache(maxsize=1 << 15)
 def _make_step_or_refusal(instruction: Instruction, arch: str, lanes: int) -> Step:
     try:
         return make_step(instruction, arch, lanes)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from pytest_attnperf.isa.faults import ExecutionFault
 from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import POISON, Array, GlobalMemory
 from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, VCC
+
+if TYPE_CHECKING:
+    from pytest_attnperf.isa.recording import WaveRecorder
 
 _VECTOR_REGISTERS = 512
 _SCALAR_REGISTERS = 128
@@ -33,10 +36,15 @@ class Access:
 
     counter    'vm' global memory, 'lds', 'scalar' (the latter two share lgkmcnt)
     complete   performs it
+    index, place, mask   of its instruction, where a recorder watches: the number in the program and among those that
+                         the wave executed, and the active lanes
     """
 
     counter: Literal["vm", "lds", "scalar"]
     complete: Callable[[], None]
+    index: int = -1
+    place: int = -1
+    mask: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -89,6 +97,7 @@ class Wave:
     flying: dict[int, int] = field(default_factory=dict)
     flying_scalars: set[int] = field(default_factory=set)
     queue: deque[Access] = field(default_factory=deque)
+    recorder: WaveRecorder | None = None
 
     def __post_init__(self) -> None:
         self.full = (1 << self.size) - 1
@@ -253,7 +262,13 @@ class Wave:
     def drain(self) -> None:
         """Completes everything that is in flight, as the end of the program does."""
         while self.queue:
-            self.queue.popleft().complete()
+            self._finish(self.queue.popleft())
+
+    def _finish(self, access: Access) -> None:
+        if self.recorder is None:
+            access.complete()
+        else:
+            self.recorder.complete(access)
 
     def _complete(self, counter: str, left: int) -> None:
         pending = sum(access.counter == counter for access in self.queue)
@@ -262,7 +277,7 @@ class Wave:
         kept: deque[Access] = deque()
         for access in self.queue:
             if access.counter == counter and pending > left:
-                access.complete()
+                self._finish(access)
                 pending -= 1
             else:
                 kept.append(access)

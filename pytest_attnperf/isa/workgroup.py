@@ -12,6 +12,7 @@ from pytest_attnperf.isa.kernel_start import USER_REGISTERS, KernelStart, Size3
 from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import Buffer, GlobalMemory
 from pytest_attnperf.isa.program import Program
+from pytest_attnperf.isa.recording import Recorder
 from pytest_attnperf.isa.wave import Wave
 
 
@@ -28,6 +29,7 @@ class KernelLaunch:
     lanes: int
     lds_bytes: int
     instructions_most: int
+    recorder: Recorder | None = None
 
     def run_workgroup(self, identity: Size3, order: random.Random) -> int:
         """Runs one workgroup to its end; returns the instructions that its waves executed."""
@@ -44,13 +46,13 @@ class KernelLaunch:
     def _run_to_stop(self, wave: Wave) -> None:
         """Runs a wave to its next barrier or its end. Raises IsaError with the instruction that failed."""
         steps, limit = self.program.steps, self.instructions_most
-        executed, index = wave.executed, wave.index
+        executed, index, watch = wave.executed, wave.index, wave.recorder
         try:
             while True:
                 index = wave.index
                 wave.index = index + 1
                 executed += 1
-                if steps[index](wave):
+                if watch.run(index, steps[index]) if watch else steps[index](wave):
                     break
                 if executed > limit:
                     raise ExecutionFault(f"the wave has executed {limit} instructions and has not ended")
@@ -68,6 +70,8 @@ class KernelLaunch:
         place = f"workgroup {identity}, wave {number}"
         wave = Wave(number, place, self.memory, lds, self.program.indices, size=self.lanes)
         wave.jump(self.start.entry)
+        if self.recorder:
+            self.recorder.watch(wave, identity)
         lanes = np.arange(number * self.lanes, (number + 1) * self.lanes)
         wave.set_exec(wave.full >> max(0, int(lanes[-1]) + 1 - threads))
         x, y = lanes % self.block[0], lanes // self.block[0] % self.block[1]

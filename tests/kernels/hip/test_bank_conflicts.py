@@ -8,42 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kernels.hip import emulator, prefill
 from kernels.hip.emulator import EmulatedKernel, LdsAccess
 from kernels.hip.sources import FOLDER, HipKernel
+from pytest_attnperf.isa.lds_banks import count_cycles
 from pytest_attnperf.workloads.prefill import Prefill
 
-BANKS = {"gfx942": 32, "gfx950": 64}
-FIRST_PHASE = {
-    "gfx942": (0, 1, 2, 3, 20, 21, 22, 23),
-    "gfx950": (0, 1, 2, 3, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 26, 27),
-}
-"""Lanes whose 16-byte reads are served at once; the other phases are those of lanes ^ 4, 8 and 32
-(github.com/triton-lang/triton/pull/11365)."""
-
+ARCHS = ("gfx942", "gfx950")
 WAVE, ROOM = 64, 400_000
 PIECES_BETWEEN = 4
 STEP = next(backend for backend in prefill.BACKENDS if backend.name == "hip.best")
 
 
-def phases(arch: str, size: int, writes: bool) -> list[tuple[int, ...]]:
-    """The lanes of a wave that are served at once: as many as fill the banks, neighbours but for 16-byte reads."""
-    if size == 16 and not writes:
-        lanes = FIRST_PHASE[arch]
-        return sorted({tuple(sorted(lane ^ flip for lane in lanes)) for flip in (0, 4, 8, 12, 32, 36, 40, 44)})
-    together = min(WAVE, 4 * BANKS[arch] // size)
-    return [tuple(range(first, first + together)) for first in range(0, WAVE, together)]
-
-
-def conflict_ways(arch: str, size: int, writes: bool, offsets: Mapping[int, int]) -> int:
-    """The most different words of one bank that lanes want at once; `offsets` is lane -> byte."""
-    most = 1
-    for lanes in phases(arch, size, writes):
-        words = {(offsets[lane] + byte) // 4 for lane in lanes if lane in offsets for byte in range(0, size, 4)}
-        most = max([most, *Counter(word % BANKS[arch] for word in words).values()])
-    return most
+def conflict_cycles(arch: str, size: int, writes: bool, offsets: Mapping[int, int]) -> int:
+    """Cycles that conflicts add; `offsets` is lane -> byte."""
+    lanes = np.array(sorted(offsets))
+    return count_cycles(arch, size, WAVE, lanes, np.array([offsets[lane] for lane in lanes]), writes=writes)[1]
 
 
 def whole_accesses(accesses: Iterable[LdsAccess]) -> list[tuple[LdsAccess, int, int]]:
@@ -65,7 +48,7 @@ def whole_accesses(accesses: Iterable[LdsAccess]) -> list[tuple[LdsAccess, int, 
 
 
 def conflicts(arch: str, accesses: Iterable[LdsAccess]) -> Counter[tuple[str, int, int]]:
-    """How many instructions of waves there are of each ("read" or "write", bytes of a lane, ways)."""
+    """How many instructions of waves there are of each ("read" or "write", bytes of a lane, cycles of conflicts)."""
     turns: Counter[tuple[int, int, int]] = Counter()
     together: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
     for one, offset, size in whole_accesses(accesses):
@@ -75,7 +58,7 @@ def conflicts(arch: str, accesses: Iterable[LdsAccess]) -> Counter[tuple[str, in
         turns[turn] += 1
     found: Counter[tuple[str, int, int]] = Counter()
     for (*_, width, writes), offsets in together.items():
-        found["write" if writes else "read", width, conflict_ways(arch, width, bool(writes), offsets)] += 1
+        found["write" if writes else "read", width, conflict_cycles(arch, width, bool(writes), offsets)] += 1
     return found
 
 
@@ -111,12 +94,12 @@ def recorded(emulate: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tm
     return run
 
 
-@pytest.mark.parametrize("arch", BANKS)
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_no_access_meets_another_in_a_bank(arch: str, head_dim: int, recorded: Recorded) -> None:
     """K and V are written and read without conflicts, on 32 and on 64 banks."""
     found = conflicts(arch, recorded(arch, head_dim))
-    assert {ways for _, _, ways in found} == {1}, found
+    assert {extra for _, _, extra in found} == {0}, found
     turned = ("read", 8) if arch == "gfx950" else ("write", 8)  # V: read_transposed, or turned around when written
     assert {(kind, size) for kind, size, _ in found} == {("read", 16), ("write", 16), turned}
 
@@ -124,12 +107,4 @@ def test_no_access_meets_another_in_a_bank(arch: str, head_dim: int, recorded: R
 def test_rows_that_all_begin_in_one_bank_conflict(recorded: Recorded) -> None:
     """Where the pieces of a row keep their places, reads and writes conflict."""
     found = conflicts("gfx942", recorded("gfx942", 128, ("(column ^ 8 * moved)", "column + 0 * moved")))
-    assert max(ways for kind, _, ways in found if kind == "read") >= 4, found
-
-
-def test_ways_are_counted_per_phase() -> None:
-    """A wave of neighbours has no conflict, one that reads a column of rows of 128 bytes one of eight ways."""
-    assert conflict_ways("gfx942", 16, False, {lane: 16 * lane for lane in range(WAVE)}) == 1
-    assert conflict_ways("gfx942", 16, False, {lane: 128 * lane for lane in range(WAVE)}) == 8
-    assert conflict_ways("gfx950", 4, True, {lane: 256 * lane for lane in range(WAVE)}) == 64
-    assert conflict_ways("gfx950", 4, True, dict.fromkeys(range(WAVE), 0)) == 1, "one word is one access"
+    assert max(extra for kind, _, extra in found if kind == "read") >= 8, found

@@ -1,0 +1,1 @@
+"""What an execution by the interpreter of machine code counted, as text."""
