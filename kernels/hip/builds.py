@@ -11,6 +11,11 @@ from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KeyTil
 FLAGS = ("-std=c++17",)
 
 
+def make_source(kernel: HipKernel) -> HipSource:
+    """Returns what clang compiles for a kernel of this folder."""
+    return HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
+
+
 def make_build(
     name: str,
     config: str,
@@ -24,12 +29,11 @@ def make_build(
 ) -> KernelBuild:
     """Returns the build of a HIP kernel of this folder for `arch`. `settings`, by default the kernel's macros, describe
     its configuration; `where` is the file to look them up, by default the kernel's."""
-    source = HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
     return KernelBuild(
         kernel=name,
         config=config,
         arch=arch,
-        source=source,
+        source=make_source(kernel),
         settings=kernel.defines if settings is None else settings,
         matrix=matrix,
         where=where or f"kernels/hip/{kernel.file}",

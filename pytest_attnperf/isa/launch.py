@@ -44,15 +44,30 @@ class Output:
     name: str = "output"
 
 
-Argument: TypeAlias = "Array | Output | int | float | None"
-"""A buffer that is copied in and out, one that only comes out, a number, or a null pointer."""
+@dataclass(frozen=True)
+class Inside:
+    """An argument that is an address within memory that other arguments may share: those with the same array do.
+
+    memory   uint8 (bytes,), which all count as written
+    offset   of the address, in bytes
+    name     in messages
+    """
+
+    memory: Array
+    offset: int
+    name: str = "memory"
+
+
+Argument: TypeAlias = "Array | Output | Inside | int | float | None"
+"""A buffer that is copied in and out, one that only comes out, an address in shared memory, a number, or a null
+pointer."""
 
 
 @dataclass(frozen=True)
 class Execution:
     """What a launch did.
 
-    arrays        the content of each buffer argument afterwards; None for numbers
+    arrays        the content of each buffer argument afterwards, for `Inside` of all its memory; None for numbers
     written       for each `Output`, which of its elements were written whole; None for other arguments
     instructions  executed by all waves
     lanes         of a wave
@@ -99,7 +114,7 @@ def execute(
     instructions = edit(loaded.instructions) if edit else loaded.instructions
     program = make_program(instructions, loaded.arch, loaded.lanes)
     memory = GlobalMemory()
-    buffers = [_add_buffer(memory, argument, place) for place, argument in enumerate(arguments)]
+    buffers = _add_buffers(memory, arguments)
     values = [_argument_value(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True)]
     segment = lay_out_arguments(loaded.start, values, grid, block, loaded.kernarg_bytes)
     kernarg = memory.add("the kernel's arguments", len(segment), segment)
@@ -155,6 +170,21 @@ def _check_sizes(grid: Size3, block: Size3) -> None:
         )
 
 
+def _add_buffers(memory: GlobalMemory, arguments: Sequence[Argument]) -> list[Buffer | None]:
+    """Returns the buffer of each argument, one for all that share memory; None for numbers."""
+    shared: dict[int, Buffer] = {}
+    found: list[Buffer | None] = []
+    for place, argument in enumerate(arguments):
+        if isinstance(argument, Inside):
+            if id(argument.memory) not in shared:
+                name = f"argument {place + 1} ({argument.name})"
+                shared[id(argument.memory)] = memory.add(name, argument.memory.nbytes, argument.memory.tobytes())
+            found.append(shared[id(argument.memory)])
+        else:
+            found.append(_add_buffer(memory, argument, place))
+    return found
+
+
 def _add_buffer(memory: GlobalMemory, argument: Argument, place: int) -> Buffer | None:
     if isinstance(argument, Output):
         return memory.add(f"argument {place + 1} ({argument.name})", argument.like.nbytes)
@@ -165,18 +195,19 @@ def _add_buffer(memory: GlobalMemory, argument: Argument, place: int) -> Buffer 
 
 def _argument_value(argument: Argument, buffer: Buffer | None) -> int | float:
     if buffer is not None:
-        return buffer.base
+        return buffer.base + (argument.offset if isinstance(argument, Inside) else 0)
     if argument is None:
         return 0
     if isinstance(argument, (int, float)) and not isinstance(argument, bool):
         return argument
-    raise UsageError(f"an argument is {argument!r}; it must be a numpy array, an Output, a number or None")
+    raise UsageError(f"an argument is {argument!r}; it must be a numpy array, an Output, an Inside, a number or None")
 
 
 def _read_back(argument: Argument, buffer: Buffer | None) -> Array | None:
     if buffer is None:
         return None
     array: Any = argument.like if isinstance(argument, Output) else argument
+    array = argument.memory if isinstance(argument, Inside) else array
     content: Array = np.frombuffer(buffer.read_bytes(), array.dtype).reshape(array.shape)
     return content
 
