@@ -103,7 +103,8 @@ class Executor:
     ) -> None:
         from pytest_attnperf.isa.launch import execute
 
-        sizes = (*grid, 1, 1)[:3]
+        x, y, z = (*grid, 1, 1)[:3]
+        sizes = (x, y, z)
         if math.prod(sizes) == 0:  # a driver does nothing, too
             return
         code = object_bytes(built)
@@ -205,6 +206,6 @@ def _pass_arguments(
             first[key] = place
             memories[place] = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,)).numpy()
         name = f"{tuple(argument.shape)} of {str(argument.dtype).removeprefix('torch.')}"
-        offset = argument.storage_offset() * argument.element_size()
+        offset = int(argument.storage_offset()) * argument.element_size()
         passed.append(Inside(memories[first[key]], offset, name))
     return passed, memories
