@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kernels.hip.sources import HipKernel
-from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KeyTile
+from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KeyTile, Proof
 
 FLAGS = ("-std=c++17",)
 
@@ -26,6 +26,7 @@ def make_build(
     matrix: bool = False,
     where: str = "",
     tile: KeyTile | None = None,
+    proofs: Iterable[Proof] = (),
 ) -> KernelBuild:
     """Returns the build of a HIP kernel of this folder for `arch`. `settings`, by default the kernel's macros, describe
     its configuration; `where` is the file to look them up, by default the kernel's."""
@@ -38,6 +39,7 @@ def make_build(
         matrix=matrix,
         where=where or f"kernels/hip/{kernel.file}",
         tile=tile,
+        proofs=tuple(proofs),
     )
 
 

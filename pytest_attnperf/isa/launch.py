@@ -23,7 +23,7 @@ from pytest_attnperf.isa.kernel_start import (
     read_start,
 )
 from pytest_attnperf.isa.memory import Array, Buffer, GlobalMemory
-from pytest_attnperf.isa.program import ARCHS, list_instructions, make_program
+from pytest_attnperf.isa.program import ARCHS, Program, list_instructions, make_program
 from pytest_attnperf.isa.workgroup import KernelLaunch
 
 INSTRUCTIONS_MOST = 5_000_000
@@ -111,8 +111,9 @@ def execute(
     """
     _check_sizes(grid, block)
     loaded = _load(code_object, kernel)
-    instructions = edit(loaded.instructions) if edit else loaded.instructions
-    program = make_program(instructions, loaded.arch, loaded.lanes)
+    program = loaded.program
+    if edit:
+        program = make_program(edit(program.instructions), loaded.arch, loaded.lanes)
     memory = GlobalMemory()
     buffers = _add_buffers(memory, arguments)
     values = [_argument_value(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True)]
@@ -142,7 +143,7 @@ class _Loaded:
     """What is read of a kernel, whatever it is launched with."""
 
     start: KernelStart
-    instructions: tuple[Instruction, ...]
+    program: Program
     kernarg_bytes: int
     lds_bytes: int
     arch: str
@@ -157,9 +158,9 @@ def _load(code_object: bytes, kernel: str) -> _Loaded:
         raise CodeObjectError(f"{source}: {contents.arch} cannot be executed; {', '.join(ARCHS)} can")
     chosen = select_kernel(contents, kernel, source)
     start = read_start(read_elf(contents.elf, source), chosen.code.name)
-    instructions = list_instructions(contents, chosen)
     code = chosen.code
-    return _Loaded(start, instructions, code.kernarg_bytes, code.lds_static_bytes, contents.arch, code.wave_size)
+    program = make_program(list_instructions(contents, chosen), contents.arch, code.wave_size)
+    return _Loaded(start, program, code.kernarg_bytes, code.lds_static_bytes, contents.arch, code.wave_size)
 
 
 def _check_sizes(grid: Size3, block: Size3) -> None:

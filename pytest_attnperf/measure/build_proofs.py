@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import replay_choice
 from pytest_attnperf.codeobject.built import Built
+from pytest_attnperf.correctness import poison
 from pytest_attnperf.correctness.budget import PLANTED, TIMED
 from pytest_attnperf.environment.device import interpreted_gpu
 from pytest_attnperf.errors import AttnperfError, CodeObjectError, UnsupportedError
@@ -51,10 +52,12 @@ class BuildProver:
     find_backend: Callable[[str], Backend]
     cache: Path
     _launches: int = field(default=0, init=False)
+    _others: str = field(default="", init=False)
     _lane_instructions: int = field(default=0, init=False)
 
     def prove(self) -> CodeExecution:
-        """Executes every proof and returns what they showed together: one that is wrong makes the build wrong."""
+        """Executes every proof and returns what they showed together: one that is wrong makes the build wrong, and one
+        of them must have launched this build's object."""
         started = time.perf_counter()
         found: list[tuple[str, str, str]] = []
         for proof in self.build.proofs:
@@ -64,6 +67,8 @@ class BuildProver:
                 break
         if not found:
             found.append((NOT_EXECUTED, "no proof declared", ""))
+        elif not self._launches and all(one == RIGHT for one, _, _ in found):
+            found.append((ERROR, self._others, ""))
         outcome, text, problem = min(found, key=lambda one: _ORDER.index(one[0]))
         return CodeExecution(
             outcome,
@@ -85,7 +90,7 @@ class BuildProver:
             reasons = backend.unsupported_reasons(proof.workload, device)
             if reasons:
                 return NOT_EXECUTED, f"{proof.backend} does not take it: {'; '.join(reasons)}"
-            with executing(executor):
+            with executing(executor), _one_thread():
                 report = judge_calls(backend, proof.workload, device)
         except UnknownInstructionError as error:
             return NOT_EXECUTED, str(error)
@@ -99,10 +104,12 @@ class BuildProver:
             self._count_launches(executor)
         if not report.right:
             return WRONG, report.problems[0]
-        return (RIGHT, "") if any(one.given for one in executor.launches) else (ERROR, self._describe_others(executor))
+        return RIGHT, ""
 
     def _count_launches(self, executor: Executor) -> None:
         own = [one for one in executor.launches if one.given]
+        if not own and not self._others:
+            self._others = self._describe_others(executor)
         self._launches += len(own)
         self._lane_instructions += sum(one.execution.lane_instructions for one in own)
 
@@ -141,13 +148,32 @@ def judge_calls(backend: Backend, workload: Workload, device: DeviceInfo) -> Che
 
 @contextlib.contextmanager
 def _fill_allocated() -> Iterator[None]:
-    """Makes torch fill the memory of `torch.empty` with NaN or the largest integer inside the context
-    (`torch.utils.deterministic.fill_uninitialized_memory`), so that a result that was not written shows."""
+    """Fills what the backend allocates inside the context by torch.empty and its like with NaN or the largest integer,
+    so that a result that was not written shows."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    allocating = (torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty)
+
+    class Filling(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            if func in allocating:
+                poison.fill(result)
+            return result
+
+    with Filling():
+        yield
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Makes torch use one thread inside the context: the problems are small, and workers run on every core."""
     import torch
 
-    before, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=warned)
+        torch.set_num_threads(before)

@@ -70,6 +70,8 @@ class DecodeKernel(TritonKernel):
             constants=_kernel_constants(workload),
             divisible_by_16=[name for name in _kernel_signature(workload) if name.endswith("_ptr")] + ["split_keys"],
             matrix=has_matrix_instructions(arch, 32 if workload.dtype == "f32" else 16),
+            proofs=[(self.backends[0], shrink_problem(workload))],
+            pinned=rule,
         )
 
 
@@ -109,12 +111,21 @@ class DecodeReduceKernel(TritonKernel):
                 "BLOCK_D": pad_size(head_dim),
             },
             divisible_by_16=[*pointers, "heads", "split_keys"],
+            proofs=[(self.backends[0], Decode.parse_line(f"b=2,kv=300,h=16,hk=2,d={head_dim},bf16,sinks,lse,ragged"))],
         )
 
 
 def parse_problem(line: str, arch: str) -> Decode:
     """Returns the workload of a line of LINES; on architectures in FNUZ, fp8 e4m3 becomes e4m3fnuz."""
     return Decode.parse_line(line.replace("kvf8e4m3", "kvf8e4m3fnuz") if arch in FNUZ else line)
+
+
+def shrink_problem(workload: Decode) -> Decode:
+    """Returns a problem of the same specialisation with a few short sequences of different lengths and two K/V heads;
+    one sequence is longer than a window."""
+    group = workload.heads // workload.kv_heads
+    keys = 200 if _has_one_split(workload) else 300
+    return replace(workload, batch=2, seq_kv=keys, heads=2 * group, kv_heads=2, ragged=True)
 
 
 def config_id(workload: Decode) -> str:
