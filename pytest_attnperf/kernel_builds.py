@@ -276,7 +276,14 @@ def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild
         source = replace(source, constants=changed[0], options=changed[1])
     else:
         source = replace(source, defines={name: str(value) for name, value in changed[0].items()})
-    return replace(build, source=source, settings={**build.settings, **changes}, where="--attnperf-code-set")
+    proofs = tuple(replace(proof, config=_change_entries(proof.config, changes)) for proof in build.proofs)
+    settings = {**build.settings, **changes}
+    return replace(build, source=source, settings=settings, where="--attnperf-code-set", proofs=proofs)
+
+
+def _change_entries(config: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """Returns the entries of a `Prepared.config` with `changes`, whose names may stand after the kernel's and a dot."""
+    return {name: changes.get(name.rpartition(".")[2], text) for name, text in config.items()}
 
 
 def _source_settings(source: KernelSource) -> tuple[Mapping[str, object], ...]:

@@ -68,7 +68,7 @@ def make_build(
     matrix: bool = False,
     tile: KeyTile | None = None,
     proofs: Iterable[tuple[str, Workload]] = (),
-    pinned: ConfigRule | None = None,
+    pins: Iterable[tuple[Space, ConfigRule]] = (),
 ) -> KernelBuild:
     """Returns one build of `kernels.triton.<module>.<function>` for `arch` under a rule of `space`.
 
@@ -78,11 +78,14 @@ def make_build(
     constants    values of the `tl.constexpr` arguments that the rule does not set
     tile         see `KernelBuild`
     proofs       (backend, problem) on which the build is executed, in the configuration of `rule`
-    pinned       the rule with the entries that only decide the grid, where `rule` lacks them
+    pins         rules of further kernels of the backends for that, or of this one where `rule` lacks entries
     """
-    choice = ConfigChoice(space.rules_arch(arch), pinned or rule)
-    # A backend with several kernels names the kernel before each entry, one with a single kernel does not.
-    entries = {**choice.config_entries(), **choice.config_entries(f"{space.kernel}.")}
+    choice = ConfigChoice(space.rules_arch(arch), rule)
+    entries: dict[str, str] = {}
+    for one, pinned in ((space, rule), *pins):
+        chosen = ConfigChoice(one.rules_arch(arch), pinned)
+        # A backend with several kernels names the kernel before each entry, one with a single kernel does not.
+        entries |= {**chosen.config_entries(), **chosen.config_entries(f"{one.kernel}.")}
     return KernelBuild(
         kernel=kernel,
         config=config,

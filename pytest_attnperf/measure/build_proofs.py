@@ -24,7 +24,7 @@ from pytest_attnperf.measure.executing import Executor, executing
 from pytest_attnperf.measure.proving import Prover
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport
-from pytest_attnperf.records.code import CodeExecution
+from pytest_attnperf.records.code import NOT_EXECUTED, RIGHT, UNPROVEN, WRONG, CodeExecution
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 CHECK_SEED = 1
 DIFFERENCES_MOST = 4
 
-RIGHT, WRONG, NOT_EXECUTED, ERROR = "right", "wrong", "not executed", "error"
-_ORDER = (WRONG, ERROR, NOT_EXECUTED, RIGHT)
+_ORDER = (WRONG, UNPROVEN, NOT_EXECUTED, RIGHT)
 """Outcomes of proofs, the one that decides first."""
 
 
@@ -68,7 +67,7 @@ class BuildProver:
         if not found:
             found.append((NOT_EXECUTED, "no proof declared", ""))
         elif not self._launches and all(one == RIGHT for one, _, _ in found):
-            found.append((ERROR, self._others, ""))
+            found.append((UNPROVEN, self._others, ""))
         outcome, text, problem = min(found, key=lambda one: _ORDER.index(one[0]))
         return CodeExecution(
             outcome,
@@ -99,7 +98,7 @@ class BuildProver:
         except ExecutionFault as error:
             return WRONG, str(error)
         except AttnperfError as error:
-            return ERROR, f"{type(error).__name__}: {error}"
+            return UNPROVEN, f"{type(error).__name__}: {error}"
         finally:
             self._count_launches(executor)
         if not report.right:

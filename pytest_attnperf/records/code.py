@@ -229,11 +229,15 @@ class CodeFinding:
     text: str
 
 
+RIGHT, WRONG, NOT_EXECUTED, UNPROVEN = "right", "wrong", "not executed", "unproven"
+"""Outcomes of an execution; unproven: no proof launched this very object."""
+
+
 @dataclass(frozen=True)
 class CodeExecution:
     """What executing a compiled kernel by the interpreter of machine code, on its proofs, showed. Counted, not timed.
 
-    outcome             'right', 'wrong', 'not executed', or 'error' where no proof launched this very object
+    outcome             RIGHT, WRONG, NOT_EXECUTED or UNPROVEN
     text                the judge's problem or the fault, or why it was not executed; '' if right
     workloads           ids of the problems that were executed and right
     launches            of the object itself

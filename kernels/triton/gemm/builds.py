@@ -121,7 +121,7 @@ class GemmKernel(TritonKernel):
             divisible_by_16=(*(name for name, kind in signature.items() if kind.startswith("*")), *aligned),
             matrix=self.matrix and has_matrix_instructions(arch, bits),
             proofs=[(self.backends[0], self._shrink_problem(workload, pinned))],
-            pinned=pinned,
+            pins=[(self.space, pinned)],
         )
 
     def _shrink_problem(self, workload: Gemm, rule: ConfigRule) -> Gemm:

@@ -84,7 +84,7 @@ class MlaKernel(TritonKernel):
                     divisible_by_16=tuple(name for name in signature if name.endswith("_ptr") or name == "heads"),
                     matrix=has_matrix_instructions(arch, bits),
                     proofs=[(self.backends[0], self._make_proof((nope, rope, latent), dtype, causal=bool(causal)))],
-                    pinned=rule,
+                    pins=[(self.space, rule)],
                 )
 
     def _make_proof(self, dims: tuple[int, int, int], dtype: str, *, causal: bool) -> Mla:

@@ -165,7 +165,7 @@ class PrefillForwardKernel(TritonKernel):
         """Returns one build per largest head dimension of a rule of `arch` (or of 'default'), element type, mask and
         kind of lengths; then one per feature."""
         return [
-            build_variant(self.name, arch, self.space, each, self.backends)
+            build_variant(self.name, arch, self.space, each, backends=self.backends)
             for each in (*self._plain_variants(arch), *feature_variants(arch))
         ]
 
@@ -195,7 +195,7 @@ class PrefillPersistentKernel(TritonKernel):
         """Returns two builds for `arch`: for ragged lengths, and for multiples of 16 and of the tiles' sizes."""
         variants = (PrefillVariant("d128-bf16-causal-ragged"), PrefillVariant("d128-bf16-causal-even", even=True))
         further = {"batch_heads": "i32", "multiprocessors": "i32"}
-        return [build_variant(self.name, arch, self.space, each, self.backends, further) for each in variants]
+        return [build_variant(self.name, arch, self.space, each, further, self.backends) for each in variants]
 
 
 def feature_variants(arch: str) -> Iterator[PrefillVariant]:
@@ -211,11 +211,11 @@ def build_variant(
     arch: str,
     space: Space,
     variant: PrefillVariant,
-    backends: Sequence[str],
     further: Mapping[str, str] | None = None,
+    backends: Sequence[str] = (),
 ) -> KernelBuild:
     """Returns the build of a variant in the configuration of the rule that serves it. `further` holds more arguments,
-    name -> type; the first of `backends` proves it."""
+    name -> type; `backends` prove it."""
     signature = {**variant.kernel_signature(), **(further or {})}
     aligned = [name for name, kind in signature.items() if kind.startswith("*")]
     rule = space.choose(arch, variant.problem).rule
@@ -232,7 +232,9 @@ def build_variant(
         divisible_by_16=(*aligned, *(LENGTHS if variant.even else ())),
         matrix=has_matrix_instructions(arch, variant.bits),
         tile=variant.tile,
-        proofs=[(backends[0], problem) for problem in variant.list_proofs(int(rule.config["BLOCK_N"]))],
+        proofs=[
+            (backend, problem) for backend in backends for problem in variant.list_proofs(int(rule.config["BLOCK_N"]))
+        ],
     )
 
 

@@ -132,7 +132,9 @@ class VarlenForwardKernel(TritonKernel):
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """Returns a build for `arch` of each variant in PLAIN, then of each in FEATURES."""
-        return [build_variant(self.name, arch, self.space, each, self.backends) for each in (*PLAIN, *FEATURES)]
+        return [
+            build_variant(self.name, arch, self.space, each, backends=self.backends) for each in (*PLAIN, *FEATURES)
+        ]
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class VarlenPersistentKernel(TritonKernel):
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """Returns one build for `arch`."""
         variant = VarlenVariant("d128-bf16-causal")
-        return [build_variant(self.name, arch, self.space, variant, self.backends, PERSISTENT_ARGUMENTS)]
+        return [build_variant(self.name, arch, self.space, variant, PERSISTENT_ARGUMENTS, self.backends)]
 
 
 PERSISTENT_ARGUMENTS = {"sequences": "i32", "multiprocessors": "i32"}
@@ -158,11 +160,11 @@ def build_variant(
     arch: str,
     space: Space,
     variant: VarlenVariant,
-    backends: Sequence[str],
     further: Mapping[str, str] | None = None,
+    backends: Sequence[str] = (),
 ) -> KernelBuild:
     """Returns the build of a variant in the configuration of the rule that serves it. `further` holds more arguments,
-    name -> type; the first of `backends` proves it."""
+    name -> type; `backends` prove it."""
     signature = {**variant.kernel_signature(), **(further or {})}
     return make_build(
         kernel,
@@ -177,7 +179,7 @@ def build_variant(
         divisible_by_16=tuple(name for name, kind in signature.items() if kind.startswith("*")),
         matrix=has_matrix_instructions(arch, variant.bits),
         tile=variant.tile,
-        proofs=[(backends[0], variant.proof)],
+        proofs=[(backend, variant.proof) for backend in backends],
     )
 
 
