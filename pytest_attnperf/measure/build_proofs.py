@@ -27,7 +27,7 @@ from pytest_attnperf.records import SECONDS_DIGITS, CheckReport
 from pytest_attnperf.records.code import NOT_EXECUTED, RIGHT, UNPROVEN, WRONG, CodeExecution
 
 if TYPE_CHECKING:
-    from pytest_attnperf.backends import Backend
+    from pytest_attnperf.backends import Backend, Prepared
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.base import Workload
 
@@ -90,7 +90,8 @@ class BuildProver:
             if reasons:
                 return NOT_EXECUTED, f"{proof.backend} does not take it: {'; '.join(reasons)}"
             with executing(executor), _one_thread():
-                report = judge_calls(backend, proof.workload, device)
+                prepared = prepare_executed(backend, proof.workload, device)
+                report = judge_calls(prepared, backend, proof.workload, device)
         except UnknownInstructionError as error:
             return NOT_EXECUTED, str(error)
         except (CodeObjectError, UnsupportedError) as error:
@@ -123,15 +124,20 @@ class BuildProver:
         return f"the object of {self.build.id} was not launched, but {names}"
 
 
-def judge_calls(backend: Backend, workload: Workload, device: DeviceInfo) -> CheckReport:
-    """Returns the judge's report on two calls: on the timed inputs, and on planted ones. Memory that the backend
-    allocates is filled with NaN. Raises what the backend and the executor raise."""
-    seeds = Seeds(timed_seed(workload), CHECK_SEED, CHECK_SEED)
-    prover = Prover(backend, workload, device, seeds)
-    inputs = workload.make_inputs(seeds.timed, device.torch_device, planted=False)
+def prepare_executed(backend: Backend, workload: Workload, device: DeviceInfo) -> Prepared:
+    """Returns the backend prepared on the workload's timed inputs, in a process that executes machine code."""
+    inputs = workload.make_inputs(timed_seed(workload), device.torch_device, planted=False)
     with _fill_allocated():
-        prepared = backend.prepare(workload, inputs)
-    judge = prover.make_judge(prepared)
+        return backend.prepare(workload, inputs)
+
+
+def judge_calls(
+    prepared: Prepared, backend: Backend, workload: Workload, device: DeviceInfo, *, planted: bool = True
+) -> CheckReport:
+    """Returns the judge's report on a call on the timed inputs and, if `planted`, on another on planted ones. Memory
+    that the backend allocates is filled with NaN. Raises what the backend and the executor raise."""
+    seeds = Seeds(timed_seed(workload), CHECK_SEED, CHECK_SEED)
+    judge = Prover(backend, workload, device, seeds).make_judge(prepared)
 
     def call() -> Any:
         with _fill_allocated():
@@ -140,7 +146,7 @@ def judge_calls(backend: Backend, workload: Workload, device: DeviceInfo) -> Che
         return raw
 
     report = judge.check_call(TIMED, call, seed=seeds.timed, planted=False, poisoned=False)
-    if not report.right:
+    if not report.right or not planted:
         return report
     return report.merge_with(judge.check_call(PLANTED, call, seed=seeds.check, planted=True))
 

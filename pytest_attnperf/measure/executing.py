@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -141,8 +142,8 @@ def current_executor() -> Executor:
 def start_executing(executor: Executor) -> None:
     """Makes launches of Triton kernels, and of HIP kernels on CPU tensors, go to `executor` until `stop_executing`.
 
-    Raises UsageError for an architecture that is not in ARCHS, in a process in which Triton interprets, and for a
-    second call.
+    Raises UsageError for an architecture that is not in ARCHS, in a process in which Triton interprets, without
+    numpy, and for a second call.
     """
     if executor.arch not in ARCHS:
         raise UsageError(f"{executor.arch} cannot be executed; {', '.join(ARCHS)} can")
@@ -150,6 +151,8 @@ def start_executing(executor: Executor) -> None:
         raise UsageError(
             f"TRITON_INTERPRET=1 makes Triton interpret kernels instead of compiling them for {executor.arch}; unset it"
         )
+    if importlib.util.find_spec("numpy") is None:
+        raise UsageError("the interpreter of machine code computes with numpy, which is not installed; install numpy")
     if _ProcessState.executor is not None:
         raise UsageError(f"this process executes {executing_arch()} already; call stop_executing() first")
     _ProcessState.executor = executor

@@ -171,8 +171,8 @@ class WorkerSession:
             list(items),
             root,
             root / COMPILED_CACHE,
+            self._collectors.cases.registry.get,
             execute=run_config(self._config).execute,
-            backend=self._collectors.cases.registry.get,
         )
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:

@@ -59,7 +59,7 @@ class CompileServer(Server):
     """Answers `open` with the compiled code object of the item, and then only accepts `close`.
 
     cache    folder of compiled code objects
-    execute  whether the object is executed, too, by an interpreter of machine code
+    execute  whether every object is executed, too, by an interpreter of machine code
     backend  returns the backend of a name, which proofs name
     """
 
@@ -69,9 +69,9 @@ class CompileServer(Server):
         keys: Sequence[CaseKey],
         root: Path,
         cache: Path,
+        backend: Callable[[str], Backend],
         *,
         execute: bool = False,
-        backend: Callable[[str], Backend] | None = None,
     ) -> None:
         super().__init__(channel, CompilerDevice(), keys, Role.COMPILE, root)
         self._cache = cache
@@ -85,8 +85,9 @@ class CompileServer(Server):
             f"{workload.id}; call code_object.gate(kernel_build) in the test of a compiled kernel"
         )
 
-    def serve_build(self, declared: KernelBuild) -> None:
-        """Compiles one build, sends it as answer to `open`, and waits for the next request; the test's body calls this.
+    def serve_build(self, declared: KernelBuild, *, execute: bool = False) -> None:
+        """Compiles one build, executes it if `execute` or the run says so, sends it as answer to `open`, and waits for
+        the next request; the test's body calls this.
 
         Raises UsageError on a second call in one test, and for a build that is not the item's: it would be compared
         with the item's baseline.
@@ -98,16 +99,16 @@ class CompileServer(Server):
                 f"code_object.gate() was given {declared.id} in the test of {key}; give it the test's own kernel_build"
             )
         self.state = WorkerState.OPEN
-        self._reply_with(request, lambda: self._compile_build(declared))
+        self._reply_with(request, lambda: self._compile_build(declared, execute=execute))
         self.state = WorkerState.FINISHED
         self._pending = self._receive_request()
 
-    def _compile_build(self, declared: KernelBuild) -> dict[str, Any]:
+    def _compile_build(self, declared: KernelBuild, *, execute: bool) -> dict[str, Any]:
         reasons, built, executed = unsupported_reasons(declared), None, None
         if not reasons:
             try:
                 built = build_object(declared, self._cache)
-                executed = self._execute_build(declared, built)
+                executed = self._execute_build(declared, built) if execute or self._execute else None
             except ToolMissingError as error:  # a compiler may reject a target only while compiling
                 reasons = [str(error)]
         sources, foreign = loaded_sources(self._root)
@@ -120,11 +121,9 @@ class CompileServer(Server):
             "executed": None if executed is None else asdict(executed),
         }
 
-    def _execute_build(self, declared: KernelBuild, built: Built) -> CodeExecution | None:
-        """Returns what executing the object showed; None if that was not asked for. An interpreter of Python that has
-        only the compiler's packages executes nothing."""
-        if not self._execute or self._backend is None:
-            return None
+    def _execute_build(self, declared: KernelBuild, built: Built) -> CodeExecution:
+        """Returns what executing the object showed. An interpreter of Python that has only the compiler's packages
+        executes nothing."""
         missing = [name for name in ("torch", "numpy") if importlib.util.find_spec(name) is None]
         if missing:
             return CodeExecution(NOT_EXECUTED, f"{' and '.join(missing)} not installed here; executing needs both")

@@ -85,10 +85,9 @@ class RowsKernel(TritonKernel):
     def _make_proof(
         self, dtype: str, rule: ConfigRule, *, one_pass: bool, residual: bool, even: Sequence[str]
     ) -> Softmax | RmsNorm | LayerNorm:
-        """Returns a problem of a few rows that do not fill the last tile: one of columns, or one more than a program
-        holds at once."""
+        """Returns a problem of a few rows that do not fill the last tile of columns: the only one, or the second."""
         block = int(rule.constants["BLOCK_C"])
-        columns = min(block, 272) if one_pass else block + 272
+        columns = block - 16 if one_pass else block + 272
         sizes = {name: size if name in even else size - 3 for name, size in {"rows": 16, "columns": columns}.items()}
         if self.space is SOFTMAX:
             return Softmax(**sizes, dtype=dtype)
