@@ -12,10 +12,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.records.listing import find_class_place
+
+if TYPE_CHECKING:
+    from pytest_attnperf.workloads.base import Workload
 
 DEFAULT_ARCHS = ("gfx942",)
 """Architectures compiled for by default (an AMD GPU that is present adds its own)."""
@@ -107,6 +110,21 @@ class KeyTile:
 
 
 @dataclass(frozen=True)
+class Proof:
+    """A small problem on which a build's machine code is executed and judged, without a GPU.
+
+    backend    name of a backend whose call on the workload launches the build
+    workload   the problem: ragged lengths, grouped heads, whatever the build's specialisation takes
+    config     entries of a `Prepared.config` by which the backend chooses the build's configuration for this problem,
+               see `Pinnable.replay_config`; empty where it has no choice
+    """
+
+    backend: str
+    workload: Workload
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class KernelBuild:
     """One kernel in one shipped configuration, for one architecture.
 
@@ -118,6 +136,7 @@ class KernelBuild:
     matrix     whether it promises matrix instructions (MFMA, WMMA, HMMA, HGMMA) in its machine code
     where      file of the configuration, named in messages
     tile       of its key loop, for attention whose loop loads K and V only
+    proofs     of `--attnperf-execute`
     """
 
     kernel: str
@@ -128,6 +147,7 @@ class KernelBuild:
     matrix: bool = False
     where: str = ""
     tile: KeyTile | None = None
+    proofs: tuple[Proof, ...] = ()
 
     @property
     def id(self) -> str:
@@ -256,7 +276,14 @@ def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild
         source = replace(source, constants=changed[0], options=changed[1])
     else:
         source = replace(source, defines={name: str(value) for name, value in changed[0].items()})
-    return replace(build, source=source, settings={**build.settings, **changes}, where="--attnperf-code-set")
+    proofs = tuple(replace(proof, config=_change_entries(proof.config, changes)) for proof in build.proofs)
+    settings = {**build.settings, **changes}
+    return replace(build, source=source, settings=settings, where="--attnperf-code-set", proofs=proofs)
+
+
+def _change_entries(config: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """Returns the entries of a `Prepared.config` with `changes`, whose names may stand after the kernel's and a dot."""
+    return {name: changes.get(name.rpartition(".")[2], text) for name, text in config.items()}
 
 
 def _source_settings(source: KernelSource) -> tuple[Mapping[str, object], ...]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kernels.hip.sources import HipKernel
-from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KeyTile
+from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KeyTile, Proof
 
 FLAGS = ("-std=c++17",)
+
+
+def make_source(kernel: HipKernel) -> HipSource:
+    """Returns what clang compiles for a kernel of this folder."""
+    return HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
 
 
 def make_build(
@@ -21,19 +26,20 @@ def make_build(
     matrix: bool = False,
     where: str = "",
     tile: KeyTile | None = None,
+    proofs: Iterable[Proof] = (),
 ) -> KernelBuild:
     """Returns the build of a HIP kernel of this folder for `arch`. `settings`, by default the kernel's macros, describe
     its configuration; `where` is the file to look them up, by default the kernel's."""
-    source = HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
     return KernelBuild(
         kernel=name,
         config=config,
         arch=arch,
-        source=source,
+        source=make_source(kernel),
         settings=kernel.defines if settings is None else settings,
         matrix=matrix,
         where=where or f"kernels/hip/{kernel.file}",
         tile=tile,
+        proofs=tuple(proofs),
     )
 
 

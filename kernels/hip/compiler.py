@@ -2,16 +2,17 @@
 
 On a GPU it takes a prebuilt object (ATTNPERF_HIP_OBJECTS), one from the disk cache, or compiles with torch's runtime
 compiler (hipRTC, NVRTC). Where this torch cannot do that, it builds a C++ extension. On a CPU the emulator runs the
-same source.
+same source, or an interpreter its machine code.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernels.hip import emulator, prebuilt
+from kernels.hip.builds import make_source
 from kernels.hip.faces import arch_of
 from kernels.hip.kernel_source import (
     ROOT,
@@ -26,6 +27,7 @@ from kernels.hip.missing import COMPILER, missing_hip
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.codeobject.object_cache import ObjectCache, cache_key
 from pytest_attnperf.errors import CodeObjectError, UsageError
+from pytest_attnperf.measure.executing import current_executor, executing_arch
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +61,7 @@ def load(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
     device allows, and for an invalid environment variable.
     """
     if device.type == "cpu":
-        return emulator.load(kernel)
+        return load_executed(kernel, device) if executing_arch() else emulator.load(kernel)
     import torch
 
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -70,6 +72,24 @@ def load(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
         with torch.cuda.device(index):
             _loaded[key] = _load_on_gpu(kernel, text, torch.device("cuda", index))
     return _loaded[key]
+
+
+def load_executed(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
+    """Returns the kernel as a callable for CPU tensors that launches its machine code through this process's executor.
+    Raises UsageError where its workgroup or its LDS exceed what the executed architecture allows."""
+    from kernels.hip.launching import GpuKernel, LoadedObject, check_lds, check_threads
+    from pytest_attnperf.codeobject.arch import lds_limit_bytes
+
+    check_threads(kernel)
+    arch = executing_arch()
+    check_lds(kernel, 0, lds_limit_bytes(arch), arch)
+    source = make_source(kernel)
+
+    def start_kernel(grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
+        current_executor().launch_source(source, kernel.function, grid, arguments)
+
+    loaded = LoadedObject(start_kernel, origin=f"compiled for {arch}")
+    return GpuKernel(kernel, device, loaded, parse_parameters(flatten_includes(kernel.path), kernel.function))
 
 
 def _load_on_gpu(kernel: HipKernel, text: str, device: torch.device) -> LaunchableKernel:

@@ -6,11 +6,11 @@ Names and values only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.hip.builds import HipKernelBuilds, make_build
 from kernels.hip.decode import decode_reduce, decode_split, group_of
-from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.kernel_builds import KernelBuild, Proof
 from pytest_attnperf.workloads.decode import Decode
 
 LINES = (
@@ -41,7 +41,9 @@ class HipDecodeSplit(HipKernelBuilds):
         group = group_of(workload)
         kernel = decode_split(workload.head_dim, group, workload.page, workload.dtype)
         words = [f"d{workload.head_dim}", f"g{group}", *([f"page{workload.page}"] if workload.page else [])]
-        return make_build(self.name, "-".join([*words, workload.dtype]), arch, kernel)
+        problem = replace(workload, batch=2, seq_kv=100, heads=2 * group, kv_heads=2, ragged=True)
+        proofs = [Proof(self.backends[0], problem)]
+        return make_build(self.name, "-".join([*words, workload.dtype]), arch, kernel, proofs=proofs)
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,14 @@ class HipDecodeReduce(HipKernelBuilds):
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """Returns one build for `arch` per entry of REDUCED: each head dimension, and one more with many splits."""
-        return [
-            make_build(
-                self.name, f"d{head_dim}-s{splits}-{dtype}", arch, decode_reduce(head_dim, dtype, splits, with_lse=True)
-            )
-            for head_dim, dtype, splits in REDUCED
-        ]
+        return [self._make_build(arch, *each) for each in REDUCED]
+
+    def _make_build(self, arch: str, head_dim: int, dtype: str, splits: int) -> KernelBuild:
+        kernel = decode_reduce(head_dim, dtype, splits, with_lse=True)
+        # TODO
+        problem = Decode.parse_line(f"b=2,kv=100,h=4,hk=2,d={head_dim},{dtype},lse,ragged")
+        proofs = [Proof(self.backends[0], problem)]
+        return make_build(self.name, f"d{head_dim}-s{splits}-{dtype}", arch, kernel, proofs=proofs)
 
 
 KERNELS = (HipDecodeSplit(), HipDecodeReduce())

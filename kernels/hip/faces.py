@@ -10,6 +10,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.measure.executing import executing_arch
+
 if TYPE_CHECKING:
     import torch
 
@@ -78,9 +80,10 @@ def emulated_arch() -> str:
 
 
 def arch_of(device: torch.device) -> str:
-    """Returns a GPU's architecture, e.g. 'gfx942' or 'sm_90'; for a CPU the one that the emulator imitates."""
+    """Returns a GPU's architecture, e.g. 'gfx942' or 'sm_90'; for a CPU the one whose machine code is executed, else
+    the one that the emulator imitates."""
     if device.type == "cpu":
-        return emulated_arch()
+        return executing_arch() or emulated_arch()
     from kernels.triton.triton_backend import arch_of as arch_of_gpu
 
     return arch_of_gpu(device)

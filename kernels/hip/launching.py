@@ -62,7 +62,8 @@ class GpuKernel:
         self._check_grid(grid)
         self._check_arguments(arguments)
         with flight_recorder.launch(self.kernel.function):
-            if torch.cuda.current_device() == self.device.index:
+            # On a CPU machine code is interpreted: there is no device to select.
+            if self.device.type == "cpu" or torch.cuda.current_device() == self.device.index:
                 self.loaded.start(grid, arguments)
             else:
                 with torch.cuda.device(self.device):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kernels.hip import emulator
 from kernels.hip.faces import NVIDIA_OLDEST
+from pytest_attnperf.codeobject.hip_toolchain import hip_reasons
 
 if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
@@ -33,6 +34,8 @@ def missing_hip(device: DeviceInfo) -> list[str]:
     """Returns why no HIP kernel can run on this device; empty if they can."""
     if device.kind == "cpu":
         return emulator.missing_emulator()
+    if device.interpreted:
+        return hip_reasons(device.arch)
     if importlib.util.find_spec("torch") is None:
         return ["torch is not installed; its runtime compiler compiles the HIP kernels; install torch"]
     number = re.fullmatch(r"sm_(\d+)\w?", device.arch)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.configs import ConfigChoice
 from kernels.hip.builds import HipKernelBuilds, make_build
 from kernels.hip.faces import face_of
 from kernels.hip.steps import STEPS, LadderStep, problem_of
-from pytest_attnperf.kernel_builds import KernelBuild, KeyTile
+from pytest_attnperf.kernel_builds import KernelBuild, KeyTile, Proof
 from pytest_attnperf.workloads.prefill import Prefill
 
 SHAPES = (
@@ -36,6 +36,8 @@ class HipStepKernel(HipKernelBuilds):
         kernel, _ = self.step.make_kernel(shape, arch, choice)
         # Steps on matrix units give each wave 16 rows, or ROW_TILES times as many.
         rows = tuple(name for name in ("WAVES", "ROW_TILES") if name in self.step.constants)
+        problem = replace(shape, batch=1, seq_q=37, seq_kv=83, heads=4, kv_heads=2)
+        proofs = (problem, replace(problem, seq_q=45, seq_kv=19)) if shape.causal else (problem,)
         flags = [flag for flag in ("causal", "lse") if getattr(shape, flag)]
         return make_build(
             self.name,
@@ -46,6 +48,7 @@ class HipStepKernel(HipKernelBuilds):
             matrix=self.step.matrix and face_of(arch).matrix,
             where=f"kernels/hip/configs/{self.step.space.kernel}/{choice.arch}.json",
             tile=KeyTile(4 * shape.head_dim, 4 * shape.head_dim, rows, 16) if rows else None,
+            proofs=[Proof(self.backends[0], each, choice.config_entries()) for each in proofs],
         )
 
 

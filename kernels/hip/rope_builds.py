@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.hip.builds import HipKernelBuilds, make_build
 from kernels.hip.rope import kernel_of
-from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.kernel_builds import KernelBuild, Proof
 from pytest_attnperf.workloads.rope import Rope
 
 SHAPES = tuple(
@@ -37,7 +37,9 @@ class HipRopeKernel(HipKernelBuilds):
 
     def _make_build(self, arch: str, shape: Rope) -> KernelBuild:
         pairs = "interleaved" if shape.interleaved else "halves"
-        return make_build(self.name, f"d{shape.head_dim}-{shape.dtype}-{pairs}", arch, kernel_of(shape))
+        proofs = [Proof(self.backends[0], replace(shape, batch=2, seq=7, heads=5, kv_heads=1))]
+        config = f"d{shape.head_dim}-{shape.dtype}-{pairs}"
+        return make_build(self.name, config, arch, kernel_of(shape), proofs=proofs)
 
 
 KERNELS = (HipRopeKernel(),)

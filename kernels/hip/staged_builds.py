@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.hip.builds import HipKernelBuilds, make_build
 from kernels.hip.staged import kernels_of
-from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.kernel_builds import KernelBuild, Proof
 from pytest_attnperf.workloads.prefill import Prefill
 
 SHAPES = (
@@ -39,7 +39,9 @@ class HipStagedKernel(HipKernelBuilds):
                 "WITH_LSE": "lse" if shape.lse else "plain",
             }
             config = "-".join(words[name] for name in self.settings) or "any"
-            found[config] = make_build(self.name, config, arch, kernels_of(shape)[self.function])
+            problem = replace(shape, batch=1, seq_q=21, seq_kv=37, heads=4, kv_heads=2)
+            proofs = [Proof(self.backends[0], each) for each in (problem, replace(problem, seq_kv=9))]
+            found[config] = make_build(self.name, config, arch, kernels_of(shape)[self.function], proofs=proofs)
         return tuple(found.values())
 
 

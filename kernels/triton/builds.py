@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernels.configs import ConfigChoice, ConfigRule, Space
-from pytest_attnperf.kernel_builds import Kernel, KernelBuild, KeyTile, TritonSource
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, KeyTile, Proof, TritonSource
+
+if TYPE_CHECKING:
+    from pytest_attnperf.workloads.base import Workload
 
 CDNA = frozenset({"gfx908", "gfx90a", "gfx942", "gfx950"})
 
@@ -63,6 +67,8 @@ def make_build(
     divisible_by_16: Sequence[str] = (),
     matrix: bool = False,
     tile: KeyTile | None = None,
+    proofs: Iterable[tuple[str, Workload]] = (),
+    pins: Iterable[tuple[Space, ConfigRule]] = (),
 ) -> KernelBuild:
     """Returns one build of `kernels.triton.<module>.<function>` for `arch` under a rule of `space`.
 
@@ -71,7 +77,15 @@ def make_build(
     module       e.g. 'gemm.kernel'
     constants    values of the `tl.constexpr` arguments that the rule does not set
     tile         see `KernelBuild`
+    proofs       (backend, problem) on which the build is executed, in the configuration of `rule`
+    pins         rules of further kernels of the backends for that, or of this one where `rule` lacks entries
     """
+    choice = ConfigChoice(space.rules_arch(arch), rule)
+    entries: dict[str, str] = {}
+    for one, pinned in ((space, rule), *pins):
+        chosen = ConfigChoice(one.rules_arch(arch), pinned)
+        # A backend with several kernels names the kernel before each entry, one with a single kernel does not.
+        entries |= {**chosen.config_entries(), **chosen.config_entries(f"{one.kernel}.")}
     return KernelBuild(
         kernel=kernel,
         config=config,
@@ -87,5 +101,6 @@ def make_build(
         settings={name: str(value) for name, value in sorted(rule.config.items())},
         matrix=matrix,
         tile=tile,
-        where=f"kernels/triton/configs/{space.kernel}/{ConfigChoice(space.rules_arch(arch), rule).arch}.json",
+        where=f"kernels/triton/configs/{space.kernel}/{choice.arch}.json",
+        proofs=tuple(Proof(backend, workload, entries) for backend, workload in proofs),
     )

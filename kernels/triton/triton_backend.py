@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kernels.configs import ConfigChoice, KernelConfigError, Space
+from pytest_attnperf.measure.executing import executing_arch
 
 if TYPE_CHECKING:
     import torch
@@ -71,12 +72,19 @@ def count_multiprocessors(device: torch.device) -> int:
     return 3 if device.type == "cpu" else int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
+def is_interpreted(tensor: torch.Tensor) -> bool:
+    """Returns whether Triton's interpreter runs a kernel on this tensor: not on a GPU, and not if the process executes
+    machine code. Its products of narrow floats need wider operands, see `kernels.triton.primitives.dot`."""
+    return not tensor.is_cuda and not executing_arch()
+
+
 def arch_of(device: torch.device) -> str:
-    """Returns the device's name in configuration files: e.g. 'sm_90' or 'gfx942', or 'interpreter' for a CPU."""
+    """Returns the device's name in configuration files: e.g. 'sm_90' or 'gfx942'; for a CPU the architecture whose
+    machine code is executed, or 'interpreter'."""
     import torch
 
     if device.type == "cpu":
-        return INTERPRETER
+        return executing_arch() or INTERPRETER
     properties = torch.cuda.get_device_properties(device)
     if torch.version.hip is not None:
         return str(properties.gcnArchName).split(":", maxsplit=1)[0]

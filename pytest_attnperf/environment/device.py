@@ -72,6 +72,11 @@ def _pci_address(properties: Any) -> str:
     return f"{getattr(properties, 'pci_domain_id', 0):04x}:{bus:02x}:{getattr(properties, 'pci_device_id', 0):02x}.0"
 
 
+def interpreted_gpu(arch: str) -> DeviceInfo:
+    """Returns a GPU of an AMD architecture whose machine code this process interprets: its tensors are on the CPU."""
+    return DeviceInfo("rocm", arch, f"interpreted-{arch}", "an interpreter of machine code", interpreted=True)
+
+
 def _identify_cpu(interpreted: bool, system: System) -> DeviceInfo:
     import torch
 

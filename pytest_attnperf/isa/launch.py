@@ -23,7 +23,7 @@ from pytest_attnperf.isa.kernel_start import (
     read_start,
 )
 from pytest_attnperf.isa.memory import Array, Buffer, GlobalMemory
-from pytest_attnperf.isa.program import ARCHS, list_instructions, make_program
+from pytest_attnperf.isa.program import ARCHS, Program, list_instructions, make_program
 from pytest_attnperf.isa.recording import Recorder
 from pytest_attnperf.isa.workgroup import KernelLaunch
 
@@ -45,15 +45,30 @@ class Output:
     name: str = "output"
 
 
-Argument: TypeAlias = "Array | Output | int | float | None"
-"""A buffer that is copied in and out, one that only comes out, a number, or a null pointer."""
+@dataclass(frozen=True)
+class Inside:
+    """An argument that is an address within memory that other arguments may share: those with the same array do.
+
+    memory   uint8 (bytes,), which all count as written
+    offset   of the address, in bytes
+    name     in messages
+    """
+
+    memory: Array
+    offset: int
+    name: str = "memory"
+
+
+Argument: TypeAlias = "Array | Output | Inside | int | float | None"
+"""A buffer that is copied in and out, one that only comes out, an address in shared memory, a number, or a null
+pointer."""
 
 
 @dataclass(frozen=True)
 class Execution:
     """What a launch did.
 
-    arrays        the content of each buffer argument afterwards; None for numbers
+    arrays        the content of each buffer argument afterwards, for `Inside` of all its memory; None for numbers
     written       for each `Output`, which of its elements were written whole; None for other arguments
     instructions  executed by all waves
     lanes         of a wave
@@ -101,10 +116,11 @@ def execute(
     """
     _check_sizes(grid, block)
     loaded = _load(code_object, kernel)
-    instructions = edit(loaded.instructions) if edit else loaded.instructions
-    program = make_program(instructions, loaded.arch, loaded.lanes)
+    program = loaded.program
+    if edit:
+        program = make_program(edit(program.instructions), loaded.arch, loaded.lanes)
     memory = GlobalMemory()
-    buffers = [_add_buffer(memory, argument, place) for place, argument in enumerate(arguments)]
+    buffers = _add_buffers(memory, arguments)
     values = [_argument_value(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True)]
     segment = lay_out_arguments(loaded.start, values, grid, block, loaded.kernarg_bytes)
     kernarg = memory.add("the kernel's arguments", len(segment), segment)
@@ -121,7 +137,7 @@ def execute(
         loaded.lanes,
         lds_bytes,
         instructions_most,
-        Recorder(loaded.arch, instructions) if record else None,
+        Recorder(loaded.arch, program.instructions) if record else None,
     )
     order = random.Random(seed)
     executed, started = 0, time.perf_counter()
@@ -141,7 +157,7 @@ class _Loaded:
     """What is read of a kernel, whatever it is launched with."""
 
     start: KernelStart
-    instructions: tuple[Instruction, ...]
+    program: Program
     kernarg_bytes: int
     lds_bytes: int
     arch: str
@@ -156,9 +172,9 @@ def _load(code_object: bytes, kernel: str) -> _Loaded:
         raise CodeObjectError(f"{source}: {contents.arch} cannot be executed; {', '.join(ARCHS)} can")
     chosen = select_kernel(contents, kernel, source)
     start = read_start(read_elf(contents.elf, source), chosen.code.name)
-    instructions = list_instructions(contents, chosen)
     code = chosen.code
-    return _Loaded(start, instructions, code.kernarg_bytes, code.lds_static_bytes, contents.arch, code.wave_size)
+    program = make_program(list_instructions(contents, chosen), contents.arch, code.wave_size)
+    return _Loaded(start, program, code.kernarg_bytes, code.lds_static_bytes, contents.arch, code.wave_size)
 
 
 def _check_sizes(grid: Size3, block: Size3) -> None:
@@ -167,6 +183,21 @@ def _check_sizes(grid: Size3, block: Size3) -> None:
             f"the grid {grid} of workgroups {block} must have 1 or more in each direction, and at most "
             f"{_THREADS_MOST} threads in a workgroup"
         )
+
+
+def _add_buffers(memory: GlobalMemory, arguments: Sequence[Argument]) -> list[Buffer | None]:
+    """Returns the buffer of each argument, one for all that share memory; None for numbers."""
+    shared: dict[int, Buffer] = {}
+    found: list[Buffer | None] = []
+    for place, argument in enumerate(arguments):
+        if isinstance(argument, Inside):
+            if id(argument.memory) not in shared:
+                name = f"argument {place + 1} ({argument.name})"
+                shared[id(argument.memory)] = memory.add(name, argument.memory.nbytes, argument.memory.tobytes())
+            found.append(shared[id(argument.memory)])
+        else:
+            found.append(_add_buffer(memory, argument, place))
+    return found
 
 
 def _add_buffer(memory: GlobalMemory, argument: Argument, place: int) -> Buffer | None:
@@ -179,18 +210,19 @@ def _add_buffer(memory: GlobalMemory, argument: Argument, place: int) -> Buffer 
 
 def _argument_value(argument: Argument, buffer: Buffer | None) -> int | float:
     if buffer is not None:
-        return buffer.base
+        return buffer.base + (argument.offset if isinstance(argument, Inside) else 0)
     if argument is None:
         return 0
     if isinstance(argument, (int, float)) and not isinstance(argument, bool):
         return argument
-    raise UsageError(f"an argument is {argument!r}; it must be a numpy array, an Output, a number or None")
+    raise UsageError(f"an argument is {argument!r}; it must be a numpy array, an Output, an Inside, a number or None")
 
 
 def _read_back(argument: Argument, buffer: Buffer | None) -> Array | None:
     if buffer is None:
         return None
     array: Any = argument.like if isinstance(argument, Output) else argument
+    array = argument.memory if isinstance(argument, Inside) else array
     content: Array = np.frombuffer(buffer.read_bytes(), array.dtype).reshape(array.shape)
     return content
 

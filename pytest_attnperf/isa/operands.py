@@ -20,6 +20,9 @@ Kind: TypeAlias = Literal["v", "s", "special", "integer", "bits", "float", "off"
 ACCUMULATORS = 256
 """Number of the first AGPR among the vector registers of a wave: v0 to v255, then a0 to a255."""
 
+MOVED = (2 * ACCUMULATORS, 2 * ACCUMULATORS + 1)
+"""Numbers of two further ones, which hold the first source of a DPP instruction with its lanes moved."""
+
 VCC, M0, EXEC = 106, 124, 126
 """Numbers of the special scalar registers, as the encoding has them."""
 
@@ -32,11 +35,12 @@ CACHE_HINTS = frozenset({"glc", "slc", "dlc", "sc0", "sc1", "nt"})
 """Modifiers that choose caches and coherence. They do not change what an execution in order returns, except sc0 (glc)
 of an atomic, which asks for the old value: no atomic is implemented."""
 
-_FLAGS = CACHE_HINTS | {"offen", "idxen", "lds", "clamp", "gds", "tfe", "bound_ctrl"}
-_LISTS = ("op_sel", "op_sel_hi", "neg_lo", "neg_hi", "quad_perm")
+_FLAGS = CACHE_HINTS | {"offen", "idxen", "lds", "clamp", "gds", "tfe"}
+_LISTS = ("op_sel", "op_sel_hi", "neg_lo", "neg_hi", "quad_perm", "dpp8")
 _NUMBERS = (
     *("offset", "offset0", "offset1", "bitop3", "mul", "div", "cbsz", "abid", "blgp", "row_mask", "bank_mask"),
-    *("row_shl", "row_shr", "row_ror", "row_bcast", "row_newbcast", "bound_ctrl"),
+    *("row_shl", "row_shr", "row_ror", "row_bcast", "row_newbcast", "row_share", "row_xmask"),
+    *("wave_shl", "wave_shr", "wave_rol", "wave_ror", "bound_ctrl", "fi"),
 )
 _WORDS = ("dst_sel", "dst_unused", "src0_sel", "src1_sel")
 _BARE = frozenset({"row_mirror", "row_half_mirror"})
@@ -126,9 +130,9 @@ def decode(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -> D
     Raises UnknownInstructionError for a form that is unknown.
     """
     name, encoding = instruction.mnemonic, ""
-    for suffix in ("e32", "e64", "sdwa", "dpp"):
+    for suffix in ("dpp", "dpp8", "sdwa", "e32", "e64"):
         if name.endswith(f"_{suffix}"):
-            name, encoding = name[: -len(suffix) - 1], suffix
+            name, encoding = name[: -len(suffix) - 1], encoding or suffix.removesuffix("8")
     plain = DecodedInstruction(instruction, name, encoding, (), {}, arch, lanes)
     if name == "s_waitcnt":
         return _decode_counters(plain)

@@ -14,6 +14,7 @@ from pytest_attnperf.codeobject.line_table import read_line_table
 from pytest_attnperf.codeobject.objects import ObjectContents, ObjectKernel
 from pytest_attnperf.codeobject.tools import find_objdumps
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.isa.dpp import is_dpp, make_dpp_step
 from pytest_attnperf.isa.faults import UnknownInstructionError
 from pytest_attnperf.isa.flow import make_flow_step
 from pytest_attnperf.isa.global_access import make_global_step
@@ -79,6 +80,10 @@ def make_step(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -
     """Returns the step of an instruction. Raises UnknownInstructionError, naming the opcode, operand or modifier that
     is not implemented."""
     decoded = decode(instruction, arch, lanes)
+    return make_dpp_step(decoded, _make_plain_step) if is_dpp(decoded) else _make_plain_step(decoded)
+
+
+def _make_plain_step(decoded: DecodedInstruction) -> Step:
     for make in _MAKERS:
         try:
             step = make(decoded)

@@ -19,8 +19,6 @@ _U64 = np.uint64
 def make_vector_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of a vector arithmetic instruction; None for another one."""
     name = decoded.name
-    if decoded.encoding == "dpp":
-        raise decoded.refuse("the encoding DPP")
     if decoded.encoding == "sdwa":
         return _make_sdwa(decoded)
     if name in _SPECIAL:

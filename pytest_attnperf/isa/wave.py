@@ -17,12 +17,12 @@ import numpy as np
 from pytest_attnperf.isa.faults import ExecutionFault
 from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import POISON, Array, GlobalMemory
-from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, VCC
+from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, MOVED, VCC
 
 if TYPE_CHECKING:
     from pytest_attnperf.isa.recording import WaveRecorder
 
-_VECTOR_REGISTERS = 512
+_VECTOR_REGISTERS = MOVED[-1] + 1
 _SCALAR_REGISTERS = 128
 _WORD = 0xFFFFFFFF
 
@@ -72,7 +72,7 @@ class Wave:
 
     number, place     its number in the workgroup, and a text that names both
     size, full        its lanes, and the mask of all of them
-    vectors           uint32 (512, size): v0 to v255, then a0 to a255; f32, i32 and u16 are views of it
+    vectors           uint32 (514, size): v0 to v255, a0 to a255, `MOVED`; f32, i32 and u16 are views of it
     written           a mask of lanes per vector register
     scalars           values of 32 bits by number in the encoding; None was never written; `unknown` has the bits of
                       others that were not

@@ -108,12 +108,12 @@ def watch_kernels(interpreted: Interpreted) -> Iterator[None]:
 def _make_patches() -> list[Patch]:
     return [
         Patch("triton.runtime.driver", "", "driver", interpreter_driver.activate_interpreter),
-        Patch(*TRITON, "prune_configs", _first_only),
-        Patch(*TRITON, "_bench", lambda previous: _not_benchmarked),
+        Patch(*TRITON, "prune_configs", first_config_only),
+        Patch(*TRITON, "_bench", lambda previous: not_benchmarked),
         Patch(INTERPRETER, "InterpretedFunction", "run", _saying_what_was_warmed),
         Patch(INTERPRETER, "", "_implicit_cvt", _floats_as_tensors),
         Patch(LIBDEVICE, "", EVERY_FUNCTION, interpret_stub),
-        Patch("torch.cuda", "device", "__init__", _without_device),
+        Patch("torch.cuda", "device", "__init__", without_device),
     ]
 
 
@@ -126,7 +126,9 @@ def _wrap_executor(interpreted: Interpreted, previous: Callable[..., Any]) -> Ca
     return call
 
 
-def _first_only(previous: Callable[..., Any]) -> Callable[..., Any]:
+def first_config_only(previous: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps an autotuner's `prune_configs` so that it keeps its first configuration, and asks no model of a GPU."""
+
     @functools.wraps(previous)
     def prune_configs(autotuner: Any, *args: Any, **kwargs: Any) -> Any:
         model, autotuner.perf_model = autotuner.perf_model, None  # it models a GPU, and requires one
@@ -138,7 +140,7 @@ def _first_only(previous: Callable[..., Any]) -> Callable[..., Any]:
     return prune_configs
 
 
-def _not_benchmarked(autotuner: Any, *args: Any, **kwargs: Any) -> list[float]:
+def not_benchmarked(autotuner: Any, *args: Any, **kwargs: Any) -> list[float]:
     """Returns three zeros where Triton expects a benchmark's times; up to 3.8 it times even a single configuration."""
     return [0.0, 0.0, 0.0]
 
@@ -172,7 +174,9 @@ def _saying_what_was_warmed(previous: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _without_device(previous: Callable[..., Any]) -> Callable[..., Any]:
+def without_device(previous: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps the constructor of `torch.cuda.device` so that the context does nothing for a CPU."""
+
     @functools.wraps(previous)
     def init(context: Any, device: Any) -> None:
         import torch

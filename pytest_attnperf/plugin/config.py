@@ -47,6 +47,7 @@ class RunConfig:
     warm: bool = False
     profile: bool = False
     changed: bool = False
+    execute: bool = False
     resume: bool = False
     record_local: bool = False
     pin_config: bool = False

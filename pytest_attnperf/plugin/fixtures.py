@@ -179,16 +179,17 @@ class CodeObjectHandle:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
-    def gate(self, build: KernelBuild) -> None:
-        """Compiles `build` without a GPU; the session compares its code object with the stored one. Raises a usage
-        error outside a compile worker."""
+    def gate(self, build: KernelBuild, *, execute: bool = False) -> None:
+        """Compiles `build` without a GPU; the session compares its code object with the stored one. With `execute`, as
+        with --attnperf-execute, its machine code is also executed on the build's proofs. Raises a usage error outside
+        a compile worker."""
         server: Any = self._config.stash.get(SERVER, None)
         if not hasattr(server, "serve_build"):
             raise pytest.UsageError(
                 "code_object.gate() was called outside a compile worker: name the fixtures `code_object` and "
                 "`kernel_build` in the arguments of the test itself, so that the plugin knows what it compiles"
             )
-        server.serve_build(build)
+        server.serve_build(build, execute=execute)
 
 
 def case_handle(request: pytest.FixtureRequest) -> CaseHandle:

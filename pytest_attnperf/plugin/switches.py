@@ -37,6 +37,11 @@ SWITCHES = (
         "measure",
     ),
     Switch(
+        "--attnperf-execute",
+        "also execute compiled AMD kernels, by an interpreter of machine code, and judge their results; default: off",
+        "select",
+    ),
+    Switch(
         "--attnperf-resume",
         "reuse the verdicts of an interrupted run of the same command, and judge the other cases; default: off",
         "measure",

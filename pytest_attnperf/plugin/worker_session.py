@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +21,7 @@ from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.fixtures import SERVER
 from pytest_attnperf.plugin.keys import build_key, case_key
 from pytest_attnperf.plugin.session_setup import (
+    Collectors,
     device_for,
     device_kind,
     make_collectors,
@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     channel = Requests(int(text[len(TEMPLATE) :])) if text.startswith(TEMPLATE) else open_channel(text)
     with usage_errors():
         collectors = make_collectors(config)
-    config.pluginmanager.register(WorkerSession(config, channel, collectors.register_all), "attnperf-worker")
+    config.pluginmanager.register(WorkerSession(config, channel, collectors), "attnperf-worker")
 
 
 def open_channel(text: str) -> Channel:
@@ -99,10 +99,10 @@ def _die_with_controller() -> None:
 class WorkerSession:
     """Plugin object of a worker, or of a template, which forks workers; serves requests instead of running tests."""
 
-    def __init__(self, config: pytest.Config, asked: Channel | Requests, register: Any) -> None:
+    def __init__(self, config: pytest.Config, asked: Channel | Requests, collectors: Collectors) -> None:
         self._config = config
         self._asked = asked
-        self._register = register
+        self._collectors = collectors
         self._reports: list[pytest.TestReport] = []
         self._announced = False
 
@@ -110,7 +110,7 @@ class WorkerSession:
     def pytest_collection(self) -> None:
         """Registers backends, workloads and kernels of conftests before tests are parametrised."""
         with usage_errors():
-            self._register()
+            self._collectors.register_all()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -166,7 +166,14 @@ class WorkerSession:
 
     def _compile_server(self, channel: Channel, items: Iterable[CaseKey]) -> CompileServer:
         root = self._config.rootpath
-        return CompileServer(channel, list(items), root, root / COMPILED_CACHE)
+        return CompileServer(
+            channel,
+            list(items),
+            root,
+            root / COMPILED_CACHE,
+            self._collectors.cases.registry.get,
+            execute=run_config(self._config).execute,
+        )
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Sends {'event': 'failed'} with pytest's exit status, if the controller still waits for the first message."""

@@ -99,7 +99,10 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """The device a worker runs on. `kind` is 'cpu', 'cuda' or 'rocm'; `arch` is e.g. sm_90, gfx942 or cpu-x86_64."""
+    """The device a worker runs on. `kind` is 'cpu', 'cuda' or 'rocm'; `arch` is e.g. sm_90, gfx942 or cpu-x86_64.
+
+    `interpreted` of a CPU says that Triton's kernels are interpreted, of a GPU that its machine code is: there is none.
+    """
 
     kind: str
     arch: str
@@ -112,8 +115,8 @@ class DeviceInfo:
 
     @property
     def torch_device(self) -> str:
-        """The device name for torch: 'cuda' for both vendors, 'cpu' otherwise."""
-        return "cpu" if self.kind == "cpu" else "cuda"
+        """The device name for torch: 'cuda' for both vendors, 'cpu' otherwise, and where a GPU is interpreted."""
+        return "cpu" if self.kind == "cpu" or self.interpreted else "cuda"
 
 
 @dataclass(frozen=True)

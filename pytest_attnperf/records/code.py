@@ -229,6 +229,30 @@ class CodeFinding:
     text: str
 
 
+RIGHT, WRONG, NOT_EXECUTED, UNPROVEN = "right", "wrong", "not executed", "unproven"
+"""Outcomes of an execution; unproven: no proof launched this very object."""
+
+
+@dataclass(frozen=True)
+class CodeExecution:
+    """What executing a compiled kernel by the interpreter of machine code, on its proofs, showed. Counted, not timed.
+
+    outcome             RIGHT, WRONG, NOT_EXECUTED or UNPROVEN
+    text                the judge's problem or the fault, or why it was not executed; '' if right
+    workloads           ids of the problems that were executed and right
+    launches            of the object itself
+    lane_instructions   of these launches: instructions times lanes
+    seconds             of all proofs, with the reference and with what else was launched
+    """
+
+    outcome: str
+    text: str = ""
+    workloads: tuple[str, ...] = ()
+    launches: int = 0
+    lane_instructions: int = 0
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True)
 class CodeResult:
     """The result of one compiled kernel: one pytest item.
@@ -241,6 +265,7 @@ class CodeResult:
     matrix      whether the kernel promises matrix instructions
     policy      the gate's policy as a plain record
     accepted    the reason for its spills, where it was recorded with some
+    executed    what executing it showed; None without --attnperf-execute
     """
 
     key: CaseKey
@@ -265,3 +290,4 @@ class CodeResult:
     reproduce: str = ""
     log: str = ""
     seconds: float = 0.0
+    executed: CodeExecution | None = None

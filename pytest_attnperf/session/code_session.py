@@ -19,12 +19,12 @@ from pytest_attnperf.gate.code.decide_code import CodeDecision, CurrentKernel, j
 from pytest_attnperf.gate.code.rules import occupancy_or_note
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import CaseKey, Verdict
-from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
+from pytest_attnperf.records.code import NOT_EXECUTED, RIGHT, WRONG, CodeExecution, CodeResult, KernelCode, Occupancy
 from pytest_attnperf.session import case_records
 from pytest_attnperf.session.settings import RunMode
 from pytest_attnperf.workers.compile_pool import CompiledBuild
 
-FAILING = frozenset({Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR})
+FAILING = frozenset({Verdict.INCORRECT, Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR})
 
 
 class Compiler(Protocol):
@@ -67,7 +67,8 @@ class CodeSession:
         """Returns the result of one kernel. One that cannot be compiled or read is an ERROR, no exception."""
         started = self.clock()
         try:
-            result = self._judge_compiled(case, self.compiler.compile_case(case.key))
+            compiled = self.compiler.compile_case(case.key)
+            result = apply_execution(self._judge_compiled(case, compiled), compiled.executed)
         except (WorkerError, CaseFailedError, CodeObjectError, BaselineError) as error:
             result = self._make_error(case, error)
         result = replace(result, seconds=self.clock() - started, fails=result.verdict in FAILING and not self.trial)
@@ -184,6 +185,21 @@ def apply_code_decision(base: CodeResult, decision: CodeDecision) -> CodeResult:
         notes=(*base.notes, *decision.notes),
         unchanged=decision.unchanged,
     )
+
+
+def apply_execution(result: CodeResult, executed: CodeExecution | None) -> CodeResult:
+    """Returns the result with what executing the machine code showed: INCORRECT if it computes something wrong, ERROR
+    if no proof launched it, else the verdict of the comparison, with a note if it was not executed."""
+    if executed is None:
+        return result
+    result = replace(result, executed=executed)
+    if executed.outcome == NOT_EXECUTED:
+        return replace(result, notes=(*result.notes, f"not executed: {executed.text}"))
+    if executed.outcome == RIGHT:
+        return result
+    verdict = Verdict.INCORRECT if executed.outcome == WRONG else Verdict.ERROR
+    notes = (f"compared with the stored object: {result.verdict.value}, {result.summary}", *result.notes)
+    return replace(result, verdict=verdict, summary=f"executed: {executed.text}", notes=notes)
 
 
 def _make_result(case: CodeCase, verdict: Verdict, summary: str, **fields: Any) -> CodeResult:

@@ -19,6 +19,7 @@ import msgspec
 from pytest_attnperf.codeobject.built import Built
 from pytest_attnperf.errors import AttnperfError, CaseFailedError, WorkerError
 from pytest_attnperf.records import CaseKey, Role
+from pytest_attnperf.records.code import CodeExecution
 from pytest_attnperf.workers.controller import Worker
 from pytest_attnperf.workers.launch import LaunchPlan
 
@@ -38,6 +39,7 @@ class CompiledBuild:
     built     the code object; None if it is unsupported, or the test ended before `code_object.gate()`
     outcome   how the item ended: 'passed', 'skipped', 'failed'; `text` is the reason
     sources   hashes of loaded files of the tree; `foreign` lists modules that were loaded from elsewhere
+    executed  what executing the object showed; None if it was not asked for
     """
 
     built: Built | None = None
@@ -46,6 +48,7 @@ class CompiledBuild:
     text: str = ""
     sources: dict[str, str] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
+    executed: CodeExecution | None = None
 
 
 def make_compile_plan(plan: LaunchPlan, files: Iterable[str]) -> LaunchPlan:

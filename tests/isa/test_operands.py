@@ -48,7 +48,7 @@ def test_modifiers_are_read() -> None:
         ("v_add_f32_e32 v0, q1, v2", "'q1'"),
         ("v_add_f32_e64 v0, v1, v2 fancy:3", "'fancy:3'"),
         ("v_add_u32_e64 v0, v1, v2 clamp", "'clamp'"),
-        ("v_mov_b32_dpp v0, v1 row_shl:1 row_mask:0xf bank_mask:0xf", "DPP"),
+        ("v_mov_b32_dpp v0, v1 row_mask:0xf bank_mask:0xf", "DPP"),
         ("v_and_b32_sdwa v0, v1, v2 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:DWORD", "destination of SDWA"),
         ("s_waitcnt depctr(3)", "'depctr(3)'"),
         ("ds_add_u32 v0, v1", "opcode"),

@@ -12,6 +12,8 @@ from kernels.configs import ConfigRule, pad_size
 from kernels.triton.backward.space import DELTA, DKV, DQ
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.backward import Backward
+from pytest_attnperf.workloads.varlen_backward import VarlenBackward
 
 INPUTS = ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
 STATISTICS = ("lse_ptr", "delta_ptr")
@@ -98,6 +100,7 @@ class BackwardKernel(TritonKernel):
                 },
                 divisible_by_16=(*pointers, "heads", *(LENGTHS if even else ())),
                 matrix=has_matrix_instructions(arch, bits),
+                proofs=[(self.backends[0], _make_proof(head_dim, variant))],
             )
 
     def _kernel_signature(self, element: str, *, varlen: bool) -> dict[str, str]:
@@ -135,7 +138,22 @@ class BackwardDeltaKernel(TritonKernel):
             },
             constants={"HEAD_DIM": head_dim, "BLOCK_D": pad_size(head_dim)},
             divisible_by_16=(*pointers, "delta_ptr"),
+            proofs=[(self.backends[0], _make_proof(head_dim, BackwardVariant(dtype, True, "ragged"), heads=4))],
         )
+
+
+def _make_proof(head_dim: int, variant: BackwardVariant, heads: int = 16) -> Backward | VarlenBackward:
+    """Returns a small problem of the variant, with two query heads per K/V head."""
+    if variant.lengths == "varlen":
+        return VarlenBackward(
+            seqs_q=(9, 1), seqs_kv=(21, 5), heads=heads, kv_heads=heads // 2, head_dim=head_dim, dtype=variant.dtype,
+            causal=variant.causal,
+        )  # fmt: skip
+    seq_q, seq_kv = (128, 128) if variant.lengths == "even" else (9, 21)
+    return Backward(
+        batch=1, seq_q=seq_q, seq_kv=seq_kv, heads=heads, kv_heads=heads // 2, head_dim=head_dim, dtype=variant.dtype,
+        causal=variant.causal,
+    )  # fmt: skip
 
 
 LAUNCHED_BY, BY_TRANS_V = ("triton.flash_backward",), ("triton.flash_backward_trans_v",)

@@ -16,6 +16,7 @@ from kernels.configs import pad_size
 from kernels.triton.backward.delta import backward_delta_kernel
 from kernels.triton.backward.dkv import backward_dkv_kernel
 from kernels.triton.backward.dq import backward_dq_kernel
+from kernels.triton.triton_backend import is_interpreted
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _kernel_constants(q: torch.Tensor, geometry: _Geometry, *, causal: bool) -> 
         "BLOCK_D": pad_size(geometry.head_dim),
         "V_TRANSPOSED": geometry.v_transposed,
         "PRECISION": "ieee",
-        "IN_FP32": q.dtype == torch.bfloat16 and not q.is_cuda,
+        "IN_FP32": q.dtype == torch.bfloat16 and is_interpreted(q),
     }
 
 

@@ -12,7 +12,7 @@ from kernels.configs import ConfigRule, Space
 from kernels.triton.bandwidth.space import SPACE
 from kernels.triton.builds import ELEMENTS, TritonKernel, make_build
 from pytest_attnperf.kernel_builds import KernelBuild
-from pytest_attnperf.workloads.bandwidth import KINDS, PATTERN, WORDS
+from pytest_attnperf.workloads.bandwidth import KINDS, PATTERN, WORDS, Bandwidth
 
 POINTERS = {
     "copy": ("b_ptr", "a_ptr"),
@@ -57,6 +57,7 @@ class BandwidthKernel(TritonKernel):
                     },
                     constants=CONSTANTS[kind],
                     divisible_by_16=(*POINTERS[kind], "count"),
+                    proofs=[(self.backends[0], Bandwidth(kind, kib=9, dtype=dtype))],
                 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernels.configs import Space, pad_size
+from kernels.configs import ConfigRule, Space, pad_size
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.decode.space import LAUNCH_CONSTANTS, REDUCE_SPACE, SPACE, problem_of
 from pytest_attnperf.kernel_builds import KernelBuild
@@ -70,6 +70,8 @@ class DecodeKernel(TritonKernel):
             constants=_kernel_constants(workload),
             divisible_by_16=[name for name in _kernel_signature(workload) if name.endswith("_ptr")] + ["split_keys"],
             matrix=has_matrix_instructions(arch, 32 if workload.dtype == "f32" else 16),
+            proofs=[(self.backends[0], shrink_problem(workload))],
+            pins=[(self.space, split_often(rule))],
         )
 
 
@@ -90,6 +92,7 @@ class DecodeReduceKernel(TritonKernel):
         floats = dict.fromkeys(("acc_ptr", "max_ptr", "sum_ptr", "sinks_ptr", "lse_ptr"), "*fp32")
         pointers = {**floats, "seq_lens_ptr": "*i32", "out_ptr": "*bf16"}
         sizes = dict.fromkeys(("heads", "splits", "split_keys"), "i32")
+        problem = Decode.parse_line(f"b=2,kv=300,h=16,hk=2,d={head_dim},bf16,sinks,lse,ragged")
         return make_build(
             self.name,
             arch,
@@ -109,12 +112,27 @@ class DecodeReduceKernel(TritonKernel):
                 "BLOCK_D": pad_size(head_dim),
             },
             divisible_by_16=[*pointers, "heads", "split_keys"],
+            proofs=[(self.backends[0], problem)],
+            pins=[(SPACE, split_often(SPACE.choose(arch, problem_of(problem)).rule))],
         )
 
 
 def parse_problem(line: str, arch: str) -> Decode:
     """Returns the workload of a line of LINES; on architectures in FNUZ, fp8 e4m3 becomes e4m3fnuz."""
     return Decode.parse_line(line.replace("kvf8e4m3", "kvf8e4m3fnuz") if arch in FNUZ else line)
+
+
+def shrink_problem(workload: Decode) -> Decode:
+    """Returns a problem of the same specialisation with a few short sequences of different lengths and two K/V heads;
+    one sequence is longer than a window."""
+    group = workload.heads // workload.kv_heads
+    keys = 200 if _has_one_split(workload) else 300
+    return replace(workload, batch=2, seq_kv=keys, heads=2 * group, kv_heads=2, ragged=True)
+
+
+def split_often(rule: ConfigRule) -> ConfigRule:
+    """Returns the rule with the grid of a small problem on which a few hundred keys are several splits."""
+    return replace(rule, config={**rule.config, "PROGRAMS": 64, "SPLIT_KEYS_MIN": 64})
 
 
 def config_id(workload: Decode) -> str:

@@ -30,6 +30,7 @@ from kernels.triton.decode.checks import require_arguments
 from kernels.triton.decode.reduce import decode_reduce_kernel, first_key_walked
 from kernels.triton.decode.space import LAUNCH_CONSTANTS
 from kernels.triton.primitives import LN_2, LOG2_E, dot
+from kernels.triton.triton_backend import is_interpreted
 
 if TYPE_CHECKING:
     import torch
@@ -233,7 +234,7 @@ def flash_decode(
         QUERIES=queries, GROUP=heads // kv_heads, PAGE=page, CAP=float(cap), WINDOW=window,
         SINKS=sinks is not None, QUANTISED=k_scale is not None, WITH_LSE=with_lse, ONE_SPLIT=splits == 1,
         HEAD_DIM=head_dim, BLOCK_M=pad_size(queries * (heads // kv_heads)), BLOCK_D=pad_size(head_dim),
-        PRECISION="ieee", IN_FP32=q.dtype == torch.bfloat16 and not q.is_cuda,
+        PRECISION="ieee", IN_FP32=q.dtype == torch.bfloat16 and is_interpreted(q),
         **{name: value for name, value in config.items() if name not in LAUNCH_CONSTANTS},
     )  # fmt: skip
     if splits > 1:

@@ -102,7 +102,7 @@ class GemmKernel(TritonKernel):
         """Returns the build for `arch` of a problem under a rule, which need not be a shipped one."""
         bits = 8 if workload.is_integer else 8 * DTYPE_BYTES[workload.dtype]
         aligned = tuple(name for name in SIZES if getattr(workload, name) % 16 == 0)
-        left_out = NOT_TAKEN[self.function]
+        left_out, pinned = NOT_TAKEN[self.function], rule
         rule = replace(rule, config={name: value for name, value in rule.config.items() if name not in left_out})
         if "DESCRIPTORS" in rule.config:
             rule = replace(rule, config={**rule.config, "DESCRIPTORS": _reads_descriptors(workload, rule)})
@@ -120,6 +120,21 @@ class GemmKernel(TritonKernel):
             constants={name: value for name, value in constants.items() if name not in left_out},
             divisible_by_16=(*(name for name, kind in signature.items() if kind.startswith("*")), *aligned),
             matrix=self.matrix and has_matrix_instructions(arch, bits),
+            proofs=[(self.backends[0], self._shrink_problem(workload, pinned))],
+            pins=[(self.space, pinned)],
+        )
+
+    def _shrink_problem(self, workload: Gemm, rule: ConfigRule) -> Gemm:
+        """Returns a problem of the same specialisation whose result fills one tile and a part of others, or for
+        stream-K several that are cut."""
+        block_k = int(rule.config["BLOCK_K"])
+        few = self.space is MULTIPLY_REDUCE_SPACE
+        several = self.space is STREAM_K_SPACE
+        return replace(
+            workload,
+            size_m=workload.size_m if few else 48 if workload.size_m % 16 == 0 else 41,
+            size_n=int(rule.config["BLOCK_N"]) + (48 if workload.size_n % 16 == 0 else 39),
+            size_k=(4 if several else 2) * block_k if workload.size_k % block_k == 0 else block_k + 9,
         )
 
     def _kernel_signature(self, workload: Gemm, rule: ConfigRule) -> Mapping[str, str]:

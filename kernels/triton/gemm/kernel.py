@@ -24,6 +24,7 @@ import triton.language as tl
 
 from kernels.triton.gemm.int32_product import int32_product
 from kernels.triton.gemm.space import DESCRIPTOR_BYTES
+from kernels.triton.triton_backend import is_interpreted
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def kernel_constants(a: torch.Tensor, *, transposed: bool) -> dict[str, bool]:
         "TRANSPOSED": transposed,
         "SCALED": floating and a.element_size() == 1,
         "INTEGER": not floating,
-        "IN_FP32": not a.is_cuda and floating and a.dtype not in (torch.float16, torch.float32),
+        "IN_FP32": is_interpreted(a) and floating and a.dtype not in (torch.float16, torch.float32),
     }
 
 

@@ -37,6 +37,7 @@ from kernels.triton.gemm.kernel import (
     store_tile,
     tile_place,
 )
+from kernels.triton.triton_backend import INTERPRETER, arch_of, count_multiprocessors
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -137,14 +138,12 @@ def cut_tile_count(tiles: int, programs: int) -> int:
 def program_count(device: torch.device, config: dict[str, Any]) -> int:
     """Returns the number of programs: PROGRAMS of the configuration, or for 0 one per multiprocessor.
 
-    Raises UsageError for a negative number, and for 0 without a GPU.
+    Raises UsageError for a negative number, and for 0 in Triton's interpreter.
     """
-    import torch
-
     programs = int(config["PROGRAMS"])
-    if programs < 0 or (programs == 0 and device.type != "cuda"):
+    if programs < 0 or (programs == 0 and arch_of(device) == INTERPRETER):
         raise UsageError(f"PROGRAMS must be positive, or on a GPU 0 for one per multiprocessor, got {programs}")
-    return programs or int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return programs or count_multiprocessors(device)
 
 
 def new_workspace(a: torch.Tensor, config: dict[str, Any]) -> torch.Tensor:

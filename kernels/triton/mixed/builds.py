@@ -12,6 +12,7 @@ from kernels.configs import ConfigRule, Space, pad_size
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.mixed.space import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.mixed import Mixed
 
 ELEMENTS = {"f16": "*fp16", "bf16": "*bf16", "kvf8e4m3": "*fp8e4nv", "kvi8": "*i8"}
 """Dtype word of an id -> the element type as Triton writes it."""
@@ -35,6 +36,22 @@ class MixedVariant:
     window: int = 0
     cap: float = 0.0
     sinks: bool = False
+
+    @property
+    def proof(self) -> Mixed:
+        """A small step: prompts, one of them continued, beside single tokens, or single tokens alone."""
+        return Mixed(
+            "q1s45_q1s7_q1" if self.decode else "q21_q1s45_q5s30",
+            heads=2 * GROUP,
+            kv_heads=2,
+            head_dim=self.head_dim,
+            dtype=self.dtype,
+            page=PAGE,
+            window=self.window,
+            cap=int(self.cap),
+            cache=self.cache,
+            sinks=self.sinks,
+        )
 
     @property
     def name(self) -> str:
@@ -90,6 +107,7 @@ class MixedKernel(TritonKernel):
                 constants=_kernel_constants(variant),
                 divisible_by_16=[name for name in _kernel_signature("", "") if name.endswith("_ptr")],
                 matrix=has_matrix_instructions(arch, 16),
+                proofs=[(self.backends[0], variant.proof)],
             )
 
 

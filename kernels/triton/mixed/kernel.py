@@ -29,6 +29,7 @@ import triton.language as tl
 
 from kernels.configs import pad_size
 from kernels.triton.primitives import LOG2_E, dot
+from kernels.triton.triton_backend import is_interpreted
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ def mixed_attention(
         sequences, block_table.shape[1], k_cache.shape[2], 1.0 / math.sqrt(head_dim),
         GROUP=group, PAGE=k_cache.shape[1], WINDOW=window, CAP=float(cap),
         WITH_SINKS=sinks is not None, QUANTISED=k_scale is not None, HEAD_DIM=head_dim, BLOCK_D=pad_size(head_dim),
-        PRECISION="ieee", IN_FP32=q.dtype == torch.bfloat16 and not q.is_cuda, **config,
+        PRECISION="ieee", IN_FP32=q.dtype == torch.bfloat16 and is_interpreted(q), **config,
     )  # fmt: skip
     return out
 

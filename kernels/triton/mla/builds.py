@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernels.configs import ConfigRule, pad_size
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.mla.space import DECODE, PREFILL, too_few_registers
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.base import DTYPE_BYTES
-
-if TYPE_CHECKING:
-    from pytest_attnperf.workloads.mla import Mla
+from pytest_attnperf.workloads.mla import Mla
 
 TYPES = {16: {"f16": "*fp16", "bf16": "*bf16"}, 32: {"f32": "*fp32"}}
 """Element bits of a rule -> element types that are built, as Triton writes them."""
@@ -86,7 +83,15 @@ class MlaKernel(TritonKernel):
                     constants=constants | ({} if causal is None else {"CAUSAL": causal}),
                     divisible_by_16=tuple(name for name in signature if name.endswith("_ptr") or name == "heads"),
                     matrix=has_matrix_instructions(arch, bits),
+                    proofs=[(self.backends[0], self._make_proof((nope, rope, latent), dtype, causal=bool(causal)))],
+                    pins=[(self.space, rule)],
                 )
+
+    def _make_proof(self, dims: tuple[int, int, int], dtype: str, *, causal: bool) -> Mla:
+        """Returns a problem of 16 heads: two tokens, or for the kernel of many queries nine, over a few more keys."""
+        nope, rope, latent = dims
+        seq_q, seq_kv = (9, 21) if self.space is PREFILL else (2, 101)
+        return Mla(1, seq_q, 16, nope, rope, latent, seq_kv=seq_kv, dtype=dtype, causal=causal, lse=True)
 
     @property
     def _module(self) -> str:

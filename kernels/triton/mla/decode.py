@@ -28,6 +28,7 @@ from kernels.configs import pad_size
 from kernels.triton.mla.kernel import attend
 from kernels.triton.mla.launch import check_tensors
 from kernels.triton.primitives import LN_2, dot
+from kernels.triton.triton_backend import is_interpreted
 
 if TYPE_CHECKING:
     import torch
@@ -192,7 +193,7 @@ def mla_decode(
     value, latent, tokens = wkv_b.shape[1] - nope, wkv_b.shape[2], batch * seq_q
     options = {name: value for name, value in config.items() if name not in _CONSTANTS}
     block_k, block_t, block_v = config["BLOCK_K"], config["BLOCK_T"], config["BLOCK_V"]
-    how = {"PRECISION": "ieee", "IN_FP32": q_nope.dtype == torch.bfloat16 and not q_nope.is_cuda, **options}
+    how = {"PRECISION": "ieee", "IN_FP32": q_nope.dtype == torch.bfloat16 and is_interpreted(q_nope), **options}
     row_blocks = triton.cdiv(seq_q * heads, config["BLOCK_M"])
     keys_per_part = split_keys(seq_kv, config["BLOCK_N"], batch * row_blocks, config["PROGRAMS"])
     parts = triton.cdiv(seq_kv, keys_per_part)

@@ -12,6 +12,7 @@ import triton
 from kernels.configs import pad_size
 from kernels.triton.mla.kernel import mla_kernel
 from kernels.triton.mla.persistent import mla_persistent_kernel
+from kernels.triton.triton_backend import is_interpreted
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def mla_prefill(
     how = dict(
         CAUSAL=causal, WITH_LSE=with_lse, EVEN_N=seq_kv % config["BLOCK_N"] == 0,
         D=nope, DV=value, R=rope, C=latent, BLOCK_R=pad_size(rope), BLOCK_C=pad_size(latent), PRECISION="ieee",
-        IN_FP32=q_nope.dtype == torch.bfloat16 and not q_nope.is_cuda, **own,
+        IN_FP32=q_nope.dtype == torch.bfloat16 and is_interpreted(q_nope), **own,
     )  # fmt: skip
     blocks = triton.cdiv(seq_q, config["BLOCK_M"])
     if multiple := config.get("GRID_CU_MULTIP", 0):

@@ -6,13 +6,14 @@ Names and values only, so that listing them needs no Triton.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.configs import Problem, Space
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.prefill.launch import head_dims
 from kernels.triton.prefill.space import FLOAT_8, PERSISTENT, SPACE
 from pytest_attnperf.kernel_builds import KernelBuild, KeyTile
+from pytest_attnperf.workloads.prefill import Prefill
 
 POINTERS = ("q_ptr", "k_ptr", "v_ptr", "out_ptr")
 SCALES = ("q_scale_ptr", "k_scale_ptr", "v_scale_ptr")
@@ -20,6 +21,9 @@ LENGTHS = ("seq_q", "seq_kv")
 
 TYPES = {16: {"f16": "*fp16", "bf16": "*bf16"}, 32: {"f32": "*fp32"}}
 """Element bits of a rule -> element types that are built, as Triton writes them."""
+
+DTYPES = {"*fp16": "f16", "*bf16": "bf16", "*fp32": "f32", "*i8": "i8", "*fp8e4nv": "f8e4m3", "*fp8e4b8": "f8e4m3fnuz"}
+"""Type of k as Triton writes it -> dtype of a workload."""
 
 TYPES_8 = {"f8e4m3": "*fp8e4nv", "f8e4m3fnuz": "*fp8e4b8"}
 """fp8 types that are built if the architecture multiplies them."""
@@ -70,6 +74,31 @@ class PrefillVariant:
         """Of the key loop; None with a bias, which the loop loads, too."""
         dims = sum(self.head_dims)
         return None if self.feature == "bias" else KeyTile(2 * dims, dims * self.bits // 8)
+
+    def list_proofs(self, keys: int) -> tuple[Prefill, ...]:
+        """Returns small problems with two query heads per K/V head, which launch this variant in tiles of `keys`.
+
+        A window hides every key from some rows; without one, fewer keys than queries are another specialisation, in
+        which the source is proven, too.
+        """
+        problem = Prefill(
+            batch=1,
+            seq_q=48 if self.even else 37,
+            seq_kv=2 * keys if self.even else 83,
+            heads=4,
+            kv_heads=2,
+            head_dim=self.head_dims[0],
+            head_dim_v=self.head_dims[1],
+            dtype=DTYPES[self.kv],
+            causal=self.causal,
+            lse=True,
+            window=29 if self.feature == "window" else 0,
+            alibi=self.feature == "alibi",
+            bias=self.feature == "bias",
+            int8=self.feature if self.feature in ("pv16", "kv8") else "",
+        )
+        more_rows = self.causal and not self.even and self.bits == 16
+        return (problem, replace(problem, seq_q=45, seq_kv=19)) if more_rows else (problem,)
 
     def kernel_signature(self) -> dict[str, str]:
         """Returns name -> type of the launch's arguments that are neither None nor constants."""
@@ -136,7 +165,7 @@ class PrefillForwardKernel(TritonKernel):
         """Returns one build per largest head dimension of a rule of `arch` (or of 'default'), element type, mask and
         kind of lengths; then one per feature."""
         return [
-            build_variant(self.name, arch, self.space, each)
+            build_variant(self.name, arch, self.space, each, backends=self.backends)
             for each in (*self._plain_variants(arch), *feature_variants(arch))
         ]
 
@@ -166,7 +195,7 @@ class PrefillPersistentKernel(TritonKernel):
         """Returns two builds for `arch`: for ragged lengths, and for multiples of 16 and of the tiles' sizes."""
         variants = (PrefillVariant("d128-bf16-causal-ragged"), PrefillVariant("d128-bf16-causal-even", even=True))
         further = {"batch_heads": "i32", "multiprocessors": "i32"}
-        return [build_variant(self.name, arch, self.space, each, further) for each in variants]
+        return [build_variant(self.name, arch, self.space, each, further, self.backends) for each in variants]
 
 
 def feature_variants(arch: str) -> Iterator[PrefillVariant]:
@@ -178,18 +207,24 @@ def feature_variants(arch: str) -> Iterator[PrefillVariant]:
 
 
 def build_variant(
-    kernel: str, arch: str, space: Space, variant: PrefillVariant, further: Mapping[str, str] | None = None
+    kernel: str,
+    arch: str,
+    space: Space,
+    variant: PrefillVariant,
+    further: Mapping[str, str] | None = None,
+    backends: Sequence[str] = (),
 ) -> KernelBuild:
     """Returns the build of a variant in the configuration of the rule that serves it. `further` holds more arguments,
-    name -> type."""
+    name -> type; `backends` prove it."""
     signature = {**variant.kernel_signature(), **(further or {})}
     aligned = [name for name, kind in signature.items() if kind.startswith("*")]
+    rule = space.choose(arch, variant.problem).rule
     return make_build(
         kernel,
         arch,
         variant.config,
         space,
-        space.choose(arch, variant.problem).rule,
+        rule,
         module=f"prefill.{space.kernel.removeprefix('prefill_')}",
         function=f"{space.kernel}_kernel",
         signature=signature,
@@ -197,6 +232,9 @@ def build_variant(
         divisible_by_16=(*aligned, *(LENGTHS if variant.even else ())),
         matrix=has_matrix_instructions(arch, variant.bits),
         tile=variant.tile,
+        proofs=[
+            (backend, problem) for backend in backends for problem in variant.list_proofs(int(rule.config["BLOCK_N"]))
+        ],
     )
 
 

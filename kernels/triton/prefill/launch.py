@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernels.configs import pad_size
+from kernels.triton.triton_backend import is_interpreted
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def kernel_constants(
         "INT8_WEIGHTS": stored == "int8" and not int8,
         "V_TRANSPOSED": multiplies_8_bits(stored, int8),
         "PRECISION": "ieee",
-        "IN_FP32": wide and not q.is_cuda,
+        "IN_FP32": wide and is_interpreted(q),
     }
 
 

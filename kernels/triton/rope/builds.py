@@ -12,6 +12,7 @@ from kernels.configs import ConfigRule, Space
 from kernels.triton.builds import ELEMENTS, TritonKernel, make_build
 from kernels.triton.rope.space import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.rope import Rope
 
 POINTERS = ("q_ptr", "k_ptr", "q_out_ptr", "k_out_ptr")
 TABLES = ("cos_ptr", "sin_ptr")
@@ -35,6 +36,7 @@ class RopeKernel(TritonKernel):
                 asked = {"element_bits": bits, "interleaved": interleaved}
                 if any(rule.when.get(name, value) != value for name, value in asked.items()):
                     continue
+                proof = Rope(2, 16, 16, head_dim, kv_heads=2, dtype=dtype, interleaved=interleaved)
                 yield make_build(
                     self.name,
                     arch,
@@ -50,6 +52,7 @@ class RopeKernel(TritonKernel):
                     },
                     constants={"INTERLEAVED": interleaved, "HALF": head_dim // 2, "BLOCK_D": head_dim // 2},
                     divisible_by_16=(*POINTERS, *TABLES, "tokens", "seq", "heads"),
+                    proofs=[(self.backends[0], proof)],
                 )
 
 

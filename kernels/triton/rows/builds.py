@@ -12,6 +12,9 @@ from kernels.configs import ConfigRule
 from kernels.triton.builds import ELEMENTS, TritonKernel, make_build
 from kernels.triton.rows.space import LAYERNORM, RMSNORM, SOFTMAX
 from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.layernorm import LayerNorm
+from pytest_attnperf.workloads.rmsnorm import RmsNorm
+from pytest_attnperf.workloads.softmax import Softmax
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,19 @@ class RowsKernel(TritonKernel):
                 **({"RESIDUAL": residual} if self.norm else {}),
             },
             divisible_by_16=(*pointers, *even),
+            proofs=[(self.backends[0], self._make_proof(dtype, rule, one_pass=one_pass, residual=residual, even=even))],
         )
+
+    def _make_proof(
+        self, dtype: str, rule: ConfigRule, *, one_pass: bool, residual: bool, even: Sequence[str]
+    ) -> Softmax | RmsNorm | LayerNorm:
+        """Returns a problem of a few rows that do not fill the last tile of columns: the only one, or the second."""
+        block = int(rule.constants["BLOCK_C"])
+        columns = block - 16 if one_pass else block + 272
+        sizes = {name: size if name in even else size - 3 for name, size in {"rows": 16, "columns": columns}.items()}
+        if self.space is SOFTMAX:
+            return Softmax(**sizes, dtype=dtype)
+        return (RmsNorm if self.space is RMSNORM else LayerNorm)(**sizes, dtype=dtype, residual=residual)
 
 
 KERNELS = (

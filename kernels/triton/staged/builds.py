@@ -11,6 +11,7 @@ from kernels.configs import ConfigRule, Space
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.staged.space import CAUSAL_MASK, QK_SCORES, ROW_SOFTMAX, WEIGHTED_VALUES
 from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.prefill import Prefill
 
 ELEMENTS = {16: ("bf16", "*bf16"), 32: ("f32", "*fp32")}
 """Bits of a rule -> the workload dtype that is built, and its pointer type as Triton writes it."""
@@ -55,7 +56,16 @@ class TritonStagedKernel(TritonKernel):
             constants={**self.constants, **once},
             divisible_by_16=(*self.pointers, *self.integers),
             matrix=self.product and has_matrix_instructions(arch, bits),
+            proofs=[(self.backends[0], self._make_proof(ELEMENTS[bits][0], rule))],
         )
+
+    def _make_proof(self, dtype: str, rule: ConfigRule) -> Prefill:
+        """Returns a small attention of lengths that 16 and every tile divide; for rows longer than a program of the
+        softmax holds, one head of few queries."""
+        if self.space is ROW_SOFTMAX and "columns_max" not in rule.when:
+            columns = int(rule.config["BLOCK_C"]) + 272
+            return Prefill(1, 16, 1, HEAD_DIM, seq_kv=columns, dtype=dtype, causal=True, lse=True)
+        return Prefill(1, 48, 4, HEAD_DIM, seq_kv=128, kv_heads=2, dtype=dtype, causal=True, lse=True)
 
 
 def _config_name(space: Space, dtype: str, rule: ConfigRule) -> str:

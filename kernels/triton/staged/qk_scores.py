@@ -23,6 +23,7 @@ import triton.language as tl
 
 from kernels.triton.primitives import dot
 from kernels.triton.staged.checks import head_step, require_attention
+from kernels.triton.triton_backend import is_interpreted
 
 if TYPE_CHECKING:
     import torch
@@ -87,7 +88,7 @@ def qk_scores(q: torch.Tensor, k: torch.Tensor, *, config: Mapping[str, Any]) ->
     tiles = triton.cdiv(seq_q, config["BLOCK_M"]) * triton.cdiv(seq_kv, config["BLOCK_N"])
     staged_qk_scores_kernel[(batch * heads * tiles,)](
         q, k, scores, *q.stride()[:3], *k.stride()[:3], heads, heads // k.shape[2], seq_q, seq_kv,
-        1.0 / math.sqrt(head_dim), HEAD_DIM=head_dim, IN_FP32=q.dtype == torch.bfloat16 and not q.is_cuda,
+        1.0 / math.sqrt(head_dim), HEAD_DIM=head_dim, IN_FP32=q.dtype == torch.bfloat16 and is_interpreted(q),
         **{**config, "BLOCK_K": head_step(head_dim, config["BLOCK_K"])},
     )  # fmt: skip
     return scores

@@ -21,6 +21,7 @@ import triton.language as tl
 
 from kernels.triton.primitives import dot
 from kernels.triton.staged.checks import head_step, require_values
+from kernels.triton.triton_backend import is_interpreted
 
 if TYPE_CHECKING:
     import torch
@@ -99,6 +100,6 @@ def weighted_values(weights: torch.Tensor, v: torch.Tensor, *, causal: bool, con
     staged_weighted_values_kernel[(batch * heads * tiles,)](
         weights, v, out, *v.stride()[:3], heads, heads // v.shape[2], seq_q, seq_kv,
         CAUSAL=causal, EVEN_K=seq_kv % config["BLOCK_K"] == 0, HEAD_DIM=head_dim,
-        IN_FP32=v.dtype == torch.bfloat16 and not v.is_cuda, **{**config, "BLOCK_N": block_n},
+        IN_FP32=v.dtype == torch.bfloat16 and is_interpreted(v), **{**config, "BLOCK_N": block_n},
     )  # fmt: skip
     return out

@@ -16,6 +16,7 @@ import triton
 
 from kernels.configs import OPTIONS
 from kernels.triton.trans_v.kernel import check_inputs, trans_v_kernel
+from kernels.triton.triton_backend import is_interpreted
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +68,6 @@ def trans_v_autotuned(
     kernel[lambda meta: (batch * heads, triton.cdiv(seq_q, meta["BLOCK_M"]))](
         q, k, v, out, lse, heads, kv_heads, seq_q, seq_kv, math.log2(math.e) / math.sqrt(head_dim),
         CAUSAL=causal, WITH_LSE=with_lse, HEAD_DIM=head_dim,
-        IN_FP32=q.dtype == torch.bfloat16 and not q.is_cuda,
+        IN_FP32=q.dtype == torch.bfloat16 and is_interpreted(q),
     )  # fmt: skip
     return out, lse

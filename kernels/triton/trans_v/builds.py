@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernels.configs import ConfigRule, Space
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.trans_v.space import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild, KeyTile
-
-if TYPE_CHECKING:
-    from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.prefill import Prefill
 
 POINTERS = ("q_ptr", "k_ptr", "v_ptr", "out_ptr")
 LENGTHS = ("seq_q", "seq_kv")
@@ -67,6 +64,8 @@ class TransVKernel(TritonKernel):
         even: bool = True,
     ) -> KernelBuild:
         dtype, causal, with_lse = variant
+        keys = 2 * int(rule.config["BLOCK_N"]) if even else 83
+        proof = Prefill(1, 48, 4, head_dim, seq_kv=keys, kv_heads=2, dtype=dtype, causal=causal, lse=with_lse)
         return make_build(
             self.name,
             arch,
@@ -92,6 +91,7 @@ class TransVKernel(TritonKernel):
             divisible_by_16=(*POINTERS, *(("lse_ptr",) if with_lse else ()), *divisible),
             matrix=has_matrix_instructions(arch, 16),
             tile=KeyTile(4 * head_dim, 4 * head_dim),
+            proofs=[(self.backends[0], proof)],
         )
 
 

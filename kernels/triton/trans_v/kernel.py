@@ -28,6 +28,7 @@ import triton.language as tl
 
 from kernels.triton.prefill.forward import head_and_rank_on_xcd
 from kernels.triton.primitives import LN_2, dot
+from kernels.triton.triton_backend import is_interpreted
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def trans_v(
     trans_v_kernel[grid](
         q, k, v, out, lse, heads, kv_heads, seq_q, seq_kv, math.log2(math.e) / math.sqrt(head_dim),
         CAUSAL=causal, WITH_LSE=with_lse, EVEN_N=seq_kv % config["BLOCK_N"] == 0, HEAD_DIM=head_dim,
-        IN_FP32=q.dtype == torch.bfloat16 and not q.is_cuda, **config,
+        IN_FP32=q.dtype == torch.bfloat16 and is_interpreted(q), **config,
     )  # fmt: skip
     return out, lse
 

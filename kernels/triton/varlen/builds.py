@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from kernels.configs import Problem, Space
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
-from kernels.triton.prefill.builds import SCALES
+from kernels.triton.prefill.builds import DTYPES, SCALES
 from kernels.triton.prefill.launch import head_dims
 from kernels.triton.varlen.space import PERSISTENT, SPACE
 from pytest_attnperf.kernel_builds import KernelBuild, KeyTile
+from pytest_attnperf.workloads.varlen import Varlen
 
 TYPES = {"f16": "*fp16", "bf16": "*bf16"}
 HEAD_DIM = 128
@@ -57,6 +58,23 @@ class VarlenVariant:
     def tile(self) -> KeyTile | None:
         """As of `PrefillVariant`."""
         return None if self.feature == "bias" else KeyTile(4 * self.head_dim, 2 * self.head_dim * self.bits // 8)
+
+    @property
+    def proof(self) -> Varlen:
+        """A small problem: sequences of 1 to 70 tokens, one of them with more queries than keys."""
+        return Varlen(
+            seqs_q=(33, 1, 20),
+            seqs_kv=(70, 37, 9),
+            heads=4,
+            kv_heads=2,
+            head_dim=self.head_dim,
+            dtype=DTYPES[self.kv],
+            causal=self.causal,
+            lse=True,
+            bias=self.feature == "bias",
+            int8=self.feature if self.feature in ("pv16", "kv8") else "",
+            out="f16" if self.bits == 8 and self.out == "*fp16" else "",
+        )
 
     def kernel_signature(self) -> dict[str, str]:
         """Returns name -> type of the launch's arguments that are neither None nor constants."""
@@ -114,7 +132,9 @@ class VarlenForwardKernel(TritonKernel):
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """Returns a build for `arch` of each variant in PLAIN, then of each in FEATURES."""
-        return [build_variant(self.name, arch, self.space, each) for each in (*PLAIN, *FEATURES)]
+        return [
+            build_variant(self.name, arch, self.space, each, backends=self.backends) for each in (*PLAIN, *FEATURES)
+        ]
 
 
 @dataclass(frozen=True)
@@ -128,7 +148,7 @@ class VarlenPersistentKernel(TritonKernel):
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """Returns one build for `arch`."""
         variant = VarlenVariant("d128-bf16-causal")
-        return [build_variant(self.name, arch, self.space, variant, PERSISTENT_ARGUMENTS)]
+        return [build_variant(self.name, arch, self.space, variant, PERSISTENT_ARGUMENTS, self.backends)]
 
 
 PERSISTENT_ARGUMENTS = {"sequences": "i32", "multiprocessors": "i32"}
@@ -136,10 +156,15 @@ PERSISTENT_ARGUMENTS = {"sequences": "i32", "multiprocessors": "i32"}
 
 
 def build_variant(
-    kernel: str, arch: str, space: Space, variant: VarlenVariant, further: Mapping[str, str] | None = None
+    kernel: str,
+    arch: str,
+    space: Space,
+    variant: VarlenVariant,
+    further: Mapping[str, str] | None = None,
+    backends: Sequence[str] = (),
 ) -> KernelBuild:
     """Returns the build of a variant in the configuration of the rule that serves it. `further` holds more arguments,
-    name -> type."""
+    name -> type; `backends` prove it."""
     signature = {**variant.kernel_signature(), **(further or {})}
     return make_build(
         kernel,
@@ -154,6 +179,7 @@ def build_variant(
         divisible_by_16=tuple(name for name, kind in signature.items() if kind.startswith("*")),
         matrix=has_matrix_instructions(arch, variant.bits),
         tile=variant.tile,
+        proofs=[(backend, variant.proof) for backend in backends],
     )
 
 

@@ -23,6 +23,7 @@ from kernels.triton.prefill.launch import (
     head_dims,
     multiplies_8_bits,
 )
+from kernels.triton.triton_backend import is_interpreted
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def varlen_constants(
         "INT8_WEIGHTS": stored == "int8" and not int8,
         "V_TRANSPOSED": multiplies_8_bits(stored, int8),
         "PRECISION": "ieee",
-        "IN_FP32": wide and not q.is_cuda,
+        "IN_FP32": wide and is_interpreted(q),
     }
 
 

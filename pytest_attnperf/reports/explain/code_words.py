@@ -25,6 +25,12 @@ MEANS: dict[Verdict, tuple[str, ...]] = {
         "Usual causes, most likely first: a change of the kernel's source; other block sizes, warps or stages; another "
         "compiler.",
     ),
+    Verdict.INCORRECT: (
+        "The machine code was executed by an interpreter on small problems, and its result is wrong, or it did what no "
+        "kernel may: read what nothing wrote, left a buffer, raced.",
+        "No GPU was involved, so no driver, clock or neighbour can be the cause.",
+        "Usual causes, most likely first: a fault in the kernel's source or launcher; a fault of the compiler.",
+    ),
     Verdict.SUSPICIOUS: (
         "The compiled kernel cannot do its work: it has no store of any kind, or none of the matrix instructions it "
         "promises.",

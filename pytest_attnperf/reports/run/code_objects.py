@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode, Occupancy
+from pytest_attnperf.records.code import (
+    NOT_EXECUTED,
+    RIGHT,
+    UNPROVEN,
+    WRONG,
+    CodeFinding,
+    CodeResult,
+    KernelCode,
+    Occupancy,
+)
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.commands import format_repeat_command, format_typed_command
 from pytest_attnperf.reports.text.figures import ABSENT, one_line, safe_lines
@@ -18,6 +27,7 @@ Property = tuple[str, str | float | int]
 
 ORDER = (
     Verdict.ERROR,
+    Verdict.INCORRECT,
     Verdict.SUSPICIOUS,
     Verdict.WORSE,
     Verdict.INCOMPARABLE,
@@ -29,6 +39,7 @@ ORDER = (
 )
 """Verdicts of code objects, worst first."""
 
+OUTCOMES = (WRONG, UNPROVEN, RIGHT, NOT_EXECUTED)
 WORDS = {Verdict.NO_BASELINE: "without baseline", Verdict.RIGHT: "tried, not gated"}
 TEXT_LIMIT = 2000
 LOG_LINES = 40
@@ -96,17 +107,23 @@ def _format_verdict(result: CodeResult) -> str:
     return "SAME, unchanged" if _is_unchanged(result) else result.verdict.value
 
 
+def _format_execution(result: CodeResult) -> str:
+    return ABSENT if result.executed is None else result.executed.outcome
+
+
 LEGENDS = {
     "spills": "registers kept in memory, v of VGPRs and s of SGPRs",
     "LDS B": "bytes of shared memory of a workgroup",
     "waves/SIMD": "as compiled, in brackets of whole workgroups",
     "matrix": "matrix instructions/those of them in loops",
     "KiB": "size of the machine code",
+    "executed": "by an interpreter of machine code, against the reference",
 }
 """What columns hold, where their headers do not say it."""
 
 COLUMNS = (
     _CodeColumn(GridColumn("verdict", align="left"), _format_verdict),
+    _CodeColumn(GridColumn("executed", align="left", rank=1), _format_execution),
     _CodeColumn(GridColumn("VGPRs", rank=2), _make_cell_getter(lambda code: code.vgprs)),
     _CodeColumn(GridColumn("AGPRs", rank=8), _make_cell_getter(lambda code: code.agprs)),
     _CodeColumn(GridColumn("SGPRs", rank=9), _make_cell_getter(lambda code: code.sgprs)),
@@ -160,7 +177,14 @@ def code_line(results: Sequence[CodeResult]) -> str:
             aside = f" ({unchanged} unchanged)" if unchanged else ""
             parts.append(f"{counts[verdict]} {WORDS.get(verdict, verdict.value.lower())}{aside}")
     archs = ", ".join(dict.fromkeys(result.key.label for result in results))
-    return f"code objects: {', '.join(parts)} on {one_line(archs)}"
+    return f"code objects: {', '.join(parts)} on {one_line(archs)}{_format_executed(results)}"
+
+
+def _format_executed(results: Sequence[CodeResult]) -> str:
+    """Returns what the execution of kernels showed: '; executed: 3 right, 1 not executed'; '' if none was asked for."""
+    counts = Counter(result.executed.outcome for result in results if result.executed is not None)
+    said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+    return f"; executed: {said}" if said else ""
 
 
 def code_warning_lines(results: Iterable[CodeResult]) -> list[str]:
@@ -223,6 +247,7 @@ def list_code_properties(result: CodeResult) -> list[Property]:
         "lds_bytes": code.lds_bytes if code else None,
         "code_bytes": code.code_bytes if code else None,
         "waves_per_simd": occupancy.waves_per_simd if occupancy else None,
+        "executed": result.executed.outcome if result.executed else None,
         "reproduce": format_repeat_command(result.reproduce, result.nodeid) or None,
     }
     return [(f"attnperf.{name}", value) for name, value in values.items() if value is not None]

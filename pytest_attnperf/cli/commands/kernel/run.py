@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.executed_run import execute_once
 from pytest_attnperf.cli.option_groups import add_tests
 from pytest_attnperf.cli.output import say
 from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
@@ -32,6 +33,7 @@ exit status: 0 it ran, 1 it is unsupported here or its result is wrong, 2 the co
 examples:
   attnperf kernel run hip.flash --workload s=512,d=64,h=8
   attnperf kernel run hip.flash --seq-len 512 --head-dim 64 --num-heads 8
+  attnperf kernel run triton.flash --arch gfx942 --workload s=64,h=4,hk=2,d=64,bf16,causal
   rocprofv3 --kernel-trace -- attnperf kernel run hip.flash --workload s=4096,h=16,d=128,causal --calls 5
   ncu --nvtx --nvtx-include attnperf/ attnperf kernel run triton.flash --workload prefill-b1-s512-h8-d64-f16
 """
@@ -56,6 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-check", action="store_true", help="do not compare one call with the reference first")
     parser.add_argument(
         "--device", choices=("auto", "gpu", "cpu"), default="auto", help="run on it (default: a GPU if any)"
+    )
+    parser.add_argument(
+        "--arch",
+        default="",
+        help="AMD architecture, e.g. gfx942: without such a GPU, compile for it and execute one call by an interpreter "
+        "of machine code (default: none)",
     )
     add_tests(parser)
 
@@ -98,6 +106,11 @@ def run_case(registered: Registered, options: argparse.Namespace) -> int:
     backend = find_backend(options.backend, registered.backends, registered.families)
     workload = choose_workload(options.workload, backend, registered.families)
     kind, reason = device_kind(registered.config)
+    if options.arch and not (kind == "gpu" and _has_gpu_of(options.arch)):
+        from pytest_attnperf.plugin.worker_session import COMPILED_CACHE
+
+        cache = registered.config.rootpath / COMPILED_CACHE
+        return execute_once(backend, workload, options.arch, cache, check=not options.no_check)
     if kind == "cpu":
         os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: it cannot compile without a GPU
         say(f"runs on the CPU ({reason}): this says nothing about a GPU")
@@ -107,6 +120,12 @@ def run_case(registered: Registered, options: argparse.Namespace) -> int:
     case = SingleRun.make_here(backend, workload, on_gpu=kind == "gpu", interpreted=kind == "cpu")
     reasons = backend.unsupported_reasons(workload, case.device)
     return _print_unsupported(case, reasons) if reasons else _run_once(case, options)
+
+
+def _has_gpu_of(arch: str) -> bool:
+    from pytest_attnperf.environment.device import identify_device
+
+    return identify_device("cuda").arch == arch
 
 
 def _print_unsupported(case: SingleRun, reasons: Iterable[str]) -> int:

@@ -19,7 +19,7 @@ from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import is_xdist_worker
+from pytest_attnperf.plugin.config import is_xdist_worker, run_config
 from pytest_attnperf.plugin.features.code_objects.code_items import (
     archs_of,
     build_of,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.workers.launch import LaunchPlan
 
 MOST_COMPILERS = 8
+EXECUTE = "--attnperf-execute"
 
 
 @dataclass(eq=False)
@@ -123,7 +124,7 @@ class CodeRun(Feature):
             from pytest_attnperf.workers.compile_pool import CompilePool, make_compile_plan
 
             beside = is_xdist_worker(self.config)  # one of several, so it compiles only its own builds
-            plan = make_compile_plan(self._with_archs(self.plan()), (str(item.path) for item in self.items))
+            plan = make_compile_plan(self._with_options(self.plan()), (str(item.path) for item in self.items))
             size = 1 if beside else min(len(os.sched_getaffinity(0)), MOST_COMPILERS)
             self._pool = CompilePool(plan, size, self.settings.case_limit_seconds)
             if not beside:
@@ -135,15 +136,17 @@ class CodeRun(Feature):
                 analyse=Analyser(self.config.rootpath / ANALYSED),
                 accepted=self.settings.accepted,
                 trial=bool(code_settings(self.config)),
-                options=self.settings.given_options,
+                options=(*self.settings.given_options, *((EXECUTE,) if run_config(self.config).execute else ())),
             )
         return self._session
 
-    def _with_archs(self, plan: LaunchPlan) -> LaunchPlan:
-        """Returns the plan with --attnperf-arch set: compile workers see no GPU and could not detect architectures."""
+    def _with_options(self, plan: LaunchPlan) -> LaunchPlan:
+        """Returns the plan with --attnperf-arch set, because compile workers see no GPU and could not detect
+        architectures, and with --attnperf-execute if it was typed."""
         flag = options.BY_NAME["arch"].flag
         archs = f"{flag}={','.join(archs_of(self.config))}"
-        return replace(plan, passed_options=(*plan.passed_options, archs))
+        execute = (EXECUTE,) if run_config(self.config).execute else ()
+        return replace(plan, passed_options=(*plan.passed_options, archs, *execute))
 
 
 SHOWN = 5
