@@ -107,7 +107,7 @@ def execute(
     packet = make_dispatch_packet(grid, block, kernarg.base, lds_bytes)
     dispatch = memory.add("the dispatch packet", len(packet), packet)
     launch = KernelLaunch(
-        loaded.start, program, memory, kernarg, dispatch, block, loaded.lanes, lds_bytes, instructions_most
+        loaded.start, program, memory, kernarg, dispatch, block, loaded.lanes, lds_bytes, instructions_most, loaded.arch
     )
     order = random.Random(seed)
     executed, started = 0, time.perf_counter()

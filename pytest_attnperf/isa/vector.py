@@ -26,11 +26,12 @@ def make_vector_step(decoded: DecodedInstruction) -> Step | None:
     if name.startswith("v_cmp_"):
         return _make_compare(decoded)
     if name in OPERATIONS:
-        return _make_plain(decoded, OPERATIONS[name])
+        return make_plain(decoded, OPERATIONS[name])
     return None
 
 
-def _make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
+def make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
+    """Returns the step of an operation of whole or half registers."""
     target, *sources = decoded.operands
     if len(sources) != len(operation.sources):
         raise decoded.refuse(f"the form with {len(sources)} sources")
