@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import M0, DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader
 from pytest_attnperf.isa.sources import bits_reader
-from pytest_attnperf.isa.wave import Access, Step, Wave, active_of
+from pytest_attnperf.isa.wave import Access, CounterName, Step, Wave, active_of
 
 _BYTES = {"ubyte": 1, "byte": 1, "sbyte": 1, "ushort": 2, "short": 2, "sshort": 2, "dword": 4, "dwordx2": 8}
 _BYTES |= {"dwordx3": 12, "dwordx4": 16}
@@ -152,7 +152,7 @@ def _make_access(
 
     half = int(decoded.name.endswith("_d16_hi")) if "_d16" in decoded.name else None
     narrow = _HALF.get(decoded.name.partition("_load_")[2].removesuffix("_hi"), "")
-    stores: Literal["store", "vm"] = "store" if decoded.rdna else "vm"
+    stores: CounterName = "store" if decoded.rdna else "vm"
 
     def load(wave: Wave) -> None:
         mask = wave.exec_mask

@@ -26,6 +26,7 @@ from pytest_attnperf.isa.packed import make_packed_step
 from pytest_attnperf.isa.rdna import make_rdna_step
 from pytest_attnperf.isa.scalar import make_scalar_step
 from pytest_attnperf.isa.scalar_floats import make_scalar_float_step
+from pytest_attnperf.isa.scratch import make_scratch_step
 from pytest_attnperf.isa.vector import make_vector_step
 from pytest_attnperf.isa.wave import Step, Wave
 from pytest_attnperf.isa.wmma import make_wmma_step
@@ -43,6 +44,7 @@ _MAKERS: tuple[Callable[[DecodedInstruction], Step | None], ...] = (
     make_lane_step,
     make_lds_step,
     make_global_step,
+    make_scratch_step,
     make_rdna_step,
     make_vector_step,
 )

@@ -27,6 +27,9 @@ Step: TypeAlias = "Callable[[Wave], object]"
 """One instruction, ready to run. It returns True where the wave stops: at a barrier or its end."""
 
 
+CounterName: TypeAlias = Literal["vm", "store", "lds", "scalar"]
+
+
 @dataclass
 class Access:
     """A memory access in flight.
@@ -36,7 +39,7 @@ class Access:
     complete   performs it
     """
 
-    counter: Literal["vm", "store", "lds", "scalar"]
+    counter: CounterName
     complete: Callable[[], None]
 
 
@@ -74,6 +77,7 @@ class Wave:
     indices           address -> number of the instruction, for branches
     index             of the next instruction
     limits_halves     whether FP16_OVFL is set
+    scratch           memory of each lane's own (`scratch.Scratch`), if the kernel has any
     signalled         whether it has signalled at a barrier that it has not waited at (gfx12)
     """
 
@@ -96,6 +100,7 @@ class Wave:
     landed: dict[int, int] = field(default_factory=dict)
     flying_scalars: set[int] = field(default_factory=set)
     queue: deque[Access] = field(default_factory=deque)
+    scratch: object = None
 
     def __post_init__(self) -> None:
         self.full = (1 << self.size) - 1

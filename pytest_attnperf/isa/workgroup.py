@@ -13,6 +13,7 @@ from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import Buffer, GlobalMemory
 from pytest_attnperf.isa.operands import TTMP
 from pytest_attnperf.isa.program import Program
+from pytest_attnperf.isa.scratch import Scratch
 from pytest_attnperf.isa.wave import Wave
 
 
@@ -69,6 +70,8 @@ class KernelLaunch:
     def _start_wave(self, number: int, threads: int, identity: Size3, lds: Lds) -> Wave:
         place = f"workgroup {identity}, wave {number}"
         wave = Wave(number, place, self.memory, lds, self.program.indices, size=self.lanes)
+        if self.start.private_bytes:
+            wave.scratch = Scratch(self.start.private_bytes, self.lanes)
         wave.jump(self.start.entry)
         lanes = np.arange(number * self.lanes, (number + 1) * self.lanes)
         wave.set_exec(wave.full >> max(0, int(lanes[-1]) + 1 - threads))
