@@ -13,7 +13,7 @@ import numpy as np
 
 from pytest_attnperf.isa import floats
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
-from pytest_attnperf.isa.sources import Read, bits_reader, reader, write_row
+from pytest_attnperf.isa.sources import Read, bits_reader, reader, refuse_limits, write_row
 from pytest_attnperf.isa.vector import compose
 from pytest_attnperf.isa.vector_table import OPERATIONS
 from pytest_attnperf.isa.wave import Step, Wave
@@ -128,6 +128,7 @@ def _make_packed_halves(decoded: DecodedInstruction, compute: Callable[..., Any]
     low, high = sides
 
     def run(wave: Wave) -> None:
+        refuse_limits(decoded, wave)
         first = np.asarray(low(wave), np.float16).view(np.uint16).astype(np.uint32)
         second = np.asarray(high(wave), np.float16).view(np.uint16).astype(np.uint32)
         write_row(wave, target.first, first | second << np.uint32(16))
@@ -152,6 +153,7 @@ def _make_mixed(decoded: DecodedInstruction) -> Step:
     upper = decoded.name == "v_fma_mixhi_f16"
 
     def run(wave: Wave) -> None:
+        refuse_limits(decoded, wave)
         result = np.asarray(floats.fma_f32(a(wave), b(wave), c(wave))).astype(np.float16)
         bits = result.view(np.uint16).astype(np.uint32)
         # The other half stays, written or not: mixlo and mixhi fill a register together.

@@ -26,11 +26,12 @@ def make_vector_step(decoded: DecodedInstruction) -> Step | None:
     if name.startswith("v_cmp_"):
         return _make_compare(decoded)
     if name in OPERATIONS:
-        return _make_plain(decoded, OPERATIONS[name])
+        return make_plain(decoded, OPERATIONS[name])
     return None
 
 
-def _make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
+def make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
+    """Returns the step of an operation of whole or half registers."""
     target, *sources = decoded.operands
     if len(sources) != len(operation.sources):
         raise decoded.refuse(f"the form with {len(sources)} sources")
@@ -188,26 +189,50 @@ def _make_carry(decoded: DecodedInstruction) -> Step:
 
 
 def _make_wide_product(decoded: DecodedInstruction) -> Step:
-    """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit."""
+    """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit.
+
+    Compilers use it for 32 bits, too, with an upper half of the addend that nothing wrote; then nothing has written
+    that of the result either.
+    """
     decoded.allow()
     signed = decoded.name == "v_mad_i64_i32"
     kind, wide = ("i32", np.int64) if signed else ("u32", np.uint64)
     target, carry, first, second, third = decoded.operands
     write, write_carry = writer(decoded, target, "u64"), mask_writer(decoded, carry)
-    a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), reader(decoded, third, "u64")
+    a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), _addend_reader(decoded, third)
+    upper = target.first + 1
 
     def run(wave: Wave) -> None:
         product = (a(wave).astype(wide) * b(wave).astype(wide)).view(_U64)
-        addend = c(wave)
+        addend, missing = c(wave)
         total = product + addend
         carried = total < product
         if signed:
             # Both operands are sign-extended to 65 bits.
             carried = carried ^ (product >> _U64(63) != 0) ^ (addend >> _U64(63) != 0)
+        if missing and not carry.null:
+            wave.require_written(third.first + 1, missing)
         write_carry(wave, carried)
         write(wave, total)
+        wave.written[upper] &= ~missing
 
     return run
+
+
+def _addend_reader(decoded: DecodedInstruction, source: Operand) -> Callable[[Wave], tuple[Any, int]]:
+    """Returns a reader of 64 bits, and of the active lanes whose upper half nothing wrote."""
+    plain = reader(decoded, source, "u64")
+    if source.kind != "v":
+        return lambda wave: (plain(wave), 0)
+    low, number = bits_reader(decoded, source), source.first + 1
+
+    def read(wave: Wave) -> tuple[Any, int]:
+        missing = wave.exec_mask & ~wave.written[number]
+        if not missing or wave.flying.get(number):
+            return plain(wave), 0
+        return low(wave).astype(_U64) | wave.vectors[number].astype(_U64) << _U64(32), missing
+
+    return read
 
 
 def _make_division_scale(decoded: DecodedInstruction) -> Step:
