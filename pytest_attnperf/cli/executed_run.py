@@ -13,6 +13,7 @@ from pytest_attnperf.measure.executing import NOT_TIMED, ExecutedLaunch, Executo
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
+    from pytest_attnperf.isa.launch import Execution
     from pytest_attnperf.workloads.base import Workload
 
 
@@ -25,7 +26,7 @@ def execute_once(backend: Backend, workload: Workload, arch: str, cache: Path, *
 
     Raises UsageError for an architecture that cannot be executed, CodeObjectError for a kernel that does not compile.
     """
-    with executing(Executor(arch, cache)) as executor:
+    with executing(Executor(arch, cache, record=True)) as executor:
         say(f"{NOT_TIMED}: {arch}, no GPU is used")
         reasons = backend.unsupported_reasons(workload, interpreted_gpu(arch))
         if reasons:
@@ -35,7 +36,20 @@ def execute_once(backend: Backend, workload: Workload, arch: str, cache: Path, *
     say("one call launches:" if executor.launches else "nothing was launched to its end")
     for line in executed_lines(executor.launches):
         say(f"  {line}")
+    from pytest_attnperf.tools.execution.counters_text import format_counters
+
+    for name, execution in _heaviest_launches(executor.launches).items():
+        say(f"\n{name}: {format_counters(execution)}")
     return status
+
+
+def _heaviest_launches(launches: Iterable[ExecutedLaunch]) -> dict[str, Execution]:
+    """Returns kernel -> the launch of it that executed most instructions."""
+    found: dict[str, Execution] = {}
+    for one in launches:
+        if one.kernel not in found or one.execution.instructions > found[one.kernel].instructions:
+            found[one.kernel] = one.execution
+    return found
 
 
 def _call_once(backend: Backend, workload: Workload, executor: Executor, *, check: bool) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -26,6 +27,7 @@ from pytest_attnperf.isa.memory import Array, Buffer, GlobalMemory
 from pytest_attnperf.isa.program import ARCHS, Program, list_instructions, make_program
 from pytest_attnperf.isa.recording import Recorder
 from pytest_attnperf.isa.workgroup import KernelLaunch
+from pytest_attnperf.records.code import KernelCode
 
 INSTRUCTIONS_MOST = 5_000_000
 """Most instructions of one wave, by default: a loop that never ends is a fault."""
@@ -71,22 +73,22 @@ class Execution:
     arrays        the content of each buffer argument afterwards, for `Inside` of all its memory; None for numbers
     written       for each `Output`, which of its elements were written whole; None for other arguments
     instructions  executed by all waves
-    lanes         of a wave
     seconds       of the execution alone, without reading and disassembling the object
+    code          the kernel as launched
     record        what each instruction did, if asked for
     """
 
     arrays: tuple[Array | None, ...]
     written: tuple[Array | None, ...]
     instructions: int
-    lanes: int
     seconds: float
+    code: KernelCode
     record: Recorder | None = None
 
     @property
     def lane_instructions(self) -> int:
         """Instructions times lanes, active or not."""
-        return self.instructions * self.lanes
+        return self.instructions * self.code.wave_size
 
 
 def execute(
@@ -118,39 +120,29 @@ def execute(
     loaded = _load(code_object, kernel)
     program = loaded.program
     if edit:
-        program = make_program(edit(program.instructions), loaded.arch, loaded.lanes)
+        program = make_program(edit(program.instructions), loaded.code.arch, loaded.code.wave_size)
+    lanes = block[0] * block[1] * block[2]
+    code = replace(loaded.code, threads=lanes, lds_dynamic_bytes=dynamic_lds_bytes)
     memory = GlobalMemory()
     buffers = _add_buffers(memory, arguments)
     values = [_argument_value(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True)]
-    segment = lay_out_arguments(loaded.start, values, grid, block, loaded.kernarg_bytes)
+    segment = lay_out_arguments(loaded.start, values, grid, block, code.kernarg_bytes)
     kernarg = memory.add("the kernel's arguments", len(segment), segment)
-    lds_bytes = loaded.lds_bytes + dynamic_lds_bytes
-    packet = make_dispatch_packet(grid, block, kernarg.base, lds_bytes)
+    packet = make_dispatch_packet(grid, block, kernarg.base, code.lds_bytes)
     dispatch = memory.add("the dispatch packet", len(packet), packet)
     launch = KernelLaunch(
-        loaded.start,
-        program,
-        memory,
-        kernarg,
-        dispatch,
-        block,
-        loaded.lanes,
-        lds_bytes,
-        instructions_most,
-        loaded.arch,
-        Recorder(loaded.arch, program.instructions) if record else None,
-    )
+        loaded.start, program, memory, kernarg, dispatch, block, code.wave_size, code.lds_bytes, instructions_most,
+        code.arch, Recorder(code.arch, program.instructions) if record else None,
+    )  # fmt: skip
     order = random.Random(seed)
     executed, started = 0, time.perf_counter()
     with np.errstate(all="ignore"):
-        for z in range(grid[2]):
-            for y in range(grid[1]):
-                for x in range(grid[0]):
-                    executed += launch.run_workgroup((x, y, z), order)
+        for z, y, x in itertools.product(*map(range, reversed(grid))):
+            executed += launch.run_workgroup((x, y, z), order)
     seconds = time.perf_counter() - started
     arrays = tuple(_read_back(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
     written = tuple(_read_written(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
-    return Execution(arrays, written, executed, loaded.lanes, seconds, launch.recorder)
+    return Execution(arrays, written, executed, seconds, code, launch.recorder)
 
 
 @dataclass(frozen=True)
@@ -159,10 +151,7 @@ class _Loaded:
 
     start: KernelStart
     program: Program
-    kernarg_bytes: int
-    lds_bytes: int
-    arch: str
-    lanes: int
+    code: KernelCode
 
 
 @lru_cache(maxsize=16)
@@ -178,7 +167,7 @@ def _load(code_object: bytes, kernel: str) -> _Loaded:
         raise CodeObjectError(f"{source}: {start.private_bytes} bytes of scratch cannot be executed on gfx90a")
     code = chosen.code
     program = make_program(list_instructions(contents, chosen), contents.arch, code.wave_size)
-    return _Loaded(start, program, code.kernarg_bytes, code.lds_static_bytes, contents.arch, code.wave_size)
+    return _Loaded(start, program, code)
 
 
 def _check_sizes(grid: Size3, block: Size3) -> None:

@@ -60,12 +60,14 @@ class Executor:
 
     arch     the architecture, e.g. 'gfx942'
     cache    folder of compiled objects
+    record   whether launches count what each instruction does
     given    a build and its object, which is launched wherever its function is launched in the way it was built for
     """
 
     arch: str
     cache: Path
     given: tuple[KernelBuild, Built] | None = None
+    record: bool = False
     launches: list[ExecutedLaunch] = field(default_factory=list)
 
     def compile(self, source: KernelSource, name: str) -> Built:
@@ -111,7 +113,9 @@ class Executor:
         code = object_bytes(built)
         passed, memories = _pass_arguments(arguments)
         block = (built.threads, 1, 1)
-        execution = execute(code, built.kernel, sizes, block, passed, dynamic_lds_bytes=built.lds_dynamic_bytes)
+        execution = execute(
+            code, built.kernel, sizes, block, passed, dynamic_lds_bytes=built.lds_dynamic_bytes, record=self.record
+        )
         for place, memory in memories.items():
             memory[:] = execution.arrays[place]
         digest = hashlib.sha256(code).hexdigest()[:16]

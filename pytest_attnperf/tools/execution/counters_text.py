@@ -10,10 +10,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from pytest_attnperf.codeobject import amdgcn
+from pytest_attnperf.codeobject.amdgcn import PEAK_FLOPS_PER_CYCLE
 from pytest_attnperf.codeobject.instructions import Instruction, Place
 from pytest_attnperf.codeobject.line_table import read_source_line
-from pytest_attnperf.isa.cycle_model import CycleEstimate
-from pytest_attnperf.isa.recording import SEGMENT_BYTES, Recorder, Tally
+from pytest_attnperf.codeobject.occupancy import occupancy_of
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.isa.cycle_model import CycleEstimate, Latencies, estimate_cycles
+from pytest_attnperf.isa.launch import Execution
+from pytest_attnperf.isa.recording import SEGMENT_BYTES, Tally
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.wide_tables import plain_table
 
@@ -36,8 +40,14 @@ TEXT_COLUMNS = 40
 Counted = tuple[Instruction, Tally, str]
 
 
-def format_counters(record: Recorder, lanes: int, estimate: CycleEstimate | None = None) -> str:
-    """Returns the text on a launch that was recorded, with waves of `lanes`."""
+def format_counters(execution: Execution, latencies: Latencies | None = None) -> str:
+    """Returns the text on a launch that was recorded; for CDNA with an estimate of its cycles.
+
+    Raises UsageError if it was not recorded.
+    """
+    record, lanes = execution.record, execution.code.wave_size
+    if record is None:
+        raise UsageError("nothing was counted; execute with record=True")
     counted = [
         (one, tally, _kind_of(one))
         for one, tally in zip(record.instructions, record.tallies, strict=True)
@@ -47,7 +57,11 @@ def format_counters(record: Recorder, lanes: int, estimate: CycleEstimate | None
     active = sum(tally.lanes for _, tally, _ in counted)
     head = f"{total:,} instructions, {100 * active / (total * lanes):.0f} % of their lanes active ({COUNTED})"
     parts = [head, _render_mix(counted, total), "\n".join(_describe_traffic(counted)), _render_lines(counted)]
-    return "\n\n".join([*parts, *([_describe_estimate(estimate)] if estimate else [])])
+    if execution.code.arch in PEAK_FLOPS_PER_CYCLE:
+        occupancy = occupancy_of(execution.code)
+        resident = max(1, occupancy.workgroups) if occupancy else 1
+        parts.append(_describe_estimate(estimate_cycles(record, resident, latencies)))
+    return "\n\n".join(parts)
 
 
 def _kind_of(instruction: Instruction) -> str:
