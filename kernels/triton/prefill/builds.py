@@ -133,6 +133,7 @@ class PrefillVariant:
             "PRECISION": "ieee",
             "IN_FP32": False,
             "XCDS": 1,
+            "K_COLUMNS": 0,
         }
 
 

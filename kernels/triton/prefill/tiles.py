@@ -45,6 +45,31 @@ def load_keys(
 
 
 @triton.jit
+def load_key_columns(
+    base, start_n, row_stride, seq_kv,
+    FIRST: tl.constexpr, WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, RAGGED: tl.constexpr,
+):  # fmt: skip
+    """As `load_keys`, but loaded as (WIDTH, BLOCK_N), which a product reads without turning it around.
+
+    Of loads that run ahead, Triton 3.9 for gfx942 spreads only such tiles over the banks of LDS: rows of 64 elements
+    and more that are turned around afterwards all begin in one bank, a conflict of 16 ways.
+    """
+    offs_n = tl.arange(0, BLOCK_N)
+    offs_d = FIRST + tl.arange(0, WIDTH)
+    pointers = base + start_n.to(tl.int64) * row_stride + (offs_n[None, :] * row_stride + offs_d[:, None])
+    in_head = (offs_d < HEAD_DIM)[:, None]
+    in_sequence = (start_n + offs_n < seq_kv)[None, :]
+    if FIRST + WIDTH > HEAD_DIM:
+        mask = in_head & in_sequence if RAGGED else in_head
+        tile = tl.load(pointers, mask=mask, other=0.0)
+    elif RAGGED:
+        tile = tl.load(pointers, mask=in_sequence, other=0.0)
+    else:
+        tile = tl.load(pointers)
+    return tile.T
+
+
+@triton.jit
 def load_values(
     base, start_n, row_stride, seq_kv,
     FIRST: tl.constexpr, WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, RAGGED: tl.constexpr,
@@ -132,9 +157,10 @@ def walk(
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
-    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, WIDE: tl.constexpr, bias_stride,
+    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, WIDE: tl.constexpr, bias_stride, K_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Fold the keys start..stop into the running values. GUARDED: a row may have seen no key yet."""
+    """Fold the keys start..stop into the running values. GUARDED: a row may have seen no key yet. K_COLUMNS: keys are
+    loaded by `load_key_columns`."""
     RAGGED: tl.constexpr = MASKED and not EVEN_N
     ADDED: tl.constexpr = (bias_rows is not None) or (slope is not None)
     offs_m = start_m + tl.arange(0, BLOCK_M)
@@ -142,7 +168,10 @@ def walk(
     causal_offset = seq_kv - seq_q  # bottom-right: row i sees keys up to i + causal_offset
     for start_n in tl.range(start, stop, BLOCK_N):
         start_n = tl.multiple_of(start_n, BLOCK_N)
-        k = load_keys(k_base, start_n, k_stride, seq_kv, 0, BLOCK_D, HEAD_DIM, BLOCK_N, RAGGED)
+        if K_COLUMNS:
+            k = load_key_columns(k_base, start_n, k_stride, seq_kv, 0, BLOCK_D, HEAD_DIM, BLOCK_N, RAGGED)
+        else:
+            k = load_keys(k_base, start_n, k_stride, seq_kv, 0, BLOCK_D, HEAD_DIM, BLOCK_N, RAGGED)
         if PRELOAD_V:
             v = load_values(v_base, start_n, v_stride, seq_kv, 0, BLOCK_DV, HEAD_DIM_V, BLOCK_N, RAGGED, V_TRANSPOSED)
         s = scores(q, k, BLOCK_M, BLOCK_N, PRECISION, IN_FP32)
@@ -222,11 +251,13 @@ def attend(
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr, IN_FP32: tl.constexpr, WIDE: tl.constexpr = tl.bfloat16, bias_stride=None,
+    K_COLUMNS: tl.constexpr = False,
 ):  # fmt: skip
     """The running values of BLOCK_M rows of one head, from row start_m on, after all keys: see `walk`.
 
     q_rows points to the first of the rows, k_base and v_base to key 0, bias_rows to the bias of the first row. The bias
     of a row has bias_stride elements, by default seq_kv. int8 values are multiplied in WIDE unless INT8_WEIGHTS.
+    K_COLUMNS: see `walk`.
     """
     if bias_stride is None:
         bias_stride = seq_kv
@@ -259,19 +290,19 @@ def attend(
             acc, acc_tail, l_i, m_i, q, q_tail, k_base, v_base, bias_rows, slope, start_m, first, whole_from,
             seq_q, seq_kv, window, k_stride, v_stride, scale_log2,
             True, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride,
+            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride, K_COLUMNS,
         )  # fmt: skip
     acc, acc_tail, l_i, m_i = walk(
         acc, acc_tail, l_i, m_i, q, q_tail, k_base, v_base, bias_rows, slope, start_m, whole_from, whole_to,
         seq_q, seq_kv, window, k_stride, v_stride, scale_log2,
         False, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-        TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride,
+        TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride, K_COLUMNS,
     )  # fmt: skip
     if CAUSAL or not EVEN_N:
         acc, acc_tail, l_i, m_i = walk(
             acc, acc_tail, l_i, m_i, q, q_tail, k_base, v_base, bias_rows, slope, start_m, whole_to, stop,
             seq_q, seq_kv, window, k_stride, v_stride, scale_log2,
             True, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride,
+            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride, K_COLUMNS,
         )  # fmt: skip
     return acc, acc_tail, l_i, m_i
