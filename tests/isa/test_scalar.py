@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.isa.faults import ExecutionFault
 from tests.isa.one_wave import make_wave, run
-from tests.isa.semantics import WORD, signed
+from tests.isa.statements import WORD, signed
 
 EDGES = (0, 1, 31, 32, 63, 0x7FFFFFFF, 0x80000000, WORD, 0x20006, 0x100008)
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pytest_attnperf.isa.faults import ExecutionFault
+from tests.isa.formats import F32, fused
 from tests.isa.one_wave import make_wave, run, set_vector, vector
-from tests.isa.semantics import WORD, as_float, fused
+from tests.isa.statements import WORD
 
 RANDOM = Random(3)
 A, B, C, D = ([RANDOM.getrandbits(32) for _ in range(64)] for _ in range(4))
@@ -109,8 +110,8 @@ def test_accumulating_fma_and_constants() -> None:
     run(wave, "v_fmamk_f32 v3, v0, 0x3e0293ee, v1", "v_fmac_f32_e32 v2, v0, v1")
     for lane in range(64):
         for register, expected in (
-            ("v2", fused(A[lane], B[lane], C[lane])),
-            ("v3", fused(A[lane], 0x3E0293EE, B[lane])),
+            ("v2", fused(F32, A[lane], B[lane], C[lane])),
+            ("v3", fused(F32, A[lane], 0x3E0293EE, B[lane])),
         ):
             bits = int(vector(wave, register)[lane]) & WORD
-            assert bits == expected or (expected is None and as_float(bits) != as_float(bits))
+            assert bits == expected or (expected is None and F32.is_nan(bits))
