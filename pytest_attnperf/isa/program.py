@@ -19,6 +19,7 @@ from pytest_attnperf.isa.global_access import make_global_step
 from pytest_attnperf.isa.lanes import make_lane_step
 from pytest_attnperf.isa.lds_access import make_lds_step
 from pytest_attnperf.isa.matrix import make_matrix_step
+from pytest_attnperf.isa.moves import make_move_step
 from pytest_attnperf.isa.operands import DecodedInstruction, decode
 from pytest_attnperf.isa.packed import make_packed_step
 from pytest_attnperf.isa.scalar import make_scalar_step
@@ -30,6 +31,7 @@ ARCHS = ("gfx90a", "gfx942", "gfx950")
 
 _MAKERS: tuple[Callable[[DecodedInstruction], Step | None], ...] = (
     make_flow_step,
+    make_move_step,
     make_scalar_step,
     make_packed_step,
     make_matrix_step,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -190,17 +191,23 @@ def _make_carry(decoded: DecodedInstruction) -> Step:
 
 
 def _make_wide_product(decoded: DecodedInstruction) -> Step:
-    """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit."""
+    """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit.
+
+    Compilers use it for 32 bits, with an addend whose upper half nothing wrote: then that of the result counts as
+    unwritten, and so does the carry.
+    """
     decoded.allow()
     signed = decoded.name == "v_mad_i64_i32"
     kind, wide = ("i32", np.int64) if signed else ("u32", np.uint64)
     target, carry, first, second, third = decoded.operands
     write, write_carry = writer(decoded, target, "u64"), mask_writer(decoded, carry)
     a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), reader(decoded, third, "u64")
+    low = reader(decoded, third if third.constant else replace(third, count=1), "u32")
 
     def run(wave: Wave) -> None:
         product = (a(wave).astype(wide) * b(wave).astype(wide)).view(_U64)
-        addend = c(wave)
+        lost = wave.find_missing(third.kind, third.first + 1)
+        addend = low(wave).astype(_U64) if lost else c(wave)
         total = product + addend
         carried = total < product
         if signed:
@@ -208,6 +215,9 @@ def _make_wide_product(decoded: DecodedInstruction) -> Step:
             carried = carried ^ (product >> _U64(63) != 0) ^ (addend >> _U64(63) != 0)
         write_carry(wave, carried)
         write(wave, total)
+        if lost:
+            wave.written[target.first + 1] &= ~wave.exec_mask
+            wave.write_known_bits(carry.first, 0, wave.exec_mask, decoded.mask_words)
 
     return run
 

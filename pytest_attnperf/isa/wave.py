@@ -198,6 +198,14 @@ class Wave:
                 how = "its load is in flight: no s_waitcnt covers it"
             raise ExecutionFault(f"reads lane {lane} of {name_vector(number)}: {how}")
 
+    def find_missing(self, kind: str, number: int) -> int:
+        """Returns the active lanes of a vector ('v') or scalar ('s') register that nothing wrote; a load in flight is
+        no such register."""
+        if kind == "v":
+            return 0 if self.flying.get(number) else self.exec_mask & ~self.written[number]
+        known = kind != "s" or number >= M0 or number in self.flying_scalars or self.scalars[number] is not None
+        return 0 if known else self.exec_mask
+
     def require_landed(self, number: int) -> None:
         """Raises ExecutionFault if a load of the vector register is in flight."""
         if self.flying.get(number):

@@ -31,7 +31,7 @@ class KernelLaunch:
 
     def run_workgroup(self, identity: Size3, order: random.Random) -> int:
         """Runs one workgroup to its end; returns the instructions that its waves executed."""
-        lds = Lds(self.lds_bytes)
+        lds = Lds(self.lds_bytes, aligned=self.memory.aligned)
         threads = self.block[0] * self.block[1] * self.block[2]
         waves = [self._start_wave(number, threads, identity, lds) for number in range(-(-threads // self.lanes))]
         while running := [wave for wave in waves if not wave.ended]:

@@ -115,3 +115,17 @@ def test_accumulating_fma_and_constants() -> None:
         ):
             bits = int(vector(wave, register)[lane]) & WORD
             assert bits == expected or (expected is None and F32.is_nan(bits))
+
+
+def test_an_addend_of_which_only_the_lower_half_was_written() -> None:
+    """v_mad_u64_u32 gives the lower half of the sum; the upper one, and the carry, stay unwritten."""
+    for third, low in (("v[2:3]", "v_mov_b32_e32 v2, 7"), ("s[2:3]", "s_mov_b32 s2, 7")):
+        wave = make_wave()
+        set_vector(wave, 0, A)
+        set_vector(wave, 1, B)
+        run(wave, low, f"v_mad_u64_u32 v[4:5], s[4:5], v0, v1, {third}")
+        assert vector(wave, "v4").tolist() == [(a * b + 7) & WORD for a, b in zip(A, B, strict=True)]
+        with pytest.raises(ExecutionFault, match="lane 0 of v5: nothing wrote"):
+            run(wave, "v_not_b32_e32 v6, v5")
+        with pytest.raises(ExecutionFault, match="s4 as a mask of lanes"):
+            run(wave, "v_cndmask_b32_e64 v6, 0, 1, s[4:5]")
