@@ -17,9 +17,9 @@ import numpy as np
 from pytest_attnperf.isa.faults import ExecutionFault
 from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import POISON, Array, GlobalMemory
-from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, VCC
+from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, MOVED, VCC
 
-_VECTOR_REGISTERS = 512
+_VECTOR_REGISTERS = MOVED[-1] + 1
 _SCALAR_REGISTERS = 128
 _WORD = 0xFFFFFFFF
 
@@ -64,13 +64,15 @@ class Wave:
 
     number, place     its number in the workgroup, and a text that names both
     size, full        its lanes, and the mask of all of them
-    vectors           uint32 (512, size): v0 to v255, then a0 to a255; f32, i32 and u16 are views of it
+    vectors           uint32 (514, size): v0 to v255, a0 to a255, `MOVED`; f32, i32 and u16 are views of it
     written           a mask of lanes per vector register
     scalars           values of 32 bits by number in the encoding; None was never written; `unknown` has the bits of
                       others that were not
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
     indices           address -> number of the instruction, for branches
     index             of the next instruction
+    mode              the MODE register: round to nearest even, denormals kept, DX10_CLAMP and IEEE
+    clock             what S_MEMTIME read last
     """
 
     number: int
@@ -83,6 +85,8 @@ class Wave:
     scc: int | None = None
     ended: bool = False
     executed: int = 0
+    mode: int = 0x3F0
+    clock: int = 0
     scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
     unknown: dict[int, int] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)

@@ -278,6 +278,9 @@ STATEMENTS: Mapping[str, Statement] = {
 }  # fmt: skip
 """Name without encoding -> statement."""
 
+KEPT = frozenset(f"v_{name}" for name in ("fma_f16", "mad_f16", "mad_u16", "mad_i16", "div_fixup_f16"))
+"""Instructions of gfx9 that leave the upper half of their result as it was (LLVM, `zeroesHigh16BitsOfDest`)."""
+
 PAIRS = {"v_cvt_pk_f16_f32": F16, "v_cvt_pk_bf16_f32": BF16, "v_cvt_pkrtz_f16_f32": F16}
 """Instructions whose result is two floats in one word."""
 
@@ -290,6 +293,7 @@ SATURATING: Mapping[str, Statement] = {
     for name, rule in (
         (f"v_add_{kind}", lambda a, b: a + b),
         (f"v_sub_{kind}", lambda a, b: a - b),
+        (f"v_subrev_{kind}", lambda a, b: b - a),
     )
 }  # fmt: skip
 """Sums and differences with the modifier clamp, limited to the range of their type."""

@@ -8,27 +8,45 @@ from random import Random
 import numpy as np
 import pytest
 
+from pytest_attnperf.isa import vector_table
+from pytest_attnperf.isa.double_table import DOUBLE_OPERATIONS
+from pytest_attnperf.isa.half_table import HALF_OPERATIONS
 from pytest_attnperf.isa.vector_table import COMPARISONS, OPERATIONS
-from tests.isa.formats import F32, FORMATS
+from tests.isa.formats import FORMATS
 from tests.isa.one_wave import make_wave, run, set_vector, vector
 from tests.isa.operand_sets import draw_set
-from tests.isa.statements import PAIRS, STATEMENTS, signed
+from tests.isa.semantics import WORD, signed
+from tests.isa.statements import KEPT, PAIRS, SATURATING, STATEMENTS
 
 FAST, SOAK = 4, 80
 """Batches of 64 drawn operand sets: 256 each, and more than 5,000 in the soak."""
 
 batches = pytest.mark.parametrize("count", [FAST, pytest.param(SOAK, marks=pytest.mark.soak)])
 
-TABLE = OPERATIONS
+TABLE = {**OPERATIONS, **HALF_OPERATIONS, **DOUBLE_OPERATIONS}
+"""All plain operations."""
 
-TRANSCENDENTAL: dict[str, Callable[[float], float]] = {
-    "v_exp_f32": lambda a: math.inf if a >= 128 else 2.0**a,
-    "v_log_f32": lambda a: math.log2(a) if a > 0 else -math.inf if a == 0 else math.nan,
-    "v_rcp_f32": lambda a: 1 / a if a else math.copysign(math.inf, a),
-    "v_rcp_iflag_f32": lambda a: 1 / a if a else math.copysign(math.inf, a),
-    "v_rsq_f32": lambda a: 1 / math.sqrt(a) if a > 0 else math.copysign(math.inf, a) if a == 0 else math.nan,
-    "v_sqrt_f32": lambda a: math.sqrt(a) if a >= 0 else math.nan,
+BEFORE = 0xABCD1234
+"""What stands in the destination."""
+
+FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "exp": lambda a: 2.0**a if a < 1024 else math.inf,
+    "log": lambda a: math.log2(a) if a > 0 else -math.inf if a == 0 else math.nan,
+    "rcp": lambda a: 1 / a if a else math.copysign(math.inf, a),
+    "rcp_iflag": lambda a: 1 / a if a else math.copysign(math.inf, a),
+    "rsq": lambda a: 1 / math.sqrt(a) if a > 0 else math.copysign(math.inf, a) if a == 0 else math.nan,
+    "sqrt": lambda a: math.sqrt(a) if a >= 0 else math.nan,
 }
+APPROXIMATE = {
+    f"v_{name}_{kind}": (function, kind)
+    for name, function in FUNCTIONS.items()
+    for kind in ("f32", "f16", "f64")
+    if (kind != "f64" or name in ("rcp", "rsq", "sqrt")) and (kind == "f32" or name != "rcp_iflag")
+}
+"""Name -> function and type, of instructions whose result is within 1 ulp."""
+
+ELSEWHERE = {"v_sin_f32", "v_cos_f32"}
+"""Tested in `test_more_float_functions`."""
 
 
 def name_register(kind: str, place: int) -> str:
@@ -48,6 +66,7 @@ def executed(
         for at, values in enumerate(drawn):
             set_vector(wave, 2 * at, [one & 0xFFFFFFFF for one in values])
             set_vector(wave, 2 * at + 1, [one >> 32 for one in values])
+        set_vector(wave, 8, [BEFORE] * 64)
         run(wave, f"{name}{encoding} {registers}{modifiers}")
         low, high = vector(wave, "v8").tolist(), vector(wave, "v9").tolist()
         for lane in range(len(low)):
@@ -67,10 +86,23 @@ def agree(kind: str, bits: int, expected: int | None) -> bool:
 @pytest.mark.parametrize("name", sorted(STATEMENTS.keys() & TABLE.keys() - PAIRS.keys()))
 def test_operations(name: str, count: int) -> None:
     """Every operation gives the bits of its statement: integers modulo their width, floats the exact result rounded
-    once; a result of 16 bits clears the upper half of its register."""
+    once; a result of 16 bits clears the upper half of its register, or leaves it as it was."""
     stated = STATEMENTS[name]
     for operands, bits in executed(name, stated.result, stated.sources, count):
+        if name in KEPT:
+            assert bits >> 16 == BEFORE >> 16
+            bits &= 0xFFFF
         shown = (name, [hex(one) for one in operands], hex(bits), stated.compute(*operands))
+        assert agree(stated.result, bits, stated.compute(*operands)), shown
+
+
+@batches
+@pytest.mark.parametrize("name", sorted(vector_table.SATURATING))
+def test_limited_sums(name: str, count: int) -> None:
+    """With clamp, sums and differences are limited to the range of their type."""
+    stated = SATURATING[name]
+    for operands, bits in executed(name, stated.result, stated.sources, count, " clamp"):
+        shown = (name, [hex(one) for one in operands], hex(bits))
         assert agree(stated.result, bits, stated.compute(*operands)), shown
 
 
@@ -88,30 +120,33 @@ def test_conversions_to_pairs(name: str, count: int) -> None:
             assert same, (name, [hex(one) for one in operands], hex(bits), hex(expected))
 
 
-def as_float(bits: int) -> float:
-    """The value of 32 bits."""
-    if F32.is_nan(bits):
-        return math.nan
-    return math.copysign(math.inf if F32.is_infinite(bits) else float(F32.value(bits)), -1 if bits >> 31 else 1)
-
-
 @batches
-@pytest.mark.parametrize("name", TRANSCENDENTAL)
+@pytest.mark.parametrize("name", APPROXIMATE)
 def test_transcendental_functions_within_one_ulp(name: str, count: int) -> None:
-    """The result is within 1 ulp; denormal sources and results count as zeros."""
-    for (operand,), bits in executed(name, "f32", ("f32",), count):
-        source, found = as_float(operand), as_float(bits)
-        if math.isnan(source) or (math.isinf(source) and name in ("v_exp_f32", "v_sqrt_f32", "v_log_f32", "v_rsq_f32")):
+    """The result is within 1 ulp; denormal sources and results of float32 count as zeros."""
+    function, kind = APPROXIMATE[name]
+    form = FORMATS[kind]
+    least = Fraction(2) ** (1 - form.bias)
+    for (operand,), bits in executed(name, kind, (kind,), count):
+        if form.is_nan(operand) or form.is_infinite(operand):
             continue
-        source = math.copysign(0.0, source) if abs(source) < 2.0**-126 else source
-        expected = TRANSCENDENTAL[name](source)
-        if math.isnan(expected) or math.isinf(expected):
-            assert math.isnan(found) if math.isnan(expected) else found == expected, (hex(operand), found)
-        elif abs(expected) < 2.0**-126:
-            assert abs(found) <= 2.0**-126
-        elif abs(expected) < 2.0**128:
-            ulp = 2.0 ** (math.frexp(expected)[1] - 24)
-            assert abs(Fraction(found) - Fraction(expected)) <= Fraction(ulp), (hex(operand), found, expected)
+        shown = (name, hex(operand), hex(bits))
+        source = float(form.value(operand)) if operand != form.sign else -0.0
+        if kind == "f32" and abs(source) < least:
+            source = math.copysign(0.0, source)
+        expected = function(source)
+        if math.isnan(expected):
+            assert form.is_nan(bits), shown
+        elif math.isinf(expected):
+            assert form.is_infinite(bits), shown
+            assert form.is_negative(bits) == (expected < 0), shown
+        elif kind == "f32" and abs(expected) < least:
+            assert abs(form.value(bits)) <= least, shown
+        elif form.is_infinite(form.encode(Fraction(expected))):
+            assert form.is_infinite(bits), shown
+        else:
+            ulp = Fraction(2) ** (max(math.frexp(expected)[1] - 1, 1 - form.bias) - form.mantissa)
+            assert abs(form.value(bits) - Fraction(expected)) <= ulp, (shown, expected)
 
 
 @batches
@@ -196,12 +231,58 @@ def test_comparisons(kind: str, count: int) -> None:
                 assert (found >> lane & 1) == compare(relation, kind, a, b), (relation, hex(a), hex(b))
 
 
+def test_more_float_functions() -> None:
+    """Sine and cosine of turns, mantissa and exponent, the middle of three (the smallest number beside a NaN), and the
+    class of a number."""
+    values = np.array([0.25, -0.125, 1.5, -6.0, 2.0**-140, math.inf, -math.inf, math.nan] * 8, np.float32)
+    wave = make_wave()
+    set_vector(wave, 0, values)
+    set_vector(wave, 1, np.full(64, 1.0, np.float32))
+    set_vector(wave, 2, np.full(64, -2.0, np.float32))
+    run(wave, "v_sin_f32_e32 v3, v0", "v_cos_f32_e32 v4, v0", "v_frexp_mant_f32_e32 v5, v0")
+    run(wave, "v_frexp_exp_i32_f32_e32 v6, v0", "v_med3_f32 v7, v0, v1, v2")
+    found = {at: vector(wave, f"v{at}") for at in (3, 4, 5, 6, 7)}
+    for lane, value in enumerate(values[:8].tolist()):
+        sine, cosine, mantissa, middle = (float(found[at].view(np.float32)[lane]) for at in (3, 4, 5, 7))
+        if math.isfinite(value):
+            assert sine == pytest.approx(math.sin(2 * math.pi * value), abs=1e-6)
+            assert cosine == pytest.approx(math.cos(2 * math.pi * value), abs=1e-6)
+            assert (mantissa, int(found[6].view(np.int32)[lane])) == math.frexp(value)
+        else:
+            assert found[6][lane] == 0
+        assert middle == (-2.0 if math.isnan(value) else sorted((value, 1.0, -2.0))[1])
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [(0x7F800001, 0), (0x7FC00000, 1), (0xFF800000, 2), (0xBF800000, 3), (0x80000001, 4), (0x80000000, 5), (0, 6),
+     (1, 7), (0x3F800000, 8), (0x7F800000, 9)],
+)  # fmt: skip
+def test_classes_of_numbers(value: int, place: int) -> None:
+    """V_CMP_CLASS_F32 finds each of the ten classes, and no other one."""
+    wave = make_wave()
+    set_vector(wave, 0, [value] * 64)
+    set_vector(wave, 1, [1 << lane % 10 for lane in range(64)])
+    run(wave, "v_cmp_class_f32_e64 s[4:5], v0, v1")
+    assert wave.read_scalar_pair(4) == sum(1 << lane for lane in range(64) if lane % 10 == place)
+
+
+def test_integer_clamp() -> None:
+    """Sums and differences with clamp stay within their range."""
+    wave = make_wave()
+    set_vector(wave, 0, [0xFFFFFFF0] * 64)
+    set_vector(wave, 1, [0x7FFFFFF0] * 64)
+    run(wave, "v_add_u32_e64 v2, v0, v1 clamp", "v_sub_u32_e64 v3, v1, v0 clamp", "v_add_i32 v4, v1, v1 clamp")
+    assert [int(vector(wave, name)[0]) for name in ("v2", "v3", "v4")] == [WORD, 0, 0x7FFFFFFF]
+
+
 def test_all_operations_have_a_statement() -> None:
     """No operation of the tables is without a statement or a test of its own, with the same types, and no relation
     without a comparison."""
     stated = {name: (one.result, one.sources) for name, one in STATEMENTS.items()}
-    missing = TABLE.keys() - stated.keys() - TRANSCENDENTAL.keys()
+    missing = TABLE.keys() - stated.keys() - APPROXIMATE.keys() - ELSEWHERE
     assert not missing
     different = {name for name, one in TABLE.items() if name in stated and stated[name] != (one.result, one.sources)}
     assert not different
+    assert vector_table.SATURATING.keys() == SATURATING.keys()
     assert COMPARISONS.keys() == {*INTEGER_RELATIONS, *FLOAT_RELATIONS}
