@@ -13,7 +13,7 @@ from pytest_attnperf.isa.double_table import DOUBLE_OPERATIONS
 from pytest_attnperf.isa.half_table import HALF_OPERATIONS, UPPER_HALF_KEPT, fma_f16
 from pytest_attnperf.isa.operands import VCC, DecodedInstruction, Operand
 from pytest_attnperf.isa.parts import check_overflow
-from pytest_attnperf.isa.sources import DTYPES, Read, Write, mask_reader, mask_writer, reader, writer
+from pytest_attnperf.isa.sources import DTYPES, Read, Write, bits_reader, mask_reader, mask_writer, reader, writer
 from pytest_attnperf.isa.vector_table import COMPARISONS, OPERATIONS, SATURATING, Operation
 from pytest_attnperf.isa.wave import Step, Wave, lanes_of, mask_of
 
@@ -28,7 +28,7 @@ def make_vector_step(decoded: DecodedInstruction) -> Step | None:
     if name.startswith(("v_cmp_", "v_cmpx_")):
         return _make_compare(decoded)
     operation = _find_operation(decoded)
-    return None if operation is None else _make_plain(decoded, operation)
+    return None if operation is None else make_plain(decoded, operation)
 
 
 def _find_operation(decoded: DecodedInstruction) -> Operation | None:
@@ -41,7 +41,8 @@ def _find_operation(decoded: DecodedInstruction) -> Operation | None:
     return None
 
 
-def _make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
+def make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
+    """Returns the step of an operation of whole or half registers."""
     target, *sources = decoded.operands
     if len(sources) != len(operation.sources):
         raise decoded.refuse(f"the form with {len(sources)} sources")
@@ -57,7 +58,7 @@ def _make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
     ]
     limited = operation.result[0] == "f" or decoded.name in SATURATING
     decoded.allow("op_sel", *(("clamp",) if limited else ()), *(("mul", "div") if operation.result[0] == "f" else ()))
-    if halves[-1] or decoded.name in UPPER_HALF_KEPT:
+    if halves[-1] or (decoded.name in UPPER_HALF_KEPT and not decoded.rdna):
         target = replace(target, part=f"WORD_{halves[-1]}", unused="UNUSED_PRESERVE")
     write = writer(decoded, target, operation.result)
     if operation.result[0] == "f":
@@ -189,26 +190,50 @@ def _make_carry(decoded: DecodedInstruction) -> Step:
 
 
 def _make_wide_product(decoded: DecodedInstruction) -> Step:
-    """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit."""
+    """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit.
+
+    Compilers use it for 32 bits, too, with an upper half of the addend that nothing wrote; then nothing has written
+    that of the result either.
+    """
     decoded.allow()
     signed = decoded.name == "v_mad_i64_i32"
     kind, wide = ("i32", np.int64) if signed else ("u32", np.uint64)
     target, carry, first, second, third = decoded.operands
     write, write_carry = writer(decoded, target, "u64"), mask_writer(decoded, carry)
-    a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), reader(decoded, third, "u64")
+    a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), _addend_reader(decoded, third)
+    upper = target.first + 1
 
     def run(wave: Wave) -> None:
         product = (a(wave).astype(wide) * b(wave).astype(wide)).view(_U64)
-        addend = c(wave)
+        addend, missing = c(wave)
         total = product + addend
         carried = total < product
         if signed:
             # Both operands are sign-extended to 65 bits.
             carried = carried ^ (product >> _U64(63) != 0) ^ (addend >> _U64(63) != 0)
+        if missing and not carry.null:
+            wave.require_written(third.first + 1, missing)
         write_carry(wave, carried)
         write(wave, total)
+        wave.written[upper] &= ~missing
 
     return run
+
+
+def _addend_reader(decoded: DecodedInstruction, source: Operand) -> Callable[[Wave], tuple[Any, int]]:
+    """Returns a reader of 64 bits, and of the active lanes whose upper half nothing wrote."""
+    plain = reader(decoded, source, "u64")
+    if source.kind != "v":
+        return lambda wave: (plain(wave), 0)
+    low, number = bits_reader(decoded, source), source.first + 1
+
+    def read(wave: Wave) -> tuple[Any, int]:
+        missing = wave.exec_mask & ~wave.written[number]
+        if not missing or wave.flying.get(number):
+            return plain(wave), 0
+        return low(wave).astype(_U64) | wave.vectors[number].astype(_U64) << _U64(32), missing
+
+    return read
 
 
 def _make_division_scale(decoded: DecodedInstruction) -> Step:
