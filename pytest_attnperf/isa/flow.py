@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pytest_attnperf.isa.operands import VCC, DecodedInstruction
+from pytest_attnperf.isa.waits import HINTS, WAITS, make_counter_wait, make_hint, make_split_barrier
 from pytest_attnperf.isa.wave import Step, Wave
 
 _NO_EFFECT = frozenset({"s_nop", "s_setprio", "s_sleep", "s_icache_inv", "s_sethalt", "buffer_inv", "buffer_wbl2"})
@@ -35,6 +36,12 @@ def make_flow_step(decoded: DecodedInstruction) -> Step | None:
         return _make_branch(decoded)
     if name == "s_waitcnt":
         return _make_wait(decoded)
+    if name in WAITS:
+        return make_counter_wait(decoded)
+    if name in HINTS:
+        return make_hint(decoded)
+    if name.startswith("s_barrier_"):
+        return make_split_barrier(decoded)
     return {"s_barrier": _stop_at_barrier, "s_endpgm": _end}.get(name)
 
 

@@ -10,17 +10,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pytest_attnperf.isa.faults import ExecutionFault
-from pytest_attnperf.isa.lds_access import gather_registers, require_registers
+from pytest_attnperf.isa.lds_access import gather_registers, narrow_words, require_registers
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import M0, DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader
 from pytest_attnperf.isa.sources import bits_reader
-from pytest_attnperf.isa.wave import Access, Step, Wave, active_of
+from pytest_attnperf.isa.wave import Access, CounterName, Step, Wave, active_of
 
 _BYTES = {"ubyte": 1, "byte": 1, "sbyte": 1, "ushort": 2, "short": 2, "sshort": 2, "dword": 4, "dwordx2": 8}
 _BYTES |= {"dwordx3": 12, "dwordx4": 16}
 _NAME = re.compile(r"(global|buffer)_(load|store)_(\w+)")
-_SCALAR = re.compile(r"s_load_dword(?:x(2|4|8|16))?")
+_HALF = {"ubyte_d16": "u8", "sbyte_d16": "i8", "short_d16": "u16"}
+"""Loads into one half of a register, the upper one with _hi, and what they load."""
+
+_SCALAR = re.compile(r"s_load_dword(?:x(2|3|4|8|16))?")
 
 _TYPED_STRIDE = 0x3FFF
 
@@ -35,9 +38,10 @@ def make_global_step(decoded: DecodedInstruction) -> Step | None:
     found = _NAME.fullmatch(decoded.name)
     if found is None:
         return None
-    if found[3] not in _BYTES:
+    plain = found[3].removesuffix("_d16_hi").removesuffix("_d16")
+    if plain not in _BYTES or (plain != found[3] and _BYTES[plain] > 2):
         raise decoded.refuse("the opcode")
-    size = _BYTES[found[3]]
+    size = _BYTES[plain]
     if found[1] == "global":
         decoded.allow("offset")
         return _make_global(decoded, size, found[2])
@@ -118,10 +122,12 @@ def _make_buffer(decoded: DecodedInstruction, size: int, direction: str) -> Step
     read_scalar = scalar_reader(decoded, scalar_offset, 32)
     fixed = np.uint64(decoded.number("offset"))
     number = resource.first
+    # Bit 23 adds the lane's number. Bits 28 and 29 choose the check of bounds since gfx10: 3 is that of raw buffers.
+    special, ordinary = (0x30800000, 0x30000000) if decoded.rdna else (0x00800000, 0)
 
     def locate(wave: Wave) -> Place:
         words = [wave.read_scalar(number + at) for at in range(4)]
-        if words[1] >> 16 & _TYPED_STRIDE or words[3] >> 23 & 1:
+        if words[1] >> 16 & _TYPED_STRIDE or words[3] & special != ordinary:
             raise decoded.refuse(f"a resource with a stride or an index: words {words[1]:#x} and {words[3]:#x}")
         active = active_of(wave.exec_mask)
         offsets = np.full(len(active), fixed, np.uint64)
@@ -144,12 +150,19 @@ def _make_access(
     first = require_registers(decoded, value, registers)
     sign_bits = 8 * size if decoded.name.endswith(("_load_sbyte", "_load_sshort")) else 0
 
+    half = int(decoded.name.endswith("_d16_hi")) if "_d16" in decoded.name else None
+    narrow = _HALF.get(decoded.name.partition("_load_")[2].removesuffix("_hi"), "")
+    stores: CounterName = "store" if decoded.rdna else "vm"
+
     def load(wave: Wave) -> None:
         mask = wave.exec_mask
         addresses, inside = locate(wave)
 
         def complete() -> None:
             words = _load_inside(wave, addresses, inside, size)
+            if half is not None:
+                wave.finish_half(first, half, narrow_words(words, narrow), mask)
+                return
             if sign_bits:
                 shift = np.int32(32 - sign_bits)
                 words = (words.view(np.int32) << shift >> shift).view(np.uint32)
@@ -161,7 +174,9 @@ def _make_access(
     def store(wave: Wave) -> None:
         addresses, inside = locate(wave)
         words = gather_registers(wave, first, registers)
-        wave.queue.append(Access("vm", lambda: wave.memory.store(addresses[inside], size, words[inside])))
+        if half:
+            words = words >> np.uint32(16)
+        wave.queue.append(Access(stores, lambda: wave.memory.store(addresses[inside], size, words[inside])))
 
     return load if direction == "load" else store
 

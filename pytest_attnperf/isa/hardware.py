@@ -40,7 +40,7 @@ def _read_register(decoded: DecodedInstruction, operand: Operand) -> tuple[str, 
     found = _REGISTER.fullmatch(operand.text)
     if found is None:
         raise decoded.refuse(f"the operand {operand.text!r}")
-    return found[1], int(found[2] or 0), int(found[3] or 32)
+    return found[1].replace("_WAVE_", "_"), int(found[2] or 0), int(found[3] or 32)
 
 
 def _make_write(decoded: DecodedInstruction) -> Step:

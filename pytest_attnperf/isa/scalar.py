@@ -162,6 +162,8 @@ def scalar_reader(decoded: DecodedInstruction, operand: Operand, bits: int) -> C
 def scalar_writer(decoded: DecodedInstruction, operand: Operand, bits: int) -> Callable[[Wave, int], None]:
     """Returns a writer of 32 or 64 bits into scalar registers."""
     number = operand.first
+    if operand.null:
+        return lambda _wave, _value: None
     if operand.kind != "s" or operand.count != bits // 32:
         raise decoded.refuse(f"the operand {operand.text!r} as a scalar destination of {bits} bits")
     if bits == 32:
@@ -213,6 +215,8 @@ def _make_mask_logic(decoded: DecodedInstruction) -> Step:
     operation, words, full = decoded.name.split("_")[1], decoded.mask_words, (1 << decoded.lanes) - 1
     target, *sources = decoded.operands
     scalar_writer(decoded, target, decoded.lanes)
+    if target.null:
+        raise decoded.refuse("the destination null")
     reads = [_known_bits_reader(decoded, source) for source in sources]
 
     def run(wave: Wave) -> None:

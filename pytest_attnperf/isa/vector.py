@@ -28,7 +28,7 @@ def make_vector_step(decoded: DecodedInstruction) -> Step | None:
     if name.startswith(("v_cmp_", "v_cmpx_")):
         return _make_compare(decoded)
     operation = _find_operation(decoded)
-    return None if operation is None else _make_plain(decoded, operation)
+    return None if operation is None else make_plain(decoded, operation)
 
 
 def _find_operation(decoded: DecodedInstruction) -> Operation | None:
@@ -41,7 +41,8 @@ def _find_operation(decoded: DecodedInstruction) -> Operation | None:
     return None
 
 
-def _make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
+def make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
+    """Returns the step of an operation of whole or half registers."""
     target, *sources = decoded.operands
     if len(sources) != len(operation.sources):
         raise decoded.refuse(f"the form with {len(sources)} sources")
@@ -57,7 +58,7 @@ def _make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
     ]
     limited = operation.result[0] == "f" or decoded.name in SATURATING
     decoded.allow("op_sel", *(("clamp",) if limited else ()), *(("mul", "div") if operation.result[0] == "f" else ()))
-    if halves[-1] or decoded.name in UPPER_HALF_KEPT:
+    if halves[-1] or (decoded.name in UPPER_HALF_KEPT and not decoded.rdna):
         target = replace(target, part=f"WORD_{halves[-1]}", unused="UNUSED_PRESERVE")
     write = writer(decoded, target, operation.result)
     if operation.result[0] == "f":
@@ -215,6 +216,7 @@ def _make_wide_product(decoded: DecodedInstruction) -> Step:
         write(wave, total)
         if lost:
             wave.written[target.first + 1] &= ~wave.exec_mask
+        if lost and not carry.null:
             wave.write_known_bits(carry.first, 0, wave.exec_mask, decoded.mask_words)
 
     return run

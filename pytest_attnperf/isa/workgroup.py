@@ -11,7 +11,9 @@ from pytest_attnperf.isa.faults import ExecutionFault, IsaError
 from pytest_attnperf.isa.kernel_start import USER_REGISTERS, KernelStart, Size3
 from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import Buffer, GlobalMemory
+from pytest_attnperf.isa.operands import TTMP
 from pytest_attnperf.isa.program import Program
+from pytest_attnperf.isa.scratch import Scratch
 from pytest_attnperf.isa.wave import Wave
 
 
@@ -28,6 +30,7 @@ class KernelLaunch:
     lanes: int
     lds_bytes: int
     instructions_most: int
+    arch: str = "gfx942"
 
     def run_workgroup(self, identity: Size3, order: random.Random) -> int:
         """Runs one workgroup to its end; returns the instructions that its waves executed."""
@@ -67,6 +70,8 @@ class KernelLaunch:
     def _start_wave(self, number: int, threads: int, identity: Size3, lds: Lds) -> Wave:
         place = f"workgroup {identity}, wave {number}"
         wave = Wave(number, place, self.memory, lds, self.program.indices, size=self.lanes)
+        if self.start.private_bytes:
+            wave.scratch = Scratch(self.start.private_bytes, self.lanes)
         wave.jump(self.start.entry)
         lanes = np.arange(number * self.lanes, (number + 1) * self.lanes)
         wave.set_exec(wave.full >> max(0, int(lanes[-1]) + 1 - threads))
@@ -90,8 +95,24 @@ class KernelLaunch:
         for at in range(first, first + words):
             wave.write_scalar(place, int(content[at]))
             place += 1
+        if self.arch.startswith("gfx12"):
+            _set_trap_registers(wave, identity)
+            return
         place = self.start.user_sgprs
         for enabled, value in zip(self.start.workgroup_ids, identity, strict=True):
             if enabled:
                 wave.write_scalar(place, value)
                 place += 1
+
+
+def _set_trap_registers(wave: Wave, identity: Size3) -> None:
+    """Sets what gfx12 starts a wave with: the workgroup's number in ttmp9 (x) and ttmp7 (y and z, 16 bits each), and
+    the wave's in bits 25 to 29 of ttmp8, whose other bits, which no kernel needs, are ones here.
+
+    Source: LLVM, "User Guide for AMDGPU Backend", initial kernel execution state; `AMDGPULegalizerInfo`,
+    `legalizeWaveID`.
+    """
+    x, y, z = identity
+    wave.write_scalar(TTMP + 9, x)
+    wave.write_scalar(TTMP + 7, y | z << 16)
+    wave.write_scalar(TTMP + 8, ~(0x1F << 25) | wave.number << 25)
