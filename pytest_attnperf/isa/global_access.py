@@ -15,7 +15,7 @@ from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import M0, DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader
 from pytest_attnperf.isa.sources import bits_reader
-from pytest_attnperf.isa.wave import Access, CounterName, Step, Wave, active_of
+from pytest_attnperf.isa.wave import CounterName, Step, Wave, active_of
 
 _BYTES = {"ubyte": 1, "byte": 1, "sbyte": 1, "ushort": 2, "short": 2, "sshort": 2, "dword": 4, "dwordx2": 8}
 _BYTES |= {"dwordx3": 12, "dwordx4": 16}
@@ -74,7 +74,7 @@ def _make_scalar_load(decoded: DecodedInstruction, words: int) -> Step:
                 raise ExecutionFault(f"loads into s{number}, whose earlier load is in flight")
             wave.scalars[number] = None
             wave.flying_scalars.add(number)
-        wave.queue.append(Access("scalar", complete))
+        wave.issue("scalar", complete)
 
     return run
 
@@ -169,14 +169,14 @@ def _make_access(
             wave.finish_load(first, words, mask)
 
         wave.start_load(first, registers, mask)
-        wave.queue.append(Access("vm", complete))
+        wave.issue("vm", complete)
 
     def store(wave: Wave) -> None:
         addresses, inside = locate(wave)
         words = gather_registers(wave, first, registers)
         if half:
             words = words >> np.uint32(16)
-        wave.queue.append(Access(stores, lambda: wave.memory.store(addresses[inside], size, words[inside])))
+        wave.issue(stores, lambda: wave.memory.store(addresses[inside], size, words[inside]))
 
     return load if direction == "load" else store
 
@@ -203,6 +203,6 @@ def _make_direct_load(decoded: DecodedInstruction, size: int, locate: Callable[[
         def complete() -> None:
             wave.lds.store(targets, size, _load_inside(wave, addresses, inside, size), wave.number)
 
-        wave.queue.append(Access("vm", complete))
+        wave.issue("vm", complete)
 
     return run
