@@ -84,7 +84,7 @@ def _make_load(decoded: DecodedInstruction, size: int, half: int | None, kind: s
         offsets = locate(wave, active)
 
         def complete() -> None:
-            words = _scratch_of(wave).load(active, offsets, size)
+            words = scratch_of(wave).load(active, offsets, size)
             if half is not None:
                 wave.finish_half(first, half, narrow_words(words, _NARROW[kind]), mask)
                 return
@@ -110,7 +110,7 @@ def _make_store(decoded: DecodedInstruction, size: int, half: int | None, _kind:
         offsets, words = locate(wave, active), gather_registers(wave, first, registers)
         if half:
             words = words >> np.uint32(16)
-        wave.issue(counter, lambda: _scratch_of(wave).store(active, offsets, size, words))
+        wave.issue(counter, lambda: scratch_of(wave).store(active, offsets, size, words))
 
     return run
 
@@ -132,7 +132,8 @@ def _make_locate(decoded: DecodedInstruction, lane: Operand, base: Operand) -> C
     return locate
 
 
-def _scratch_of(wave: Wave) -> Scratch:
+def scratch_of(wave: Wave) -> Scratch:
+    """Returns the scratch of a wave. Raises ExecutionFault if its kernel has none."""
     if not isinstance(wave.scratch, Scratch):
         raise ExecutionFault("accesses scratch, of which the kernel has none")
     return wave.scratch
