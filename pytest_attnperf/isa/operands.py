@@ -257,7 +257,7 @@ def _read_operand(plain: DecodedInstruction, text: str) -> Operand:
         return Operand("s", first, count, 0.0, negative, absolute, text)
     if inner == "off":
         return Operand("off", text=text)
-    if inner == "scc" or inner.startswith("hwreg("):
+    if inner in ("scc", "src_shared_base", "src_private_base") or inner.startswith("hwreg("):
         return Operand("special", text=text)
     if found := _REGISTER.fullmatch(inner):
         bank = found[1] or found[3]

@@ -13,10 +13,12 @@ from pytest_attnperf.codeobject.line_table import read_line_table
 from pytest_attnperf.codeobject.objects import ObjectContents, ObjectKernel
 from pytest_attnperf.codeobject.tools import find_objdumps
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.isa.atomics import make_lds_atomic_step
 from pytest_attnperf.isa.dot import make_dot_step
 from pytest_attnperf.isa.dpp import is_dpp, make_dpp_step
 from pytest_attnperf.isa.dual import is_dual, make_dual_step
 from pytest_attnperf.isa.faults import UnknownInstructionError
+from pytest_attnperf.isa.flat import make_flat_step
 from pytest_attnperf.isa.flow import make_flow_step
 from pytest_attnperf.isa.global_access import make_global_step
 from pytest_attnperf.isa.hardware import make_hardware_step
@@ -50,7 +52,9 @@ _MAKERS: tuple[Callable[[DecodedInstruction], Step | None], ...] = (
     make_dot_step,
     make_small_float_step,
     make_lane_step,
+    make_lds_atomic_step,
     make_lds_step,
+    make_flat_step,
     make_global_step,
     make_scratch_step,
     make_rdna_step,
