@@ -71,7 +71,7 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "eq": lambda a, b: a == b,
     "ge": lambda a, b: a >= b,
     "lg": lambda a, b: a < b or a > b,
-    "neq": lambda a, b: not a == b,
+    "neq": lambda a, b: a != b,
     "nlt": lambda a, b: not a < b,
     "u": lambda a, b: math.isnan(a) or math.isnan(b),
 }

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from pytest_attnperf.isa.faults import ExecutionFault, UnknownInstructionError
+from pytest_attnperf.isa.program import make_step
 from pytest_attnperf.isa.wave import Wave
-from tests.isa.one_wave import instruction, make_step, make_wave, run, set_vector, vector
+from tests.isa.one_wave import instruction, make_wave, run, set_vector, vector
 
 
 def wave_with_words() -> Wave:
