@@ -17,7 +17,7 @@ from pytest_attnperf.isa.memory import POISON, Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader
 from pytest_attnperf.isa.sources import bits_reader
-from pytest_attnperf.isa.wave import Access, CounterName, Step, Wave, active_of
+from pytest_attnperf.isa.wave import CounterName, Step, Wave, active_of
 
 _NAME = re.compile(r"scratch_(load|store)_(ubyte|sbyte|byte|ushort|sshort|short|dword)(?:x([234]))?(_d16(?:_hi)?)?")
 _BYTES = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 2, "dword": 4}
@@ -84,7 +84,7 @@ def _make_load(decoded: DecodedInstruction, size: int, half: int | None, kind: s
         offsets = locate(wave, active)
 
         def complete() -> None:
-            words = _scratch_of(wave).load(active, offsets, size)
+            words = scratch_of(wave).load(active, offsets, size)
             if half is not None:
                 wave.finish_half(first, half, narrow_words(words, _NARROW[kind]), mask)
                 return
@@ -94,7 +94,7 @@ def _make_load(decoded: DecodedInstruction, size: int, half: int | None, kind: s
             wave.finish_load(first, words, mask)
 
         wave.start_load(first, registers, mask)
-        wave.queue.append(Access("vm", complete))
+        wave.issue("vm", complete)
 
     return run
 
@@ -110,7 +110,7 @@ def _make_store(decoded: DecodedInstruction, size: int, half: int | None, _kind:
         offsets, words = locate(wave, active), gather_registers(wave, first, registers)
         if half:
             words = words >> np.uint32(16)
-        wave.queue.append(Access(counter, lambda: _scratch_of(wave).store(active, offsets, size, words)))
+        wave.issue(counter, lambda: scratch_of(wave).store(active, offsets, size, words))
 
     return run
 
@@ -132,7 +132,8 @@ def _make_locate(decoded: DecodedInstruction, lane: Operand, base: Operand) -> C
     return locate
 
 
-def _scratch_of(wave: Wave) -> Scratch:
+def scratch_of(wave: Wave) -> Scratch:
+    """Returns the scratch of a wave. Raises ExecutionFault if its kernel has none."""
     if not isinstance(wave.scratch, Scratch):
         raise ExecutionFault("accesses scratch, of which the kernel has none")
     return wave.scratch

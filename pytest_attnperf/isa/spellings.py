@@ -13,7 +13,7 @@ from functools import lru_cache
 WITHOUT_OPERANDS = frozenset(
     {
         *("s_delay_alu", "s_clause", "s_set_inst_prefetch_distance", "s_waitcnt_depctr", "s_wait_alu", "s_sendmsg"),
-        *("s_setreg_imm32_b32", "s_code_end"),
+        "s_code_end",
     }
 )
 """Instructions whose operands have a form of their own, which who executes them reads."""

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from pytest_attnperf.isa.faults import ExecutionFault
+from pytest_attnperf.isa.faults import ExecutionFault, IsaError
 from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import POISON, Array, GlobalMemory
 from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, MOVED, VCC
@@ -37,10 +37,14 @@ class Access:
     counter    'vm' global memory, 'store' its stores where they have a counter of their own (gfx11), 'lds', 'scalar'
                (the latter two share lgkmcnt before gfx12)
     complete   performs it
+    index      of its instruction
+    flat       whether it counts in two counters, as one that may reach LDS does: it ends in no order with others
     """
 
     counter: CounterName
     complete: Callable[[], None]
+    index: int = -1
+    flat: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -76,8 +80,10 @@ class Wave:
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
     indices           address -> number of the instruction, for branches
     index             of the next instruction
-    limits_halves     whether FP16_OVFL is set
+    mode              the MODE register: round to nearest even, denormals kept, DX10_CLAMP and IEEE
+    clock             what S_MEMTIME read last
     scratch           memory of each lane's own (`scratch.Scratch`), if the kernel has any
+    yielded           whether it sleeps, so that another wave should run
     signalled         whether it has signalled at a barrier that it has not waited at (gfx12)
     """
 
@@ -91,8 +97,10 @@ class Wave:
     scc: int | None = None
     ended: bool = False
     signalled: bool = False
-    limits_halves: bool = False
+    yielded: bool = False
     executed: int = 0
+    mode: int = 0x3F0
+    clock: int = 0
     scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
     unknown: dict[int, int] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)
@@ -294,26 +302,56 @@ class Wave:
             raise ExecutionFault(f"waits until {left} of {scalar} scalar loads are in flight, which end in any order")
         self._complete("scalar", left)
 
+    def issue(self, counter: CounterName, complete: Callable[[], None]) -> None:
+        """Queues an access of the instruction that runs."""
+        self.queue.append(Access(counter, complete, self.index - 1))
+
+    def issue_flat(self, complete: Callable[[], None]) -> None:
+        """Queues an access that may reach LDS or global memory: it has ended when both counters say so."""
+        left = [2]
+
+        def complete_half() -> None:
+            left[0] -= 1
+            if not left[0]:
+                complete()
+
+        for counter in ("vm", "lds"):
+            self.queue.append(Access(counter, complete_half, self.index - 1, flat=True))
+
     def drain(self) -> None:
         """Completes everything that is in flight, as the end of the program does."""
         while self.queue:
-            self.queue.popleft().complete()
+            _perform(self.queue.popleft())
 
     def _complete(self, counter: str, left: int) -> None:
         pending = sum(access.counter == counter for access in self.queue)
         if pending <= left:
             return
+        if left and any(access.flat and access.counter == counter for access in self.queue):
+            raise ExecutionFault(
+                f"waits until {left} of {pending} accesses are in flight, of which a flat one may end first"
+            )
         kept: deque[Access] = deque()
         for access in self.queue:
             if access.counter == counter and pending > left:
-                access.complete()
+                _perform(access)
                 pending -= 1
             elif access.counter == "store" and counter == "vm" and pending > left:
                 # A load sees what its wave stored before, waited for or not.
-                access.complete()
+                _perform(access)
             else:
                 kept.append(access)
         self.queue = kept
+
+
+def _perform(access: Access) -> None:
+    """Performs an access. What it raises names its instruction, not the wait."""
+    try:
+        access.complete()
+    except IsaError as error:
+        if error.issued_at is None:
+            error.issued_at = access.index
+        raise
 
 
 def name_scalar(number: int) -> str:
