@@ -26,7 +26,8 @@ def make_move_step(decoded: DecodedInstruction) -> Step | None:
     words = _VECTOR_MOVES.get(decoded.name)
     if words is not None and decoded.encoding in ("", "e32", "e64") and not decoded.modifiers:
         target, source = decoded.operands
-        plain = not (source.negative or source.absolute)
+        plain = not (source.negative or source.absolute or source.part or target.part)
+        plain = plain and source.half is None and target.half is None
         if plain and (target.kind, source.kind) == ("v", "v") and target.count == source.count == words:
             return _make_vector_move(target.first, source.first, words)
     words = _SCALAR_MOVES.get(decoded.name)

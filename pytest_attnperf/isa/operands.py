@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 from pytest_attnperf.codeobject.instructions import Instruction
 from pytest_attnperf.isa.faults import UnknownInstructionError
 from pytest_attnperf.isa.spellings import WITHOUT_OPERANDS, rename
+from pytest_attnperf.isa.swizzle import is_swizzle, read_pattern
 
 Kind: TypeAlias = Literal["v", "s", "special", "integer", "bits", "float", "off"]
 
@@ -221,6 +222,9 @@ def _split_modifiers(plain: DecodedInstruction, text: str) -> tuple[str, dict[st
         operand, rest = "", text
     modifiers: dict[str, object] = {}
     for part in rest.split():
+        if is_swizzle(part) and (pattern := read_pattern(part)) is not None:
+            modifiers["offset"] = pattern
+            continue
         found = _MODIFIER.fullmatch(part)
         if found is None:
             raise plain.refuse(f"the modifier {part!r}")
