@@ -110,7 +110,7 @@ def _make_load(decoded: DecodedInstruction, form: str, half: str | None) -> Step
             wave.finish_load(first, words, mask)
 
         wave.start_load(first, registers, mask)
-        wave.issue_flat(complete)
+        wave.issue_flat(complete, ordered=decoded.rdna)
 
     return run
 
@@ -134,7 +134,7 @@ def _make_store(decoded: DecodedInstruction, form: str, half: str | None) -> Ste
                 else:
                     scratch_of(wave).store(active[chosen], places, size, words[chosen])
 
-        wave.issue_flat(complete)
+        wave.issue_flat(complete, ordered=decoded.rdna)
 
     return run
 
@@ -167,6 +167,6 @@ def _make_atomic(decoded: DecodedInstruction, atomic: Atomic) -> Step:
 
         if result is not None:
             wave.start_load(result, registers, mask)
-        wave.issue_flat(complete)
+        wave.issue_flat(complete, ordered=decoded.rdna)
 
     return run

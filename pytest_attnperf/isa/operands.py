@@ -282,3 +282,8 @@ def _read_operand(plain: DecodedInstruction, text: str) -> Operand:
 def float_bits(number: float) -> int:
     """Returns the 32 bits of an inline float. 0.15915494 is 1 / (2 pi), as the encoding rounds it."""
     return 0x3E22F983 if number == 0.15915494 else int(struct.unpack("<I", struct.pack("<f", number))[0])
+
+
+def wide_float_bits(number: float) -> int:
+    """Returns the 64 bits of an inline float."""
+    return int(struct.unpack("<Q", struct.pack("<d", number))[0])

@@ -13,7 +13,7 @@ from pytest_attnperf.isa.double_table import DOUBLE_OPERATIONS
 from pytest_attnperf.isa.half_table import HALF_OPERATIONS, UPPER_HALF_KEPT, fma_f16
 from pytest_attnperf.isa.operands import VCC, DecodedInstruction, Operand
 from pytest_attnperf.isa.parts import check_overflow
-from pytest_attnperf.isa.sources import DTYPES, Read, Write, mask_reader, mask_writer, reader, writer
+from pytest_attnperf.isa.sources import DTYPES, Read, Write, bits_reader, mask_reader, mask_writer, reader, writer
 from pytest_attnperf.isa.vector_table import COMPARISONS, OPERATIONS, SATURATING, Operation
 from pytest_attnperf.isa.wave import Step, Wave, lanes_of, mask_of
 
@@ -192,8 +192,8 @@ def _make_carry(decoded: DecodedInstruction) -> Step:
 def _make_wide_product(decoded: DecodedInstruction) -> Step:
     """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit.
 
-    Compilers use it for 32 bits, with an addend whose upper half nothing wrote: then that of the result counts as
-    unwritten, and so does the carry.
+    Compilers use them for 32 bits, with an upper half of the addend that nothing wrote: that of the result then is
+    unwritten, too, and so is the carry.
     """
     decoded.allow()
     signed = decoded.name == "v_mad_i64_i32"
@@ -201,12 +201,15 @@ def _make_wide_product(decoded: DecodedInstruction) -> Step:
     target, carry, first, second, third = decoded.operands
     write, write_carry = writer(decoded, target, "u64"), mask_writer(decoded, carry)
     a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), reader(decoded, third, "u64")
-    low = reader(decoded, third if third.constant else replace(third, count=1), "u32")
+    upper = third.first + 1
+    lower = c if third.constant else bits_reader(decoded, third)
 
     def run(wave: Wave) -> None:
+        missing = wave.find_missing(third.kind, upper)
         product = (a(wave).astype(wide) * b(wave).astype(wide)).view(_U64)
-        lost = wave.find_missing(third.kind, third.first + 1)
-        addend = low(wave).astype(_U64) if lost else c(wave)
+        addend = c(wave) if not missing else lower(wave).astype(_U64)
+        if missing and third.kind == "v":
+            addend = addend | wave.vectors[upper].astype(_U64) << _U64(32)
         total = product + addend
         carried = total < product
         if signed:
@@ -214,10 +217,12 @@ def _make_wide_product(decoded: DecodedInstruction) -> Step:
             carried = carried ^ (product >> _U64(63) != 0) ^ (addend >> _U64(63) != 0)
         write_carry(wave, carried)
         write(wave, total)
-        if lost:
-            wave.written[target.first + 1] &= ~wave.exec_mask
-        if lost and not carry.null:
-            wave.write_known_bits(carry.first, 0, wave.exec_mask, decoded.mask_words)
+        if missing:
+            wave.written[target.first + 1] &= ~missing
+            if carry.null:
+                return
+            known, _ = wave.read_known_bits(carry.first, decoded.mask_words)
+            wave.write_known_bits(carry.first, known, missing, decoded.mask_words)
 
     return run
 

@@ -168,8 +168,8 @@ class Wave:
         For masks of lanes: compilers keep the bits of some lanes of a register that holds nothing yet, and replace them
         before they matter. Raises ExecutionFault where a load of a register is in flight.
         """
-        if number == EXEC:
-            return self.exec_mask, 0
+        if number >= EXEC:
+            return self.exec_mask >> 32 * (number - EXEC) & (1 << 32 * words) - 1, 0
         value = missing = 0
         for place in range(words):
             held = self.scalars[number + place]
@@ -183,7 +183,7 @@ class Wave:
     def write_known_bits(self, number: int, value: int, missing: int, words: int = 2) -> None:
         """Writes the bits of `words` registers, of which those in `missing` are not known. Raises ExecutionFault for
         EXEC, whose bits must."""
-        if missing and number == EXEC:
+        if missing and number >= EXEC:
             raise ExecutionFault("writes bits into exec that nothing wrote")
         (self.write_scalar_pair if words == 2 else self.write_scalar)(number, value)
         for place in range(words):
@@ -314,8 +314,10 @@ class Wave:
         """Queues an access of the instruction that runs."""
         self.queue.append(Access(counter, complete, self.index - 1))
 
-    def issue_flat(self, complete: Callable[[], None]) -> None:
-        """Queues an access that may reach LDS or global memory: it has ended when both counters say so."""
+    def issue_flat(self, complete: Callable[[], None], *, ordered: bool = False) -> None:
+        """Queues an access that may reach LDS or global memory: it has ended when both counters say so. On gfx9 other
+        accesses may end before it; where it is `ordered`, as from gfx10 on, both counters count it in order (LLVM,
+        `hasFlatLgkmVMemCountInOrder`)."""
         left = [2]
 
         def complete_half() -> None:
@@ -324,7 +326,7 @@ class Wave:
                 complete()
 
         for counter in ("vm", "lds"):
-            self.queue.append(Access(counter, complete_half, self.index - 1, flat=True))
+            self.queue.append(Access(counter, complete_half, self.index - 1, flat=not ordered))
 
     def drain(self) -> None:
         """Completes everything that is in flight, as the end of the program does."""

@@ -52,3 +52,22 @@ def test_a_load_in_flight_is_not_moved() -> None:
         run(wave, "v_mov_b32_e32 v3, v2")
     with pytest.raises(ExecutionFault, match="writes v2, whose load is in flight"):
         run(wave, "v_mov_b32_e32 v2, v1")
+
+
+def test_halves_of_exec_are_always_known() -> None:
+    """Both halves of EXEC can be moved like other registers."""
+    wave = make_wave()
+    run(wave, "s_mov_b64 exec, 0x12345", "s_mov_b32 exec_hi, 7", "s_mov_b32 s0, exec_hi", "s_mov_b32 s1, exec_lo")
+    assert (wave.read_scalar(0), wave.read_scalar(1), wave.exec_mask) == (7, 0x12345, 7 << 32 | 0x12345)
+    with pytest.raises(ExecutionFault, match="into exec"):
+        run(wave, "s_mov_b32 exec_hi, s5")
+
+
+def test_lanes_keep_scalar_registers() -> None:
+    """Scalar registers go into lanes and come back, those that nothing wrote as such."""
+    wave = make_wave()
+    run(wave, "s_mov_b32 s0, 9", "v_writelane_b32 v0, s0, 3", "v_writelane_b32 v0, s1, 4")
+    run(wave, "v_readlane_b32 s2, v0, 3", "v_readlane_b32 s3, v0, 4")
+    assert wave.read_scalar(2) == 9
+    with pytest.raises(ExecutionFault, match="s3: nothing wrote"):
+        run(wave, "s_add_u32 s4, s3, 1")

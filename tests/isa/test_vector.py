@@ -35,6 +35,21 @@ def test_wide_integers() -> None:
         assert got[12][lane] == (right << a % 64) % 2**64
 
 
+def test_sums_of_products_whose_upper_half_nothing_wrote() -> None:
+    """Compilers use v_mad_u64_u32 for 32 bits with an unwritten upper half of the addend: the low half is right, the
+    upper one stays unwritten, and so does its carry."""
+    wave = make_wave()
+    for place, values in ((0, A), (1, B), (2, C)):
+        set_vector(wave, place, values)
+    run(wave, "v_mad_u64_u32 v[4:5], null, v0, v1, v[2:3]", "v_mov_b32_e32 v6, v4")
+    assert vector(wave, "v6").tolist() == [(a * b + c) % 2**32 for a, b, c in zip(A, B, C, strict=True)]
+    with pytest.raises(ExecutionFault, match="v5: nothing wrote"):
+        run(wave, "v_not_b32_e32 v6, v5")
+    run(wave, "v_mad_u64_u32 v[4:5], vcc, v0, v1, v[2:3]")
+    with pytest.raises(ExecutionFault, match="vcc_lo as a mask of lanes"):
+        run(wave, "v_cndmask_b32_e32 v6, v0, v1, vcc")
+
+
 def test_source_and_output_modifiers() -> None:
     """neg and abs of a source, times 2 and clamp of the result."""
     wave = make_wave()

@@ -95,13 +95,15 @@ def test_hints_do_nothing() -> None:
 
 
 def test_the_mode_that_limits_halves() -> None:
-    """While FP16_OVFL is set, a result of float16 is refused, and others are not; other modes are unknown."""
+    """While FP16_OVFL is set, an infinite result of float16 is refused, and others are not."""
     wave = make_wave(size=32)
-    set_vector(wave, 0, [0] * 32)
-    run(wave, "s_setreg_imm32_b32 hwreg(HW_REG_WAVE_MODE, 23, 1), 1", "v_mov_b16_e32 v1.l, v0.l", arch="gfx1201")
+    set_vector(wave, 0, np.full(32, 1e6, np.float32))
+    set_vector(wave, 1, np.full(32, 1.0, np.float32))
+    run(wave, "s_setreg_imm32_b32 hwreg(HW_REG_WAVE_MODE, 23, 1), 1", "v_cvt_f16_f32_e32 v2.l, v1", arch="gfx1201")
     with pytest.raises(UnknownInstructionError, match="FP16_OVFL"):
-        run(wave, "v_cvt_f16_f32_e32 v1.l, v0")
-    run(wave, "s_setreg_imm32_b32 hwreg(HW_REG_WAVE_MODE, 23, 1), 0", "v_cvt_f16_f32_e32 v1.l, v0")
+        run(wave, "v_cvt_f16_f32_e32 v2.l, v0")
+    run(wave, "s_setreg_imm32_b32 hwreg(HW_REG_WAVE_MODE, 23, 1), 0", "v_cvt_f16_f32_e32 v2.l, v0", arch="gfx1201")
+    assert vector(wave, "v2")[0] & 0xFFFF == 0x7C00
 
 
 @pytest.mark.parametrize(
