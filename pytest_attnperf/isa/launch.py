@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -26,13 +25,15 @@ from pytest_attnperf.isa.kernel_start import (
 from pytest_attnperf.isa.memory import Array, Buffer, GlobalMemory
 from pytest_attnperf.isa.program import ARCHS, Program, list_instructions, make_program
 from pytest_attnperf.isa.recording import Recorder
-from pytest_attnperf.isa.workgroup import KernelLaunch
+from pytest_attnperf.isa.workgroup import KernelLaunch, Workgroup
 from pytest_attnperf.records.code import KernelCode
 
 INSTRUCTIONS_MOST = 5_000_000
 """Most instructions of one wave, by default: a loop that never ends is a fault."""
 
 _THREADS_MOST = 1024
+_RESIDENT_MOST = 64
+"""Most workgroups that run at a time."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def execute(
     instructions_most: int = INSTRUCTIONS_MOST,
     record: bool = False,
     edit: Callable[[tuple[Instruction, ...]], tuple[Instruction, ...]] | None = None,
+    aligned: bool = True,
 ) -> Execution:
     """Executes a kernel of an AMD code object on the CPU and returns its buffers.
 
@@ -112,6 +114,9 @@ def execute(
     seed        of the order in which waves of a workgroup run between barriers
     record      whether to count what each instruction does; takes longer
     edit        changes the decoded instructions before they run, e.g. leaves a barrier out
+    aligned     whether an access of 2 bytes or more at an address that they (at most 4) do not divide is a fault;
+                HSA's memory performs it (LLVM, "User Guide for AMDGPU Backend", unaligned-access-mode), and compilers
+                use it for what the source says is unaligned
 
     Raises UnknownInstructionError for an instruction that is not implemented, ExecutionFault for what the kernel does
     wrong, UsageError for arguments that it cannot take, CodeObjectError for an object that cannot be read.
@@ -123,7 +128,7 @@ def execute(
         program = make_program(edit(program.instructions), loaded.code.arch, loaded.code.wave_size)
     lanes = block[0] * block[1] * block[2]
     code = replace(loaded.code, threads=lanes, lds_dynamic_bytes=dynamic_lds_bytes)
-    memory = GlobalMemory()
+    memory = GlobalMemory(aligned=aligned)
     buffers = _add_buffers(memory, arguments)
     values = [_argument_value(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True)]
     segment = lay_out_arguments(loaded.start, values, grid, block, code.kernarg_bytes)
@@ -135,14 +140,32 @@ def execute(
         code.arch, Recorder(code.arch, program.instructions) if record else None,
     )  # fmt: skip
     order = random.Random(seed)
-    executed, started = 0, time.perf_counter()
+    started = time.perf_counter()
     with np.errstate(all="ignore"):
-        for z, y, x in itertools.product(*map(range, reversed(grid))):
-            executed += launch.run_workgroup((x, y, z), order)
+        executed = _run_grid(launch, grid, order)
     seconds = time.perf_counter() - started
     arrays = tuple(_read_back(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
     written = tuple(_read_written(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
     return Execution(arrays, written, executed, seconds, code, launch.recorder)
+
+
+def _run_grid(launch: KernelLaunch, grid: Size3, order: random.Random) -> int:
+    """Runs all workgroups; returns the instructions that they executed.
+
+    One after another, in order of x, y, z: the next one starts early only where those that run wait for something, as
+    persistent kernels do.
+    """
+    waiting = ((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0]))
+    resident: list[Workgroup] = []
+    executed = 0
+    while True:
+        starting = next(waiting, None) if len(resident) < _RESIDENT_MOST else None
+        if starting is None and not resident:
+            return executed
+        resident.extend([launch.start_workgroup(starting)] if starting else [])
+        ended = [workgroup for workgroup in resident if launch.advance(workgroup, order)]
+        executed += sum(workgroup.executed for workgroup in ended)
+        resident = [workgroup for workgroup in resident if workgroup not in ended]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import numpy as np
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.sources import bits_reader
-from pytest_attnperf.isa.wave import Access, Step, Wave, active_of
+from pytest_attnperf.isa.swizzle import choose_lanes
+from pytest_attnperf.isa.wave import Step, Wave, active_of
 
 _BYTES = {"u8": 1, "i8": 1, "b8": 1, "u16": 2, "i16": 2, "b16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
 _PLAIN = re.compile(r"ds_(read|write)_(u8|i8|b8|u16|i16|b16|b32|b64|b96|b128)")
@@ -75,7 +76,7 @@ def _make_read(decoded: DecodedInstruction, size: int, offsets: tuple[int, ...],
             wave.finish_load(first, words, mask)
 
         wave.start_load(first, registers * len(offsets), mask)
-        wave.queue.append(Access("lds", complete))
+        wave.issue("lds", complete)
 
     return run
 
@@ -94,7 +95,7 @@ def _make_half_read(decoded: DecodedInstruction, kind: str, upper: str | None) -
             wave.finish_half(number, half, narrow_words(wave.lds.load(base, size, wave.number), kind), mask)
 
         wave.start_load(number, 1, mask)
-        wave.queue.append(Access("lds", complete))
+        wave.issue("lds", complete)
 
     return run
 
@@ -129,7 +130,7 @@ def _make_write(decoded: DecodedInstruction, size: int, offsets: tuple[int, ...]
             for offset, words in zip(offsets, stored, strict=True):
                 wave.lds.store(base + offset, size, words, wave.number)
 
-        wave.queue.append(Access("lds", complete))
+        wave.issue("lds", complete)
 
     return run
 
@@ -157,16 +158,13 @@ def _make_permute(decoded: DecodedInstruction) -> Step:
 
 
 def _make_swizzle(decoded: DecodedInstruction) -> Step:
-    """DS_SWIZZLE_B32 in its bit-mask mode: lane (l & and | or) ^ xor of each 32."""
+    """DS_SWIZZLE_B32: every lane gets the value of the one that the pattern in the offset says."""
     decoded.allow("offset")
-    pattern = decoded.number("offset")
     target, value = decoded.operands
     first, source = require_registers(decoded, target, 1), require_registers(decoded, value, 1)
-    if pattern & 0x8000:
+    chosen = choose_lanes(decoded.number("offset"), decoded.lanes)
+    if chosen is None:
         raise decoded.refuse("the mode of this offset")
-    lanes = np.arange(decoded.lanes)
-    within = (lanes % 32 & (pattern & 31) | pattern >> 5 & 31) ^ (pattern >> 10 & 31)
-    chosen = (lanes - lanes % 32 + within).astype(np.uint32)
     return _make_exchange(first, source, lambda _wave: chosen)
 
 
@@ -179,7 +177,7 @@ def _make_exchange(first: int, source: int, choose: Callable[[Wave], Array]) -> 
             np.broadcast_to(choose(wave), wave.size)[active]
         ]
         wave.start_load(first, 1, mask)
-        wave.queue.append(Access("lds", lambda: wave.finish_load(first, found[:, None], mask)))
+        wave.issue("lds", lambda: wave.finish_load(first, found[:, None], mask))
 
     return run
 
@@ -203,6 +201,6 @@ def _make_transposed_read(decoded: DecodedInstruction) -> Step:
             wave.finish_load(first, columns.view(np.uint32), wave.full)
 
         wave.start_load(first, 2, wave.full)
-        wave.queue.append(Access("lds", complete))
+        wave.issue("lds", complete)
 
     return run

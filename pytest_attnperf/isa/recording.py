@@ -10,7 +10,7 @@ import numpy as np
 from pytest_attnperf.codeobject.instructions import Instruction
 from pytest_attnperf.isa.lds_banks import count_cycles
 from pytest_attnperf.isa.memory import Array
-from pytest_attnperf.isa.wave import Access, Wave, active_of
+from pytest_attnperf.isa.wave import Access, Wave, active_of, perform
 
 SEGMENT_BYTES = 64
 """Of memory that a request to L2 brings at least: CDNA3's L1 asks for 64 of a line's 128 bytes."""
@@ -120,7 +120,7 @@ class WaveRecorder:
         self.current = access
         memory.watch, lds.watch = self.note_global, self.note_lds
         try:
-            access.complete()
+            perform(access)
         finally:
             memory.watch = lds.watch = None
 

@@ -17,7 +17,7 @@ from pytest_attnperf.isa.memory import POISON, Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader
 from pytest_attnperf.isa.sources import bits_reader
-from pytest_attnperf.isa.wave import Access, CounterName, Step, Wave, active_of
+from pytest_attnperf.isa.wave import CounterName, Step, Wave, active_of
 
 _NAME = re.compile(r"scratch_(load|store)_(ubyte|sbyte|byte|ushort|sshort|short|dword)(?:x([234]))?(_d16(?:_hi)?)?")
 _BYTES = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 2, "dword": 4}
@@ -25,10 +25,11 @@ _NARROW = {"ubyte": "u8", "sbyte": "i8", "short": "u16"}
 
 
 class Scratch:
-    """`size` bytes of each lane, which hold NaN and count as unwritten."""
+    """`size` bytes of each lane, which hold NaN and count as unwritten. A misaligned offset is a fault if `aligned`."""
 
-    def __init__(self, size: int, lanes: int) -> None:
+    def __init__(self, size: int, lanes: int, *, aligned: bool = True) -> None:
         self.size = size
+        self.aligned = aligned
         self.data = np.full((lanes, size), POISON, np.uint8)
         self.written = np.zeros((lanes, size), bool)
 
@@ -55,7 +56,7 @@ class Scratch:
                 f"accesses {size} bytes of scratch at {int(offsets.max())}; a lane has {self.size} bytes"
             )
         unit = min(size, 4)
-        if (offsets % unit).any():
+        if self.aligned and (offsets % unit).any():
             raise ExecutionFault(f"accesses {size} bytes of scratch at an offset that {unit} does not divide")
         return active[:, None], offsets[:, None] + np.arange(size)
 
@@ -84,7 +85,7 @@ def _make_load(decoded: DecodedInstruction, size: int, half: int | None, kind: s
         offsets = locate(wave, active)
 
         def complete() -> None:
-            words = _scratch_of(wave).load(active, offsets, size)
+            words = scratch_of(wave).load(active, offsets, size)
             if half is not None:
                 wave.finish_half(first, half, narrow_words(words, _NARROW[kind]), mask)
                 return
@@ -94,7 +95,7 @@ def _make_load(decoded: DecodedInstruction, size: int, half: int | None, kind: s
             wave.finish_load(first, words, mask)
 
         wave.start_load(first, registers, mask)
-        wave.queue.append(Access("vm", complete))
+        wave.issue("vm", complete)
 
     return run
 
@@ -110,7 +111,7 @@ def _make_store(decoded: DecodedInstruction, size: int, half: int | None, _kind:
         offsets, words = locate(wave, active), gather_registers(wave, first, registers)
         if half:
             words = words >> np.uint32(16)
-        wave.queue.append(Access(counter, lambda: _scratch_of(wave).store(active, offsets, size, words)))
+        wave.issue(counter, lambda: scratch_of(wave).store(active, offsets, size, words))
 
     return run
 
@@ -132,7 +133,8 @@ def _make_locate(decoded: DecodedInstruction, lane: Operand, base: Operand) -> C
     return locate
 
 
-def _scratch_of(wave: Wave) -> Scratch:
+def scratch_of(wave: Wave) -> Scratch:
+    """Returns the scratch of a wave. Raises ExecutionFault if its kernel has none."""
     if not isinstance(wave.scratch, Scratch):
         raise ExecutionFault("accesses scratch, of which the kernel has none")
     return wave.scratch

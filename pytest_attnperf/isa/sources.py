@@ -14,6 +14,7 @@ import numpy as np
 
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand, float_bits
+from pytest_attnperf.isa.parts import check_overflow, part_reader, part_writer, write_row
 from pytest_attnperf.isa.wave import Wave, mask_of
 
 Read: TypeAlias = Callable[[Wave], Any]
@@ -49,7 +50,10 @@ def constant_bits(decoded: DecodedInstruction, operand: Operand, kind: str) -> i
 
 
 def bits_reader(decoded: DecodedInstruction, operand: Operand, offset: int = 0) -> Read:
-    """Returns a reader of the 32 bits of the operand's register number `offset`."""
+    """Returns a reader of the 32 bits of the operand's register number `offset`, or of the part of it that SDWA
+    chooses."""
+    if operand.part or operand.extended:
+        return part_reader(decoded, operand)
     number = operand.first + offset
     if operand.kind == "v":
 
@@ -87,7 +91,7 @@ def _plain_reader(decoded: DecodedInstruction, operand: Operand, kind: str, half
         value = np.array(constant_bits(decoded, operand, kind), f"u{int(kind[1:]) // 8}").view(dtype)[()]
         return lambda _wave: value
     if is_wide(kind):
-        if operand.count != 2:
+        if operand.count != 2 or decoded.encoding == "sdwa":
             raise decoded.refuse(f"the operand {operand.text!r} where two registers are read")
         low, high = bits_reader(decoded, operand), bits_reader(decoded, operand, 1)
         return lambda wave: (low(wave).astype(np.uint64) | high(wave).astype(np.uint64) << _SHIFT).view(dtype)
@@ -135,6 +139,12 @@ def writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Write:
     number = operand.first
     if operand.half is not None:
         return _half_writer(decoded, operand, kind)
+    if kind == "f16":
+        return _float16_writer(decoded, operand)
+    if operand.part:
+        write_part = part_writer(decoded, operand)
+        narrow = f"u{int(kind[1:]) // 8}"
+        return lambda wave, value: write_part(wave, np.asarray(value, DTYPES[kind]).view(narrow))
     if is_wide(kind):
 
         def write_wide(wave: Wave, value: Any) -> None:
@@ -153,6 +163,18 @@ def writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Write:
     return lambda wave, value: write_row(wave, number, np.asarray(value, dtype).view(np.uint32))
 
 
+def _float16_writer(decoded: DecodedInstruction, operand: Operand) -> Write:
+    number = operand.first
+    write = part_writer(decoded, operand) if operand.part else lambda wave, bits: write_row(wave, number, bits)
+
+    def write_half(wave: Wave, value: Any) -> None:
+        half = np.asarray(value, np.float16)
+        check_overflow(decoded, wave, half)
+        write(wave, half.view(np.uint16))
+
+    return write_half
+
+
 def _half_writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Write:
     """Returns a writer of one half. Its register counts as written, the other half too: two instructions fill it."""
     if not kind.endswith("16"):
@@ -163,9 +185,10 @@ def _half_writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Wr
     def write(wave: Wave, value: Any) -> None:
         if wave.flying and wave.flying.get(number):
             wave.require_landed(number)
+        halves = np.asarray(value, dtype)
         if floating:
-            refuse_limits(decoded, wave)
-        bits = np.asarray(value, dtype).view(np.uint16)
+            check_overflow(decoded, wave, halves)
+        bits = halves.view(np.uint16)
         if wave.exec_mask == wave.full:
             wave.halves[half][number] = bits
             wave.written[number] = wave.full
@@ -174,24 +197,6 @@ def _half_writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Wr
             wave.written[number] |= wave.exec_mask
 
     return write
-
-
-def refuse_limits(decoded: DecodedInstruction, wave: Wave) -> None:
-    """Raises UnknownInstructionError where results of 16 bits that overflow are to become the largest number."""
-    if wave.limits_halves:
-        raise decoded.refuse("a result of 16 bits while FP16_OVFL is set")
-
-
-def write_row(wave: Wave, number: int, value: Any) -> None:
-    """Writes 32 bits into the active lanes of a vector register."""
-    if wave.flying and wave.flying.get(number):
-        wave.require_landed(number)
-    if wave.exec_mask == wave.full:
-        wave.vectors[number] = value
-        wave.written[number] = wave.full
-    else:
-        np.copyto(wave.vectors[number], value, where=wave.lanes, casting="unsafe")
-        wave.written[number] |= wave.exec_mask
 
 
 def mask_writer(decoded: DecodedInstruction, operand: Operand) -> Write:

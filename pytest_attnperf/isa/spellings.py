@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 WITHOUT_OPERANDS = frozenset(
     {
         *("s_delay_alu", "s_clause", "s_set_inst_prefetch_distance", "s_waitcnt_depctr", "s_wait_alu", "s_sendmsg"),
-        *("s_setreg_imm32_b32", "s_code_end"),
+        "s_code_end",
     }
 )
 """Instructions whose operands have a form of their own, which who executes them reads."""
@@ -51,6 +52,7 @@ _WHOLE: Mapping[str, str] = {
 }
 
 
+@lru_cache(maxsize=4096)
 def rename(name: str) -> str:
     """Returns the name that the same instruction has on gfx9: 'global_load_dword' of 'global_load_b32'; `name` itself
     where it has no other."""

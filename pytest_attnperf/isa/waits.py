@@ -6,7 +6,6 @@ data dependency resolution; LLVM, "User Guide for AMDGPU Backend", memory models
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 from pytest_attnperf.isa.faults import ExecutionFault
@@ -28,14 +27,12 @@ HINTS = frozenset(
     {
         *("s_delay_alu", "s_clause", "s_set_inst_prefetch_distance", "s_waitcnt_depctr", "s_wait_alu", "s_code_end"),
         *("buffer_gl0_inv", "buffer_gl1_inv", "global_inv", "global_wb", "global_wbinv", "s_sendmsg"),
-        "s_setreg_imm32_b32",
     }
 )
 """Instructions that change neither values nor order: hints to the scheduler, hazards of the pipeline, caches, messages
 that give registers back."""
 
 _DEALLOCATE = "sendmsg(MSG_DEALLOC_VGPRS)"
-_HALF_OVERFLOW = re.compile(r"hwreg\(HW_REG(_WAVE)?_MODE, 23, 1\), [01]")
 
 
 def make_counter_wait(decoded: DecodedInstruction) -> Step:
@@ -57,28 +54,11 @@ def make_counter_wait(decoded: DecodedInstruction) -> Step:
 
 
 def make_hint(decoded: DecodedInstruction) -> Step:
-    """Returns the step of a hint, which does nothing. Raises UnknownInstructionError for a message, and for a mode,
-    that is not a hint."""
+    """Returns the step of a hint, which does nothing. Raises UnknownInstructionError for a message that is none."""
     operands = decoded.instruction.operands
     if decoded.name == "s_sendmsg" and operands != _DEALLOCATE:
         raise decoded.refuse(f"the message {operands!r}")
-    if decoded.name == "s_setreg_imm32_b32":
-        return _make_mode(decoded)
     return lambda _wave: None
-
-
-def _make_mode(decoded: DecodedInstruction) -> Step:
-    """S_SETREG_IMM32_B32 of FP16_OVFL, with which a result of 16 or 8 bits that overflows is the largest number. It is
-    noted, and an instruction with such a result refuses to run then."""
-    text = decoded.instruction.operands
-    if not _HALF_OVERFLOW.fullmatch(text):
-        raise decoded.refuse(f"the mode {text!r}")
-    limits = text.endswith("1")
-
-    def run(wave: Wave) -> None:
-        wave.limits_halves = limits
-
-    return run
 
 
 def make_split_barrier(decoded: DecodedInstruction) -> Step | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from pytest_attnperf.isa.faults import ExecutionFault
+from pytest_attnperf.isa.faults import ExecutionFault, IsaError
 from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import POISON, Array, GlobalMemory
 from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, MOVED, VCC
@@ -40,8 +40,9 @@ class Access:
     counter    'vm' global memory, 'store' its stores where they have a counter of their own (gfx11), 'lds', 'scalar'
                (the latter two share lgkmcnt before gfx12)
     complete   performs it
-    index, place, mask   of its instruction, where a recorder watches: the number in the program and among those that
-                         the wave executed, and the active lanes
+    index, place, mask   of its instruction: its number in the program; where a recorder watches, its number among those
+                         that the wave executed, and the active lanes
+    flat       whether it counts in two counters, as one that may reach LDS does: it ends in no order with others
     """
 
     counter: CounterName
@@ -49,6 +50,7 @@ class Access:
     index: int = -1
     place: int = -1
     mask: int = 0
+    flat: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -84,8 +86,10 @@ class Wave:
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
     indices           address -> number of the instruction, for branches
     index             of the next instruction
-    limits_halves     whether FP16_OVFL is set
+    mode              the MODE register: round to nearest even, denormals kept, DX10_CLAMP and IEEE
+    clock             what S_MEMTIME read last
     scratch           memory of each lane's own (`scratch.Scratch`), if the kernel has any
+    yielded           whether it sleeps, so that another wave should run
     signalled         whether it has signalled at a barrier that it has not waited at (gfx12)
     """
 
@@ -99,8 +103,10 @@ class Wave:
     scc: int | None = None
     ended: bool = False
     signalled: bool = False
-    limits_halves: bool = False
+    yielded: bool = False
     executed: int = 0
+    mode: int = 0x3F0
+    clock: int = 0
     scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
     unknown: dict[int, int] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)
@@ -169,8 +175,8 @@ class Wave:
         For masks of lanes: compilers keep the bits of some lanes of a register that holds nothing yet, and replace them
         before they matter. Raises ExecutionFault where a load of a register is in flight.
         """
-        if number == EXEC:
-            return self.exec_mask, 0
+        if number >= EXEC:
+            return self.exec_mask >> 32 * (number - EXEC) & (1 << 32 * words) - 1, 0
         value = missing = 0
         for place in range(words):
             held = self.scalars[number + place]
@@ -184,7 +190,7 @@ class Wave:
     def write_known_bits(self, number: int, value: int, missing: int, words: int = 2) -> None:
         """Writes the bits of `words` registers, of which those in `missing` are not known. Raises ExecutionFault for
         EXEC, whose bits must."""
-        if missing and number == EXEC:
+        if missing and number >= EXEC:
             raise ExecutionFault("writes bits into exec that nothing wrote")
         (self.write_scalar_pair if words == 2 else self.write_scalar)(number, value)
         for place in range(words):
@@ -220,6 +226,14 @@ class Wave:
             if self.flying.get(number):
                 how = "its load is in flight: no s_waitcnt covers it"
             raise ExecutionFault(f"reads lane {lane} of {name_vector(number)}: {how}")
+
+    def find_missing(self, kind: str, number: int) -> int:
+        """Returns the active lanes of a vector ('v') or scalar ('s') register that nothing wrote; a load in flight is
+        no such register."""
+        if kind == "v":
+            return 0 if self.flying.get(number) else self.exec_mask & ~self.written[number]
+        known = kind != "s" or number >= M0 or number in self.flying_scalars or self.scalars[number] is not None
+        return 0 if known else self.exec_mask
 
     def require_landed(self, number: int) -> None:
         """Raises ExecutionFault if a load of the vector register is in flight."""
@@ -303,6 +317,24 @@ class Wave:
             raise ExecutionFault(f"waits until {left} of {scalar} scalar loads are in flight, which end in any order")
         self._complete("scalar", left)
 
+    def issue(self, counter: CounterName, complete: Callable[[], None]) -> None:
+        """Queues an access of the instruction that runs."""
+        self.queue.append(Access(counter, complete, self.index - 1))
+
+    def issue_flat(self, complete: Callable[[], None], *, ordered: bool = False) -> None:
+        """Queues an access that may reach LDS or global memory: it has ended when both counters say so. On gfx9 other
+        accesses may end before it; where it is `ordered`, as from gfx10 on, both counters count it in order (LLVM,
+        `hasFlatLgkmVMemCountInOrder`)."""
+        left = [2]
+
+        def complete_half() -> None:
+            left[0] -= 1
+            if not left[0]:
+                complete()
+
+        for counter in ("vm", "lds"):
+            self.queue.append(Access(counter, complete_half, self.index - 1, flat=not ordered))
+
     def drain(self) -> None:
         """Completes everything that is in flight, as the end of the program does."""
         while self.queue:
@@ -310,7 +342,7 @@ class Wave:
 
     def _finish(self, access: Access) -> None:
         if self.recorder is None:
-            access.complete()
+            perform(access)
         else:
             self.recorder.complete(access)
 
@@ -318,6 +350,10 @@ class Wave:
         pending = sum(access.counter == counter for access in self.queue)
         if pending <= left:
             return
+        if left and any(access.flat and access.counter == counter for access in self.queue):
+            raise ExecutionFault(
+                f"waits until {left} of {pending} accesses are in flight, of which a flat one may end first"
+            )
         kept: deque[Access] = deque()
         for access in self.queue:
             if access.counter == counter and pending > left:
@@ -329,6 +365,16 @@ class Wave:
             else:
                 kept.append(access)
         self.queue = kept
+
+
+def perform(access: Access) -> None:
+    """Performs an access. What it raises names its instruction, not the wait."""
+    try:
+        access.complete()
+    except IsaError as error:
+        if error.issued_at is None:
+            error.issued_at = access.index
+        raise
 
 
 def name_scalar(number: int) -> str:

@@ -19,7 +19,8 @@ import numpy as np
 from pytest_attnperf.isa.faults import ExecutionFault
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
-from pytest_attnperf.isa.sources import constant_bits, refuse_limits
+from pytest_attnperf.isa.parts import check_overflow
+from pytest_attnperf.isa.sources import constant_bits
 from pytest_attnperf.isa.vector_table import to_bfloat16
 from pytest_attnperf.isa.wave import Step, Wave
 
@@ -232,7 +233,8 @@ def _result_writer(
             wave.i32[rows] = total.astype(np.int64).astype(np.int32)
 
     def write_halves(wave: Wave, total: Array) -> None:
-        refuse_limits(decoded, wave)
+        if result == "f16":
+            check_overflow(decoded, wave, total.astype(np.float16))
         mark(wave)
         narrow = total.astype(np.float16).view(np.uint16) if result == "f16" else to_bfloat16(total).astype(np.uint16)
         if _is_gfx12(decoded):
