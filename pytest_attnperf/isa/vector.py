@@ -188,17 +188,24 @@ def _make_carry(decoded: DecodedInstruction) -> Step:
 
 
 def _make_wide_product(decoded: DecodedInstruction) -> Step:
-    """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit."""
+    """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit.
+
+    Compilers use them for 32 bits, with an upper half of the addend that nothing wrote: that of the result then is
+    unwritten, too, and so is the carry.
+    """
     decoded.allow()
     signed = decoded.name == "v_mad_i64_i32"
     kind, wide = ("i32", np.int64) if signed else ("u32", np.uint64)
     target, carry, first, second, third = decoded.operands
     write, write_carry = writer(decoded, target, "u64"), mask_writer(decoded, carry)
     a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), reader(decoded, third, "u64")
+    upper = third.first + 1 if third.kind == "v" else 0
+    lower = c if third.constant else bits_reader(decoded, third)
 
     def run(wave: Wave) -> None:
+        missing = wave.exec_mask & ~wave.written[upper] if third.kind == "v" and not wave.flying.get(upper) else 0
         product = (a(wave).astype(wide) * b(wave).astype(wide)).view(_U64)
-        addend = c(wave)
+        addend = lower(wave).astype(_U64) | wave.vectors[upper].astype(_U64) << _U64(32) if missing else c(wave)
         total = product + addend
         carried = total < product
         if signed:
@@ -206,6 +213,10 @@ def _make_wide_product(decoded: DecodedInstruction) -> Step:
             carried = carried ^ (product >> _U64(63) != 0) ^ (addend >> _U64(63) != 0)
         write_carry(wave, carried)
         write(wave, total)
+        if missing:
+            wave.written[target.first + 1] &= ~missing
+            known, _ = wave.read_known_bits(carry.first, decoded.mask_words)
+            wave.write_known_bits(carry.first, known, missing, decoded.mask_words)
 
     return run
 
