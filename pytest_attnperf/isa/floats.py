@@ -27,14 +27,15 @@ def fma_f32(a: Any, b: Any, c: Any) -> Any:
     total = product + c
     bits = total.view(np.uint64)
     if np.count_nonzero((bits & _TAIL) == _TIE) or np.count_nonzero((np.abs(total) < _SMALLEST) & (total != 0)):
-        return _to_odd(product, np.float64(c) if np.ndim(c) == 0 else c.astype(np.float64), total).astype(np.float32)
+        return add_to_odd(product, np.asarray(c, np.float64)).astype(np.float32)
     return total.astype(np.float32)
 
 
-def _to_odd(product: Any, addend: Any, total: Any) -> Any:
-    """Returns product + addend, rounded to odd: where inexact, the neighbour of the exact sum whose last bit is 1."""
-    bridge = total - product
-    error = (product - (total - bridge)) + (addend - bridge)
+def add_to_odd(a: Any, b: Any) -> Any:
+    """Returns a + b of float64, rounded to odd: where inexact, the neighbour of the exact sum whose last bit is 1."""
+    total = a + b
+    bridge = total - a
+    error = (a - (total - bridge)) + (b - bridge)
     bits = total.view(np.uint64)
     inexact = np.isfinite(total) & (error != 0) & ((bits & _ONE) == 0)
     toward = np.where((error > 0) == (total > 0), bits + _ONE, bits - _ONE)
@@ -44,6 +45,11 @@ def _to_odd(product: Any, addend: Any, total: Any) -> Any:
 def flush(value: Any) -> Any:
     """Returns float32 with denormals replaced by zeros of their sign."""
     return np.where(np.abs(value) < np.float32(2.0**-126), np.copysign(np.float32(0), value), value)
+
+
+def flush_half(value: Any) -> Any:
+    """Returns float16 with denormals replaced by zeros of their sign."""
+    return np.where(np.abs(value) < np.float16(2.0**-14), np.copysign(np.float16(0), value), value)
 
 
 def exp2(a: Any) -> Any:
@@ -177,3 +183,16 @@ def division_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
     return np.select(
         conditions, [np.full_like(quotient, nan), infinite, zero, zero, infinite], sign * np.abs(quotient)
     ).astype(np.float32)
+
+
+def is_of_class(a: Any, classes: Any) -> Any:
+    """Returns whether a float is of one of the classes whose bits are set (V_CMP_CLASS): 0 signaling NaN, 1 quiet NaN,
+    2 -infinity, 3 -normal, 4 -denormal, 5 -0, 6 +0, 7 +denormal, 8 +normal, 9 +infinity."""
+    a = np.asarray(a)
+    width, mantissa = {2: (np.uint16, 10), 4: (np.uint32, 23), 8: (np.uint64, 52)}[a.dtype.itemsize]
+    bits, smallest = a.view(width), np.finfo(a.dtype).smallest_normal
+    quiet = bits >> width(mantissa - 1) & width(1) != 0
+    kind = np.select([np.isinf(a), a == 0, np.abs(a) < smallest], [0, 3, 2], 1)
+    place = np.where(np.signbit(a), 2 + kind, 9 - kind)
+    place = np.where(np.isnan(a), quiet, place)
+    return (np.asarray(classes) >> place.astype(np.uint32) & np.uint32(1)) != 0

@@ -7,8 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from pytest_attnperf.isa.operands import ACCUMULATORS, DecodedInstruction, Operand
+from pytest_attnperf.isa.parts import write_row
 from pytest_attnperf.isa.scalar import scalar_reader, scalar_writer
-from pytest_attnperf.isa.sources import bits_reader, write_row
+from pytest_attnperf.isa.sources import bits_reader
+from pytest_attnperf.isa.vector_table import count_bits
 from pytest_attnperf.isa.wave import Step, Wave
 
 
@@ -102,6 +104,29 @@ def _make_half_swap(swapped: int) -> Callable[[DecodedInstruction], Step]:
     return make
 
 
+def _make_swap(decoded: DecodedInstruction) -> Step:
+    """V_SWAP_B32: the active lanes of two registers change places."""
+    first, second = (_require_vector(decoded, one) for one in decoded.operands)
+
+    def run(wave: Wave) -> None:
+        for number in (first, second):
+            wave.require_written(number, wave.exec_mask)
+        left = wave.vectors[first].copy()
+        write_row(wave, first, wave.vectors[second])
+        write_row(wave, second, left)
+
+    return run
+
+
+def _make_lane_count(decoded: DecodedInstruction) -> Step:
+    """V_MBCNT_LO and HI: the second source plus the set bits of a mask's half that belong to lower lanes."""
+    target, mask, addend = decoded.operands
+    number, read_mask, read = _require_vector(decoded, target), bits_reader(decoded, mask), bits_reader(decoded, addend)
+    start = 32 if decoded.name == "v_mbcnt_hi_u32_b32" else 0
+    lower = np.array([(1 << min(max(lane - start, 0), 32)) - 1 for lane in range(decoded.lanes)], np.uint32)
+    return lambda wave: write_row(wave, number, count_bits(read_mask(wave) & lower) + read(wave))
+
+
 _STEPS: dict[str, Callable[[DecodedInstruction], Step]] = {
     "v_readfirstlane_b32": _make_first_lane,
     "v_readlane_b32": _make_read_lane,
@@ -109,6 +134,9 @@ _STEPS: dict[str, Callable[[DecodedInstruction], Step]] = {
     "v_accvgpr_read_b32": _make_register_move,
     "v_accvgpr_write_b32": _make_register_move,
     "v_accvgpr_mov_b32": _make_register_move,
+    "v_swap_b32": _make_swap,
+    "v_mbcnt_lo_u32_b32": _make_lane_count,
+    "v_mbcnt_hi_u32_b32": _make_lane_count,
     "v_permlane32_swap_b32": _make_half_swap(32),
     "v_permlane16_swap_b32": _make_half_swap(16),
 }

@@ -60,6 +60,9 @@ class Operand:
     count     registers
     number    value of an inline float
     negative, absolute   modifiers of the source
+    part      'WORD_1' or 'BYTE_2' of the register with SDWA; '' is all of it
+    extended  whether a part as a source is sign-extended
+    unused    what becomes of the other bits of a destination: 'UNUSED_PAD', 'UNUSED_SEXT' or 'UNUSED_PRESERVE'
     """
 
     kind: Kind
@@ -69,6 +72,9 @@ class Operand:
     negative: bool = False
     absolute: bool = False
     text: str = ""
+    part: str = ""
+    extended: bool = False
+    unused: str = ""
 
     @property
     def constant(self) -> bool:
@@ -141,7 +147,23 @@ def decode(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -> D
         return plain
     last, modifiers = _split_modifiers(plain, texts[-1])
     operands = tuple(_read_operand(plain, text) for text in (*texts[:-1], *([last] if last else [])))
-    return replace(plain, operands=operands, modifiers=modifiers)
+    decoded = replace(plain, operands=operands, modifiers=modifiers)
+    return _choose_parts(decoded) if encoding == "sdwa" else decoded
+
+
+def _choose_parts(decoded: DecodedInstruction) -> DecodedInstruction:
+    """Returns an SDWA instruction whose operands name the parts of registers that its modifiers choose."""
+    operands, rest = list(decoded.operands), dict(decoded.modifiers)
+    # Comparisons write a mask of lanes, and carries stand between the destination and the sources.
+    first_source = 2 if "_co_" in decoded.name else 1
+    places = {"dst_sel": 0, "src0_sel": first_source, "src1_sel": first_source + 1}
+    unused = str(rest.pop("dst_unused", ""))
+    for name, place in places.items():
+        if name in rest:
+            part = str(rest.pop(name))
+            operands[place] = replace(operands[place], part="" if part == "DWORD" else part)
+    operands[0] = replace(operands[0], unused=unused)
+    return replace(decoded, operands=tuple(operands), modifiers=rest)
 
 
 def _decode_counters(plain: DecodedInstruction) -> DecodedInstruction:
@@ -153,13 +175,13 @@ def _decode_counters(plain: DecodedInstruction) -> DecodedInstruction:
 
 
 def _split_operands(text: str) -> list[str]:
-    """Returns the parts between commas outside of brackets."""
-    return [part.strip() for part in re.split(r",(?![^\[]*\])", text)] if text else []
+    """Returns the parts between commas outside of brackets and parentheses."""
+    return [part.strip() for part in re.split(r",(?![^\[(]*[\])])", text)] if text else []
 
 
 def _split_modifiers(plain: DecodedInstruction, text: str) -> tuple[str, dict[str, object]]:
     """Returns the last operand and the modifiers behind it."""
-    operand, _, rest = text.partition(" ")
+    operand, _, rest = text.partition(" ") if not text.startswith("hwreg(") else (text, "", "")
     known = _MODIFIER.fullmatch(operand)
     if known and (operand in _FLAGS or (known[1] in (*_LISTS, *_NUMBERS, *_WORDS))):
         operand, rest = "", text
@@ -183,7 +205,9 @@ def _split_modifiers(plain: DecodedInstruction, text: str) -> tuple[str, dict[st
 
 
 def _read_operand(plain: DecodedInstruction, text: str) -> Operand:
-    inner, negative, absolute = text, False, False
+    inner, negative, absolute, extended = text, False, False, False
+    if inner.startswith("sext(") and inner.endswith(")"):
+        inner, extended = inner[5:-1], True
     if inner.startswith("neg(") and inner.endswith(")"):
         inner, negative = inner[4:-1], True
     elif inner.startswith("-") and (inner[1:2] in ("v", "s", "a", "|")):
@@ -195,14 +219,15 @@ def _read_operand(plain: DecodedInstruction, text: str) -> Operand:
         return Operand("s", first, count, 0.0, negative, absolute, text)
     if inner == "off":
         return Operand("off", text=text)
-    if inner == "scc":
+    if inner == "scc" or inner.startswith("hwreg("):
         return Operand("special", text=text)
     if found := _REGISTER.fullmatch(inner):
         bank = found[1] or found[3]
         first = int(found[2] or found[4])
         count = int(found[5]) - first + 1 if found[5] else 1
         base = ACCUMULATORS if bank == "a" else 0
-        return Operand("s" if bank == "s" else "v", base + first, count, 0.0, negative, absolute, text)
+        kind: Kind = "s" if bank == "s" else "v"
+        return Operand(kind, base + first, count, 0.0, negative, absolute, text, extended=extended)
     if re.fullmatch(r"0x[0-9a-f]{1,8}", inner):
         return Operand("bits", int(inner, 16), 1, 0.0, negative, absolute, text)
     if re.fullmatch(r"-?\d+", inner):

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from pytest_attnperf.isa import floats
+from pytest_attnperf.isa.half_table import HALF_OPERATIONS
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
-from pytest_attnperf.isa.sources import Read, bits_reader, reader, write_row
+from pytest_attnperf.isa.parts import check_overflow, write_row
+from pytest_attnperf.isa.sources import DTYPES, Read, bits_reader, reader
 from pytest_attnperf.isa.vector import compose
-from pytest_attnperf.isa.vector_table import OPERATIONS
+from pytest_attnperf.isa.vector_table import OPERATIONS, Operation
 from pytest_attnperf.isa.wave import Step, Wave
 
 _PACKED: Mapping[str, Callable[..., Any]] = {
@@ -23,8 +25,13 @@ _PACKED: Mapping[str, Callable[..., Any]] = {
     "v_pk_mov_b32": lambda a, b: (a, b),
 }
 
-_PACKED_HALVES: Mapping[str, Callable[..., Any]] = {
-    f"v_pk_{name}_f16": OPERATIONS[f"v_{name}_f16"].compute for name in ("add", "mul", "max", "min")
+_PACKED_HALVES: Mapping[str, Operation] = {
+    f"v_pk_{name}": HALF_OPERATIONS[f"v_{name}"]
+    for name in (
+        *("add_f16", "mul_f16", "max_f16", "min_f16", "fma_f16", "add_u16", "add_i16", "sub_u16", "sub_i16"),
+        *("mul_lo_u16", "mad_u16", "mad_i16", "max_u16", "max_i16", "min_u16", "min_i16"),
+        *("lshlrev_b16", "lshrrev_b16", "ashrrev_i16"),
+    )
 }
 
 
@@ -110,29 +117,37 @@ def _make_packed_move(decoded: DecodedInstruction) -> Step:
     return run
 
 
-def _make_packed_halves(decoded: DecodedInstruction, compute: Callable[..., Any]) -> Step:
+def _make_packed_halves(decoded: DecodedInstruction, operation: Operation) -> Step:
     target, *sources = decoded.operands
-    if any(source.constant for source in sources):
-        raise decoded.refuse("a constant in a packed float16 operation")
     sides = []
     for halves, signs, default in (("op_sel", "neg_lo", 0), ("op_sel_hi", "neg_hi", 1)):
         chosen = decoded.numbers(halves, (default,) * len(sources))
         negated = decoded.numbers(signs, (0,) * len(sources))
-        reads = [reader(decoded, one, "u16", half=chosen[place]) for place, one in enumerate(sources)]
-        sides.append(
-            _evaluate(
-                compute,
-                [_float_reader(read, np.float16, negated=bool(negated[at])) for at, read in enumerate(reads)],
-            )
-        )
+        reads = [
+            _half_reader(decoded, one, operation.sources[place], chosen[place], negated=bool(negated[place]))
+            for place, one in enumerate(sources)
+        ]
+        sides.append(_evaluate(operation.compute, reads))
     low, high = sides
+    kind = DTYPES[operation.result]
 
     def run(wave: Wave) -> None:
-        first = np.asarray(low(wave), np.float16).view(np.uint16).astype(np.uint32)
-        second = np.asarray(high(wave), np.float16).view(np.uint16).astype(np.uint32)
+        both = [np.asarray(side(wave), kind) for side in (low, high)]
+        for half in both if kind is np.float16 else ():
+            check_overflow(decoded, wave, half)
+        first, second = (half.view(np.uint16).astype(np.uint32) for half in both)
         write_row(wave, target.first, first | second << np.uint32(16))
 
     return run
+
+
+def _half_reader(decoded: DecodedInstruction, source: Operand, kind: str, half: int, *, negated: bool) -> Read:
+    if source.constant and half:
+        raise decoded.refuse(f"the upper half of the constant {source.text!r}")
+    if negated and kind[0] != "f":
+        raise decoded.refuse(f"the negation of a value of type {kind}")
+    read = reader(decoded, source, kind, half=half)
+    return (lambda wave: -read(wave)) if negated else read
 
 
 def _make_mixed(decoded: DecodedInstruction) -> Step:
@@ -153,6 +168,7 @@ def _make_mixed(decoded: DecodedInstruction) -> Step:
 
     def run(wave: Wave) -> None:
         result = np.asarray(floats.fma_f32(a(wave), b(wave), c(wave))).astype(np.float16)
+        check_overflow(decoded, wave, result)
         bits = result.view(np.uint16).astype(np.uint32)
         # The other half stays, written or not: mixlo and mixhi fill a register together.
         old = wave.vectors[number]

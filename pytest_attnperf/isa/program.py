@@ -13,16 +13,19 @@ from pytest_attnperf.codeobject.line_table import read_line_table
 from pytest_attnperf.codeobject.objects import ObjectContents, ObjectKernel
 from pytest_attnperf.codeobject.tools import find_objdumps
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.isa.dot import make_dot_step
 from pytest_attnperf.isa.dpp import is_dpp, make_dpp_step
 from pytest_attnperf.isa.faults import UnknownInstructionError
 from pytest_attnperf.isa.flow import make_flow_step
 from pytest_attnperf.isa.global_access import make_global_step
+from pytest_attnperf.isa.hardware import make_hardware_step
 from pytest_attnperf.isa.lanes import make_lane_step
 from pytest_attnperf.isa.lds_access import make_lds_step
 from pytest_attnperf.isa.matrix import make_matrix_step
 from pytest_attnperf.isa.operands import DecodedInstruction, decode
 from pytest_attnperf.isa.packed import make_packed_step
 from pytest_attnperf.isa.scalar import make_scalar_step
+from pytest_attnperf.isa.small_floats import make_small_float_step
 from pytest_attnperf.isa.vector import make_vector_step
 from pytest_attnperf.isa.wave import Step, Wave
 
@@ -31,9 +34,12 @@ ARCHS = ("gfx90a", "gfx942", "gfx950")
 
 _MAKERS: tuple[Callable[[DecodedInstruction], Step | None], ...] = (
     make_flow_step,
+    make_hardware_step,
     make_scalar_step,
     make_packed_step,
     make_matrix_step,
+    make_dot_step,
+    make_small_float_step,
     make_lane_step,
     make_lds_step,
     make_global_step,

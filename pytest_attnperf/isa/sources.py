@@ -14,6 +14,7 @@ import numpy as np
 
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand, float_bits
+from pytest_attnperf.isa.parts import check_overflow, part_reader, part_writer, write_row
 from pytest_attnperf.isa.wave import Wave, mask_of
 
 Read: TypeAlias = Callable[[Wave], Any]
@@ -49,7 +50,10 @@ def constant_bits(decoded: DecodedInstruction, operand: Operand, kind: str) -> i
 
 
 def bits_reader(decoded: DecodedInstruction, operand: Operand, offset: int = 0) -> Read:
-    """Returns a reader of the 32 bits of the operand's register number `offset`."""
+    """Returns a reader of the 32 bits of the operand's register number `offset`, or of the part of it that SDWA
+    chooses."""
+    if operand.part or operand.extended:
+        return part_reader(decoded, operand)
     number = operand.first + offset
     if operand.kind == "v":
 
@@ -87,7 +91,7 @@ def _plain_reader(decoded: DecodedInstruction, operand: Operand, kind: str, half
         value = np.array(constant_bits(decoded, operand, kind), f"u{int(kind[1:]) // 8}").view(dtype)[()]
         return lambda _wave: value
     if is_wide(kind):
-        if operand.count != 2:
+        if operand.count != 2 or decoded.encoding == "sdwa":
             raise decoded.refuse(f"the operand {operand.text!r} where two registers are read")
         low, high = bits_reader(decoded, operand), bits_reader(decoded, operand, 1)
         return lambda wave: (low(wave).astype(np.uint64) | high(wave).astype(np.uint64) << _SHIFT).view(dtype)
@@ -117,6 +121,12 @@ def writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Write:
     if operand.kind != "v" or operand.count != (2 if is_wide(kind) else 1):
         raise decoded.refuse(f"the operand {operand.text!r} as a destination")
     number = operand.first
+    if kind == "f16":
+        return _half_writer(decoded, operand)
+    if operand.part:
+        write_part = part_writer(decoded, operand)
+        narrow = f"u{int(kind[1:]) // 8}"
+        return lambda wave, value: write_part(wave, np.asarray(value, DTYPES[kind]).view(narrow))
     if is_wide(kind):
 
         def write_wide(wave: Wave, value: Any) -> None:
@@ -133,16 +143,16 @@ def writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Write:
     return lambda wave, value: write_row(wave, number, np.asarray(value, dtype).view(np.uint32))
 
 
-def write_row(wave: Wave, number: int, value: Any) -> None:
-    """Writes 32 bits into the active lanes of a vector register."""
-    if wave.flying and wave.flying.get(number):
-        wave.require_landed(number)
-    if wave.exec_mask == wave.full:
-        wave.vectors[number] = value
-        wave.written[number] = wave.full
-    else:
-        np.copyto(wave.vectors[number], value, where=wave.lanes, casting="unsafe")
-        wave.written[number] |= wave.exec_mask
+def _half_writer(decoded: DecodedInstruction, operand: Operand) -> Write:
+    number = operand.first
+    write = part_writer(decoded, operand) if operand.part else lambda wave, bits: write_row(wave, number, bits)
+
+    def write_half(wave: Wave, value: Any) -> None:
+        half = np.asarray(value, np.float16)
+        check_overflow(decoded, wave, half)
+        write(wave, half.view(np.uint16))
+
+    return write_half
 
 
 def mask_writer(decoded: DecodedInstruction, operand: Operand) -> Write:

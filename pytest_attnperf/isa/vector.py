@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from pytest_attnperf.isa import floats
+from pytest_attnperf.isa import double_table, floats
+from pytest_attnperf.isa.double_table import DOUBLE_OPERATIONS
+from pytest_attnperf.isa.half_table import HALF_OPERATIONS, UPPER_HALF_KEPT, fma_f16
 from pytest_attnperf.isa.operands import VCC, DecodedInstruction, Operand
-from pytest_attnperf.isa.sources import Read, Write, bits_reader, mask_reader, mask_writer, reader, writer
-from pytest_attnperf.isa.vector_table import COMPARISONS, OPERATIONS, Operation
-from pytest_attnperf.isa.wave import Step, Wave, lanes_of
+from pytest_attnperf.isa.parts import check_overflow
+from pytest_attnperf.isa.sources import DTYPES, Read, Write, mask_reader, mask_writer, reader, writer
+from pytest_attnperf.isa.vector_table import COMPARISONS, OPERATIONS, SATURATING, Operation
+from pytest_attnperf.isa.wave import Step, Wave, lanes_of, mask_of
 
 _U64 = np.uint64
 
@@ -19,14 +23,21 @@ _U64 = np.uint64
 def make_vector_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of a vector arithmetic instruction; None for another one."""
     name = decoded.name
-    if decoded.encoding == "sdwa":
-        return _make_sdwa(decoded)
     if name in _SPECIAL:
         return _SPECIAL[name](decoded)
-    if name.startswith("v_cmp_"):
+    if name.startswith(("v_cmp_", "v_cmpx_")):
         return _make_compare(decoded)
-    if name in OPERATIONS:
-        return _make_plain(decoded, OPERATIONS[name])
+    operation = _find_operation(decoded)
+    return None if operation is None else _make_plain(decoded, operation)
+
+
+def _find_operation(decoded: DecodedInstruction) -> Operation | None:
+    """Returns the plain operation of the instruction, with its integers limited where it has the modifier clamp."""
+    if "clamp" in decoded.modifiers and decoded.name in SATURATING:
+        return SATURATING[decoded.name]
+    for table in (OPERATIONS, HALF_OPERATIONS, DOUBLE_OPERATIONS):
+        if decoded.name in table:
+            return table[decoded.name]
     return None
 
 
@@ -34,16 +45,36 @@ def _make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
     target, *sources = decoded.operands
     if len(sources) != len(operation.sources):
         raise decoded.refuse(f"the form with {len(sources)} sources")
-    halves = decoded.numbers("op_sel", ())
-    if halves and not (operation.sources == ("f16", "f16") and len(halves) == 3 and not halves[2]):
+    halves = decoded.numbers("op_sel", (0,) * (len(sources) + 1))
+    kinds = (*operation.sources, operation.result)
+    if len(halves) != len(kinds) or any(
+        half and not kind.endswith("16") for half, kind in zip(halves, kinds, strict=True)
+    ):
         raise decoded.refuse("the modifier op_sel")
     reads = [
-        reader(decoded, source, kind, half=halves[place] if halves else 0)
-        for place, (source, kind) in enumerate(zip(sources, operation.sources, strict=True))
+        reader(decoded, source, kind, half=half)
+        for source, kind, half in zip(sources, operation.sources, halves, strict=False)
     ]
-    decoded.allow("op_sel", *(("clamp", "mul", "div") if operation.result == "f32" else ()))
-    write = adjusting_writer(decoded, writer(decoded, target, operation.result))
+    limited = operation.result[0] == "f" or decoded.name in SATURATING
+    decoded.allow("op_sel", *(("clamp",) if limited else ()), *(("mul", "div") if operation.result[0] == "f" else ()))
+    if halves[-1] or decoded.name in UPPER_HALF_KEPT:
+        target = replace(target, part=f"WORD_{halves[-1]}", unused="UNUSED_PRESERVE")
+    write = writer(decoded, target, operation.result)
+    if operation.result[0] == "f":
+        write = adjusting_writer(decoded, write, DTYPES[operation.result])
+    if decoded.name == "v_cvt_pk_f16_f32":
+        write = _checking_writer(decoded, write)
     return compose(operation.compute, reads, write)
+
+
+def _checking_writer(decoded: DecodedInstruction, write: Write) -> Write:
+    """Returns a writer of two halves that refuses what FP16_OVFL would limit."""
+
+    def check(wave: Wave, value: Any) -> None:
+        check_overflow(decoded, wave, np.asarray(value, np.uint32).view(np.float16))
+        write(wave, value)
+
+    return check
 
 
 def compose(compute: Callable[..., Any], reads: Sequence[Read], write: Write) -> Step:
@@ -58,78 +89,48 @@ def compose(compute: Callable[..., Any], reads: Sequence[Read], write: Write) ->
     return lambda wave: write(wave, compute(first(wave), second(wave), third(wave)))
 
 
-def adjusting_writer(decoded: DecodedInstruction, write: Write) -> Write:
-    """Returns the writer with the output modifiers of a float32 result: times 2 or 4, half, clamp to 0 and 1."""
+def adjusting_writer(decoded: DecodedInstruction, write: Write, kind: Any = np.float32) -> Write:
+    """Returns the writer with the output modifiers of a result of type `kind`: times 2 or 4, half, clamp to 0 and
+    1."""
     scale = decoded.number("mul", 1) / decoded.number("div", 1)
     clamp = "clamp" in decoded.modifiers
     if scale == 1 and not clamp:
         return write
 
     def adjust(wave: Wave, value: Any) -> None:
-        value = value * np.float32(scale)
+        value = value * kind(scale)
         if clamp:
             # With DX10_CLAMP, which compilers set, NaN becomes 0.
-            value = np.where(np.isnan(value), np.float32(0), np.clip(value, np.float32(0), np.float32(1)))
+            value = np.where(np.isnan(value), kind(0), np.clip(value, kind(0), kind(1)))
         write(wave, value)
 
     return adjust
-
-
-# SDWA: parts of registers as sources.
-
-_PARTS = {
-    "DWORD": (0, 0xFFFFFFFF),
-    "WORD_0": (0, 0xFFFF),
-    "WORD_1": (16, 0xFFFF),
-    **{f"BYTE_{byte}": (8 * byte, 0xFF) for byte in range(4)},
-}
-
-
-def _make_sdwa(decoded: DecodedInstruction) -> Step:
-    operation = OPERATIONS.get(decoded.name)
-    if operation is None or any(kind.endswith("64") for kind in (operation.result, *operation.sources)):
-        raise decoded.refuse("the opcode with SDWA")
-    decoded.allow("dst_sel", "dst_unused", "src0_sel", "src1_sel")
-    if decoded.modifiers.get("dst_sel", "DWORD") != "DWORD" or decoded.modifiers.get("dst_unused") not in (
-        None,
-        "UNUSED_PAD",
-    ):
-        raise decoded.refuse("the destination of SDWA but a whole register")
-    target, *sources = decoded.operands
-    reads = []
-    for place, (source, kind) in enumerate(zip(sources, operation.sources, strict=True)):
-        if source.negative or source.absolute:
-            raise decoded.refuse("a source modifier with SDWA")
-        reads.append(_part_reader(decoded, source, str(decoded.modifiers.get(f"src{place}_sel", "DWORD")), kind))
-    return compose(operation.compute, reads, writer(decoded, target, operation.result))
-
-
-def _part_reader(decoded: DecodedInstruction, source: Operand, part: str, kind: str) -> Read:
-    if part not in _PARTS:
-        raise decoded.refuse(f"the part {part!r} of a register")
-    shift, mask = (np.uint32(number) for number in _PARTS[part])
-    read = bits_reader(decoded, source)
-    if kind.endswith("16"):
-        narrow = {"f16": np.float16, "u16": np.uint16, "i16": np.int16}[kind]
-        return lambda wave: (read(wave) >> shift & mask & np.uint32(0xFFFF)).astype(np.uint16).view(narrow)
-    wide = {"f32": np.float32, "i32": np.int32}.get(kind, np.uint32)
-    return lambda wave: (read(wave) >> shift & mask).view(wide)
 
 
 # Masks of lanes.
 
 
 def _make_compare(decoded: DecodedInstruction) -> Step:
-    _, _, relation, kind = decoded.name.split("_", 3)
+    """V_CMP writes a mask of lanes; V_CMPX of gfx9 writes it into EXEC, too."""
+    _, prefix, relation, kind = decoded.name.split("_", 3)
     known = ("f32", "f16", "f64", "i32", "u32", "i16", "u16", "i64", "u64")
-    if relation not in COMPARISONS or kind not in known:
+    if (relation not in COMPARISONS and relation != "class") or kind not in known:
         raise decoded.refuse("the opcode")
     decoded.allow()
     target, first, second = decoded.operands
-    compute = COMPARISONS[relation]
+    compute = floats.is_of_class if relation == "class" else COMPARISONS[relation]
     write = mask_writer(decoded, target)
-    a, b = reader(decoded, first, kind), reader(decoded, second, kind)
-    return lambda wave: write(wave, compute(a(wave), b(wave)))
+    a = reader(decoded, first, kind)
+    b = reader(decoded, second, "u32" if relation == "class" else kind)
+    if prefix == "cmp":
+        return lambda wave: write(wave, compute(a(wave), b(wave)))
+
+    def run(wave: Wave) -> None:
+        found = np.broadcast_to(compute(a(wave), b(wave)), wave.size)
+        write(wave, found)
+        wave.set_exec(mask_of(found) & wave.exec_mask)
+
+    return run
 
 
 def _make_select(decoded: DecodedInstruction) -> Step:
@@ -151,7 +152,7 @@ def _make_select(decoded: DecodedInstruction) -> Step:
 
 
 def _chosen_reader(decoded: DecodedInstruction, source: Operand, kind: str) -> Callable[[Wave, int], Any]:
-    if source.kind != "v":
+    if source.kind != "v" or source.part:
         plain = reader(decoded, source, kind)
         return lambda wave, _lanes: plain(wave)
     number = source.first
@@ -223,12 +224,14 @@ def _make_wide_product(decoded: DecodedInstruction) -> Step:
 
 def _make_division_scale(decoded: DecodedInstruction) -> Step:
     decoded.allow()
+    kind = decoded.name[-3:]
+    scale = floats.division_scale if kind == "f32" else double_table.division_scale
     target, mask, *sources = decoded.operands
-    write, write_mask = writer(decoded, target, "f32"), mask_writer(decoded, mask)
-    a, b, c = (reader(decoded, source, "f32") for source in sources)
+    write, write_mask = writer(decoded, target, kind), mask_writer(decoded, mask)
+    a, b, c = (reader(decoded, source, kind) for source in sources)
 
     def run(wave: Wave) -> None:
-        value, scaled = floats.division_scale(a(wave), b(wave), c(wave))
+        value, scaled = scale(a(wave), b(wave), c(wave))
         write(wave, value)
         write_mask(wave, scaled)
 
@@ -237,28 +240,35 @@ def _make_division_scale(decoded: DecodedInstruction) -> Step:
 
 def _make_division_fma(decoded: DecodedInstruction) -> Step:
     decoded.allow()
+    kind = decoded.name[-3:]
+    compute = floats.division_fma if kind == "f32" else double_table.division_fma
     target, *sources = decoded.operands
-    write, scaled = (
-        writer(decoded, target, "f32"),
-        mask_reader(decoded, Operand("s", VCC, decoded.mask_words, text="vcc")),
-    )
-    a, b, c = (reader(decoded, source, "f32") for source in sources)
-    return lambda wave: write(wave, floats.division_fma(a(wave), b(wave), c(wave), lanes_of(scaled(wave), wave.size)))
+    write = writer(decoded, target, kind)
+    scaled = mask_reader(decoded, Operand("s", VCC, decoded.mask_words, text="vcc"))
+    a, b, c = (reader(decoded, source, kind) for source in sources)
+    return lambda wave: write(wave, compute(a(wave), b(wave), c(wave), lanes_of(scaled(wave), wave.size)))
+
+
+_FMA: dict[str, Callable[..., Any]] = {"f16": fma_f16, "f32": floats.fma_f32, "f64": double_table.fma_f64}
 
 
 def _make_accumulate(decoded: DecodedInstruction) -> Step:
-    """V_FMAC_F32: the destination is the addend."""
+    """V_FMAC: the destination is the addend."""
     decoded.allow("clamp", "mul", "div")
+    kind = decoded.name[-3:]
     target, first, second = decoded.operands
-    reads = [reader(decoded, one, "f32") for one in (first, second, target)]
-    return compose(floats.fma_f32, reads, adjusting_writer(decoded, writer(decoded, target, "f32")))
+    # SDWA writes a part of the destination; as the addend it is read whole.
+    addend = replace(target, part="", unused="")
+    reads = [reader(decoded, one, kind) for one in (first, second, addend)]
+    return compose(_FMA[kind], reads, adjusting_writer(decoded, writer(decoded, target, kind), DTYPES[kind]))
 
 
 def _make_constant_fma(decoded: DecodedInstruction) -> Step:
-    """V_FMAMK_F32 (a * K + b) and V_FMAAK_F32 (a * b + K): the three sources in the order of the text."""
+    """V_FMAMK (a * K + b) and V_FMAAK (a * b + K): the three sources in the order of the text."""
     decoded.allow()
+    kind = decoded.name[-3:]
     target, *sources = decoded.operands
-    return compose(floats.fma_f32, [reader(decoded, one, "f32") for one in sources], writer(decoded, target, "f32"))
+    return compose(_FMA[kind], [reader(decoded, one, kind) for one in sources], writer(decoded, target, kind))
 
 
 def _make_table_logic(decoded: DecodedInstruction) -> Step:
@@ -283,10 +293,9 @@ _SPECIAL: dict[str, Callable[[DecodedInstruction], Step]] = {
     **{f"v_{name}_co_u32": _make_carry for name in ("add", "addc", "sub", "subb", "subrev", "subbrev")},
     "v_mad_u64_u32": _make_wide_product,
     "v_mad_i64_i32": _make_wide_product,
-    "v_div_scale_f32": _make_division_scale,
-    "v_div_fmas_f32": _make_division_fma,
-    "v_fmac_f32": _make_accumulate,
-    "v_fmamk_f32": _make_constant_fma,
-    "v_fmaak_f32": _make_constant_fma,
+    **{f"v_div_scale_{kind}": _make_division_scale for kind in ("f32", "f64")},
+    **{f"v_div_fmas_{kind}": _make_division_fma for kind in ("f32", "f64")},
+    **{f"v_fmac_{kind}": _make_accumulate for kind in _FMA},
+    **{f"v_{name}_{kind}": _make_constant_fma for name in ("fmamk", "fmaak") for kind in ("f16", "f32")},
     "v_bitop3_b32": _make_table_logic,
 }

@@ -14,7 +14,7 @@ import numpy as np
 from pytest_attnperf.isa import floats
 
 _U32, _U64 = np.uint32, np.uint64
-_FIVE, _SIX, _FOUR = np.uint32(31), np.uint64(63), np.uint16(15)
+_FIVE, _SIX = np.uint32(31), np.uint64(63)
 _LOW24 = np.uint32(0xFFFFFF)
 
 
@@ -79,15 +79,66 @@ def _reverse_bits(a: Any) -> Any:
     return a
 
 
-def _pack_halves(a: Any, b: Any) -> Any:
-    return a.view(np.uint16).astype(_U32) | b.view(np.uint16).astype(_U32) << _U32(16)
-
-
 def to_bfloat16(a: Any) -> Any:
     """Returns the 16 bits of float32 rounded to bfloat16, nearest even; a NaN stays one."""
     bits = np.asarray(a, np.float32).view(_U32)
     rounded = (bits + _U32(0x7FFF) + (bits >> _U32(16) & _U32(1))) >> _U32(16)
     return np.where(np.isnan(a), bits >> _U32(16) | _U32(0x40), rounded)
+
+
+def count_bits(a: Any) -> Any:
+    """Returns how many bits of uint32 are set."""
+    a = a - (a >> _U32(1) & _U32(0x55555555))
+    a = (a & _U32(0x33333333)) + (a >> _U32(2) & _U32(0x33333333))
+    return ((a + (a >> _U32(4)) & _U32(0x0F0F0F0F)) * _U32(0x01010101)) >> _U32(24)
+
+
+def _count_leading(a: Any) -> Any:
+    """Returns the zeros above the highest set bit of uint32; -1 of 0."""
+    a = np.asarray(a)
+    _, length = np.frexp(a.astype(np.float64))
+    return np.where(a == 0, _U32(0xFFFFFFFF), (32 - length).astype(_U32))
+
+
+def _count_trailing(a: Any) -> Any:
+    a = np.asarray(a)
+    return np.where(a == 0, _U32(0xFFFFFFFF), count_bits((a & (~a + _U32(1))) - _U32(1)))
+
+
+def _count_signs(a: Any) -> Any:
+    """Returns the number of bits above the highest one that differs from the sign; -1 if none does."""
+    bits = np.asarray(a).view(_U32)
+    return _count_leading(np.where(bits >> _U32(31) != 0, ~bits, bits))
+
+
+def _add_byte_differences(a: Any, b: Any, c: Any) -> Any:
+    for shift in (0, 8, 16, 24):
+        left, right = a >> _U32(shift) & _U32(0xFF), b >> _U32(shift) & _U32(0xFF)
+        c = c + np.maximum(left, right) - np.minimum(left, right)
+    return c
+
+
+def _take_byte(byte: int) -> Callable[[Any], Any]:
+    return lambda a: (a >> _U32(8 * byte) & _U32(0xFF)).astype(np.float32)
+
+
+def _fraction(a: Any) -> Any:
+    return np.minimum(a - np.floor(a), np.nextafter(np.float32(1), np.float32(0)))
+
+
+def _middle(a: Any, b: Any, c: Any) -> Any:
+    return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+
+
+def _saturate(compute: Callable[[Any, Any], Any], kind: str) -> Operation:
+    """Returns a sum or difference limited to its range, as the modifier clamp of integers asks for."""
+    dtype: Any = {"u32": np.uint32, "i32": np.int32, "u16": np.uint16, "i16": np.int16}[kind]
+    limits = np.iinfo(dtype)
+
+    def run(a: Any, b: Any) -> Any:
+        return np.clip(compute(a.astype(np.int64), b.astype(np.int64)), limits.min, limits.max).astype(dtype)
+
+    return Operation(kind, (kind, kind), run)
 
 
 def _f32(compute: Callable[..., Any], sources: int = 2) -> Operation:
@@ -128,25 +179,26 @@ OPERATIONS: Mapping[str, Operation] = {
     "v_floor_f32": _f32(np.floor, 1),
     "v_ceil_f32": _f32(np.ceil, 1),
     "v_trunc_f32": _f32(np.trunc, 1),
+    "v_mul_legacy_f32": _f32(lambda a, b: np.where((a == 0) | (b == 0), np.float32(0), a * b)),
+    "v_fract_f32": _f32(_fraction, 1),
+    "v_sin_f32": _f32(lambda a: np.sin(2 * np.pi * a.astype(np.float64)).astype(np.float32), 1),
+    "v_cos_f32": _f32(lambda a: np.cos(2 * np.pi * a.astype(np.float64)).astype(np.float32), 1),
+    "v_frexp_mant_f32": _f32(lambda a: np.where(np.isfinite(a), np.frexp(a)[0], a), 1),
+    "v_frexp_exp_i32_f32": Operation("i32", ("f32",), lambda a: np.where(np.isfinite(a), np.frexp(a)[1], 0)),
     "v_ldexp_f32": Operation("f32", ("f32", "i32"), floats.scale_by_power),
     "v_div_fixup_f32": _f32(floats.division_fixup, 3),
-    "v_add_f16": Operation("f16", ("f16", "f16"), lambda a, b: a + b),
-    "v_sub_f16": Operation("f16", ("f16", "f16"), lambda a, b: a - b),
-    "v_mul_f16": Operation("f16", ("f16", "f16"), lambda a, b: a * b),
-    "v_max_f16": Operation("f16", ("f16", "f16"), floats.maximum),
-    "v_min_f16": Operation("f16", ("f16", "f16"), floats.minimum),
     # Conversions.
-    "v_cvt_f16_f32": Operation("f16", ("f32",), lambda a: a.astype(np.float16)),
-    "v_cvt_f32_f16": Operation("f32", ("f16",), lambda a: a.astype(np.float32)),
     "v_cvt_f32_u32": Operation("f32", ("u32",), lambda a: a.astype(np.float32)),
     "v_cvt_f32_i32": Operation("f32", ("i32",), lambda a: a.astype(np.float32)),
     "v_cvt_u32_f32": Operation("u32", ("f32",), floats.convert_to_unsigned),
     "v_cvt_i32_f32": Operation("i32", ("f32",), floats.convert_to_signed),
-    "v_cvt_pk_f16_f32": Operation(
-        "u32", ("f32", "f32"), lambda a, b: _pack_halves(a.astype(np.float16), b.astype(np.float16))
-    ),
     "v_cvt_pk_bf16_f32": Operation("u32", ("f32", "f32"), lambda a, b: to_bfloat16(a) | to_bfloat16(b) << _U32(16)),
-    "v_pack_b32_f16": Operation("u32", ("f16", "f16"), _pack_halves),
+    "v_cvt_flr_i32_f32": Operation("i32", ("f32",), lambda a: floats.convert_to_signed(np.floor(a))),
+    "v_cvt_rpi_i32_f32": Operation(
+        "i32", ("f32",), lambda a: floats.convert_to_signed(np.floor(a.astype(np.float64) + 0.5))
+    ),
+    "v_cvt_f32_bf16": Operation("f32", ("u16",), lambda a: (a.astype(_U32) << _U32(16)).view(np.float32)),
+    **{f"v_cvt_f32_ubyte{byte}": Operation("f32", ("u32",), _take_byte(byte)) for byte in range(4)},
     # Integers.
     "v_add_u32": _u32(lambda a, b: a + b),
     "v_sub_u32": _u32(lambda a, b: a - b),
@@ -172,13 +224,12 @@ OPERATIONS: Mapping[str, Operation] = {
     "v_lshlrev_b64": Operation("u64", ("u32", "u64"), lambda a, b: b << (a.astype(_U64) & _SIX)),
     "v_lshrrev_b64": Operation("u64", ("u32", "u64"), lambda a, b: b >> (a.astype(_U64) & _SIX)),
     "v_ashrrev_i64": Operation("i64", ("u32", "i64"), lambda a, b: b >> (a.astype(_U64) & _SIX).astype(np.int64)),
-    "v_lshlrev_b16": Operation("u16", ("u16", "u16"), lambda a, b: b << (a & _FOUR)),
-    "v_lshrrev_b16": Operation("u16", ("u16", "u16"), lambda a, b: b >> (a & _FOUR)),
     "v_mul_lo_u32": _u32(lambda a, b: a * b),
     "v_mul_hi_u32": _u32(_high_product),
     "v_mul_hi_i32": _i32(_high_signed_product),
-    "v_mul_lo_u16": Operation("u16", ("u16", "u16"), lambda a, b: a * b),
     "v_mul_u32_u24": _u32(lambda a, b: (a & _LOW24) * (b & _LOW24)),
+    "v_mul_hi_u32_u24": _u32(lambda a, b: _high_product(a & _LOW24, b & _LOW24)),
+    "v_mul_hi_i32_i24": _i32(lambda a, b: _high_signed_product(_signed_24(a), _signed_24(b))),
     "v_mul_i32_i24": _i32(lambda a, b: _signed_24(a) * _signed_24(b)),
     "v_mad_u32_u24": _u32(lambda a, b, c: (a & _LOW24) * (b & _LOW24) + c, 3),
     "v_mad_i32_i24": _i32(lambda a, b, c: _signed_24(a) * _signed_24(b) + c, 3),
@@ -190,12 +241,35 @@ OPERATIONS: Mapping[str, Operation] = {
     "v_max3_u32": _u32(lambda a, b, c: np.maximum(np.maximum(a, b), c), 3),
     "v_min3_i32": _i32(lambda a, b, c: np.minimum(np.minimum(a, b), c), 3),
     "v_max3_i32": _i32(lambda a, b, c: np.maximum(np.maximum(a, b), c), 3),
+    "v_med3_u32": _u32(_middle, 3),
+    "v_med3_i32": _i32(_middle, 3),
+    "v_bcnt_u32_b32": _u32(lambda a, b: count_bits(a) + b),
+    "v_ffbh_u32": _u32(_count_leading, 1),
+    "v_ffbl_b32": _u32(_count_trailing, 1),
+    "v_ffbh_i32": Operation("u32", ("i32",), _count_signs),
+    "v_bfm_b32": _u32(lambda a, b: ((_U32(1) << (a & _FIVE)) - _U32(1)) << (b & _FIVE)),
+    "v_sad_u8": _u32(_add_byte_differences, 3),
+    "v_sad_u32": _u32(lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c, 3),
+    "v_add_i32": _i32(lambda a, b: a + b),
+    "v_sub_i32": _i32(lambda a, b: a - b),
     "v_perm_b32": _u32(_permute_bytes, 3),
+    "v_alignbyte_b32": _u32(
+        lambda a, b, c: ((a.astype(_U64) << _U64(32) | b) >> (c & _U32(3)).astype(_U64) * _U64(8)).astype(_U32), 3
+    ),
     "v_alignbit_b32": _u32(
         lambda a, b, c: ((a.astype(_U64) << _U64(32) | b) >> (c & _FIVE).astype(_U64)).astype(_U32), 3
     ),
 }
 """Name without encoding -> operation. The reversed shifts take the amount first."""
+
+SATURATING: Mapping[str, Operation] = {
+    f"v_{name}_{kind}": _saturate(compute, kind)
+    for name, compute in (
+        ("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("subrev", lambda a, b: b - a)
+    )
+    for kind in ("u32", "i32", "u16", "i16")
+}  # fmt: skip
+"""Sums and differences with the modifier clamp."""
 
 COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "f": lambda a, b: np.zeros(np.broadcast(a, b).shape, bool),

@@ -71,6 +71,8 @@ class Wave:
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
     indices           address -> number of the instruction, for branches
     index             of the next instruction
+    mode              the MODE register: round to nearest even, denormals kept, DX10_CLAMP and IEEE
+    clock             what S_MEMTIME read last
     """
 
     number: int
@@ -83,6 +85,8 @@ class Wave:
     scc: int | None = None
     ended: bool = False
     executed: int = 0
+    mode: int = 0x3F0
+    clock: int = 0
     scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
     unknown: dict[int, int] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)

@@ -83,6 +83,14 @@ def _product(a: int, b: int) -> int | None:
     return fused(a, b, sign)
 
 
+def _fraction(a: int) -> int | None:
+    value = as_float(a)
+    if not math.isfinite(value):
+        return None
+    exact = Fraction(value)
+    return min(to_float_bits(exact - math.floor(exact)), 0x3F7FFFFF)
+
+
 def _largest(a: int, b: int) -> int | None:
     if math.isnan(as_float(a)) or math.isnan(as_float(b)):
         numbers = [one for one in (a, b) if not math.isnan(as_float(one))]
@@ -106,11 +114,13 @@ def _to_unsigned(a: int) -> int:
     return int(min(max(value, 0.0), float(2**32))) if value < 2**32 else WORD
 
 
-def _to_signed(a: int) -> int:
+def _to_signed(a: int, whole: Callable[[float], int] = int) -> int:
     value = as_float(a)
     if math.isnan(value):
         return 0
-    return max(-(2**31), min(2**31 - 1, int(value))) if math.isfinite(value) else (2**31 - 1 if value > 0 else -(2**31))
+    return (
+        max(-(2**31), min(2**31 - 1, whole(value))) if math.isfinite(value) else (2**31 - 1 if value > 0 else -(2**31))
+    )
 
 
 def _chosen_byte(a: int, b: int, selector: int) -> int:
@@ -166,6 +176,22 @@ INTEGERS: Mapping[str, tuple[int, Callable[..., int]]] = {
     "v_perm_b32": (3, lambda a, b, c: sum(_chosen_byte(a, b, c >> 8 * at & 255) << 8 * at for at in range(4))),
     "v_alignbit_b32": (3, lambda a, b, c: (a << 32 | b) >> c % 32),
     "v_pack_b32_f16": (2, lambda a, b: a % 2**16 | (b % 2**16) << 16),
+    "v_mul_hi_u32_u24": (2, lambda a, b: (a % 2**24) * (b % 2**24) // 2**32),
+    "v_mul_hi_i32_i24": (2, lambda a, b: signed(a, 24) * signed(b, 24) // 2**32),
+    "v_med3_u32": (3, lambda *each: sorted(each)[1]),
+    "v_med3_i32": (3, lambda *each: sorted(map(signed, each))[1]),
+    "v_bcnt_u32_b32": (2, lambda a, b: f"{a:b}".count("1") + b),
+    "v_ffbh_u32": (1, lambda a: f"{a:032b}".find("1")),
+    "v_ffbl_b32": (1, lambda a: f"{a:032b}"[::-1].find("1")),
+    "v_ffbh_i32": (1, lambda a: f"{a:032b}".find("10"[a >> 31])),
+    "v_bfm_b32": (2, lambda a, b: (2 ** (a % 32) - 1) * 2 ** (b % 32)),
+    "v_sad_u8": (3, lambda a, b, c: c + sum(abs((a >> n & 255) - (b >> n & 255)) for n in (0, 8, 16, 24))),
+    "v_sad_u32": (3, lambda a, b, c: abs(a - b) + c),
+    "v_add_i32": (2, lambda a, b: a + b),
+    "v_sub_i32": (2, lambda a, b: a - b),
+    "v_alignbyte_b32": (3, lambda a, b, c: (a << 32 | b) >> 8 * (c % 4)),
+    "v_cvt_flr_i32_f32": (1, lambda a: _to_signed(a, math.floor)),
+    "v_cvt_rpi_i32_f32": (1, lambda a: _to_signed(a, lambda value: math.floor(Fraction(value) + Fraction(1, 2)))),
     "v_cvt_u32_f32": (1, _to_unsigned),
     "v_cvt_i32_f32": (1, _to_signed),
 }
@@ -179,6 +205,9 @@ FLOATS: Mapping[str, tuple[int, Callable[..., int | None]]] = {
     "v_fma_f32": (3, fused),
     "v_max_f32": (2, _largest),
     "v_min_f32": (2, lambda a, b: None if (at := _largest(a ^ 1 << 31, b ^ 1 << 31)) is None else at ^ 1 << 31),
+    "v_mul_legacy_f32": (2, lambda a, b: 0 if a % 2**31 == 0 or b % 2**31 == 0 else _product(a, b)),
+    "v_fract_f32": (1, _fraction),
+    **{f"v_cvt_f32_ubyte{n}": (1, lambda a, n=n: to_float_bits(Fraction(a >> 8 * n & 255))) for n in range(4)},
     "v_cvt_f32_u32": (1, lambda a: to_float_bits(Fraction(a))),
     "v_cvt_f32_i32": (1, lambda a: to_float_bits(Fraction(signed(a)))),
 }

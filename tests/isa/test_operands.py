@@ -35,7 +35,8 @@ def test_modifiers_are_read() -> None:
     found = decode(instruction("v_pk_fma_f32 v[0:1], v[2:3], v[4:5], v[6:7] op_sel:[0,1,0] op_sel_hi:[1,0,1]"))
     assert (len(found.operands), found.modifiers) == (4, {"op_sel": (0, 1, 0), "op_sel_hi": (1, 0, 1)})
     found = decode(instruction("v_or_b32_sdwa v1, v2, v3 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:WORD_1"))
-    assert found.modifiers == {"dst_sel": "DWORD", "dst_unused": "UNUSED_PAD", "src0_sel": "WORD_1"}
+    assert found.modifiers == {}
+    assert [(one.part, one.unused) for one in found.operands] == [("", "UNUSED_PAD"), ("WORD_1", ""), ("", "")]
     found = decode(instruction("global_load_dword v1, v[2:3], off offset:-8 sc0 nt"))
     assert found.modifiers == {"offset": -8, "sc0": True, "nt": True}
     assert decode(instruction("s_waitcnt vmcnt(3) lgkmcnt(0)")).modifiers == {"vmcnt": 3, "lgkmcnt": 0}
@@ -47,15 +48,17 @@ def test_modifiers_are_read() -> None:
         ("v_magic_f32 v0, v1", "opcode"),
         ("v_add_f32_e32 v0, q1, v2", "'q1'"),
         ("v_add_f32_e64 v0, v1, v2 fancy:3", "'fancy:3'"),
-        ("v_add_u32_e64 v0, v1, v2 clamp", "'clamp'"),
+        ("v_xor_b32_e64 v0, v1, v2 clamp", "'clamp'"),
         ("v_mov_b32_dpp v0, v1 row_mask:0xf bank_mask:0xf", "DPP"),
-        ("v_and_b32_sdwa v0, v1, v2 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:DWORD", "destination of SDWA"),
+        ("v_and_b32_sdwa v0, v1, v2 dst_sel:WORD_2 dst_unused:UNUSED_PRESERVE src0_sel:DWORD", "part 'WORD_2'"),
         ("s_waitcnt depctr(3)", "'depctr(3)'"),
         ("ds_add_u32 v0, v1", "opcode"),
         ("global_atomic_add v0, v1, s[2:3]", "opcode"),
         ("buffer_load_dword v0, v1, s[4:7], 0 idxen", "'idxen'"),
-        ("v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0 cbsz:1", "'cbsz'"),
-        ("v_mfma_f32_32x32x4bf16 v[0:15], v16, v17, 0", "matrix instruction"),
+        ("v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0 cbsz:1", "cbsz:1"),
+        ("v_mfma_f32_32x32x9_f16 v[0:15], v16, v17, 0", "matrix instruction"),
+        ("v_smfmac_f32_16x16x32_f16 v[0:3], v[4:5], v[6:9], v10", "matrix instruction"),
+        ("v_cvt_sr_fp8_f32 v0, v1, v2", "opcode"),
         ("s_cbranch_scc1 7", "branch out of the kernel"),
         ("v_pk_add_f32 v[0:1], v[2:3], 1.0", "upper half of the constant"),
         ("v_cndmask_b32_e64 v0, v1", "2 operands"),

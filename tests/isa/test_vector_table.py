@@ -171,13 +171,58 @@ def test_comparisons(kind: str, count: int) -> None:
                 assert (found >> lane & 1) == (test(convert(a), convert(b)) != negated), (name, hex(a), hex(b))
 
 
+def test_more_float_functions() -> None:
+    """Sine and cosine of turns, mantissa and exponent, the middle of three (the smallest number beside a NaN), and the
+    class of a number."""
+    values = np.array([0.25, -0.125, 1.5, -6.0, 2.0**-140, math.inf, -math.inf, math.nan] * 8, np.float32)
+    wave = make_wave()
+    set_vector(wave, 0, values)
+    set_vector(wave, 1, np.full(64, 1.0, np.float32))
+    set_vector(wave, 2, np.full(64, -2.0, np.float32))
+    run(wave, "v_sin_f32_e32 v3, v0", "v_cos_f32_e32 v4, v0", "v_frexp_mant_f32_e32 v5, v0")
+    run(wave, "v_frexp_exp_i32_f32_e32 v6, v0", "v_med3_f32 v7, v0, v1, v2")
+    found = {at: vector(wave, f"v{at}") for at in (3, 4, 5, 6, 7)}
+    for lane, value in enumerate(values[:8].tolist()):
+        sine, cosine, mantissa, middle = (float(found[at].view(np.float32)[lane]) for at in (3, 4, 5, 7))
+        if math.isfinite(value):
+            assert sine == pytest.approx(math.sin(2 * math.pi * value), abs=1e-6)
+            assert cosine == pytest.approx(math.cos(2 * math.pi * value), abs=1e-6)
+            assert (mantissa, int(found[6].view(np.int32)[lane])) == math.frexp(value)
+        else:
+            assert found[6][lane] == 0
+        assert middle == (-2.0 if math.isnan(value) else sorted((value, 1.0, -2.0))[1])
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [(0x7F800001, 0), (0x7FC00000, 1), (0xFF800000, 2), (0xBF800000, 3), (0x80000001, 4), (0x80000000, 5), (0, 6),
+     (1, 7), (0x3F800000, 8), (0x7F800000, 9)],
+)  # fmt: skip
+def test_classes_of_numbers(value: int, place: int) -> None:
+    """V_CMP_CLASS_F32 finds each of the ten classes, and no other one."""
+    wave = make_wave()
+    set_vector(wave, 0, [value] * 64)
+    set_vector(wave, 1, [1 << lane % 10 for lane in range(64)])
+    run(wave, "v_cmp_class_f32_e64 s[4:5], v0, v1")
+    assert wave.read_scalar_pair(4) == sum(1 << lane for lane in range(64) if lane % 10 == place)
+
+
+def test_integer_clamp() -> None:
+    """Sums and differences with clamp stay within their range."""
+    wave = make_wave()
+    set_vector(wave, 0, [0xFFFFFFF0] * 64)
+    set_vector(wave, 1, [0x7FFFFFF0] * 64)
+    run(wave, "v_add_u32_e64 v2, v0, v1 clamp", "v_sub_u32_e64 v3, v1, v0 clamp", "v_add_i32 v4, v1, v1 clamp")
+    assert [int(vector(wave, name)[0]) for name in ("v2", "v3", "v4")] == [WORD, 0, 0x7FFFFFFF]
+
+
 def test_all_operations_are_tested_or_listed() -> None:
     """An operation without a statement in `semantics` is in this list, which says where it is tested or why not."""
     elsewhere = {
         "v_mov_b32", "v_mov_b64", "v_lshl_add_u64", "v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64",  # test_vector
-        "v_cvt_f32_f16", "v_cvt_pk_f16_f32", "v_cvt_pk_bf16_f32", "v_max3_f32", "v_min3_f32", "v_med3_f32",
+        "v_cvt_pk_bf16_f32", "v_cvt_f32_bf16", "v_max3_f32", "v_min3_f32", "v_med3_f32",
         "v_rndne_f32", "v_floor_f32", "v_ceil_f32", "v_trunc_f32", "v_ldexp_f32", "v_rcp_iflag_f32",
-        "v_add_f16", "v_sub_f16", "v_mul_f16", "v_max_f16", "v_min_f16",
+        "v_sin_f32", "v_cos_f32", "v_frexp_mant_f32", "v_frexp_exp_i32_f32",  # test_more_float_functions
         "v_div_fixup_f32",  # the division sequence above
     }  # fmt: skip
     stated = INTEGERS.keys() | FLOATS.keys() | HALVES.keys() | TRANSCENDENTAL.keys()
