@@ -13,7 +13,7 @@ from pytest_attnperf.isa.double_table import DOUBLE_OPERATIONS
 from pytest_attnperf.isa.half_table import HALF_OPERATIONS, UPPER_HALF_KEPT, fma_f16
 from pytest_attnperf.isa.operands import VCC, DecodedInstruction, Operand
 from pytest_attnperf.isa.parts import check_overflow
-from pytest_attnperf.isa.sources import DTYPES, Read, Write, mask_reader, mask_writer, reader, writer
+from pytest_attnperf.isa.sources import DTYPES, Read, Write, bits_reader, mask_reader, mask_writer, reader, writer
 from pytest_attnperf.isa.vector_table import COMPARISONS, OPERATIONS, SATURATING, Operation
 from pytest_attnperf.isa.wave import Step, Wave, lanes_of, mask_of
 

@@ -114,3 +114,19 @@ def test_accumulating_fma_and_constants() -> None:
         ):
             bits = int(vector(wave, register)[lane]) & WORD
             assert bits == expected or (expected is None and as_float(bits) != as_float(bits))
+
+
+def test_a_wide_product_for_its_lower_half() -> None:
+    """An upper half of the addend that nothing wrote makes that of the result, and the carry, unwritten; the lower one
+    is right, and an unwritten lower half is a fault."""
+    wave = make_wave()
+    for place, values in enumerate((A, B, C)):
+        set_vector(wave, place, values)
+    run(wave, "v_mad_u64_u32 v[6:7], s[4:5], v0, v1, v[2:3]")
+    found = vector(wave, "v6")
+    assert [int(value) for value in found] == [(a * b + c) % 2**32 for a, b, c in zip(A, B, C, strict=True)]
+    for reading in ("v_mov_b32_e32 v8, v7", "v_cndmask_b32_e64 v8, v0, v1, s[4:5]"):
+        with pytest.raises(ExecutionFault, match="nothing wrote"):
+            run(wave, reading)
+    with pytest.raises(ExecutionFault, match="v10: nothing wrote"):
+        run(wave, "v_mad_u64_u32 v[6:7], s[4:5], v0, v1, v[10:11]")

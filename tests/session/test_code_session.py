@@ -397,4 +397,4 @@ def test_the_command_that_repeats_it(empty: Bench, mode: RunMode, options: tuple
 
 def test_what_fails_is_what_is_wrong_with_the_kernel() -> None:
     """Verdicts that need another baseline, another compiler or another machine fail no item."""
-    assert {Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR} == FAILING
+    assert {Verdict.INCORRECT, Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR} == FAILING
