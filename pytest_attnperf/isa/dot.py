@@ -24,11 +24,9 @@ _NAME = re.compile(r"v_dot(2|4|8)(c?)_(f32|i32|u32)_(f16|bf16|i16|u16|i8|u8|i4|u
 
 def make_dot_step(decoded: DecodedInstruction) -> Step | None:
     """Returns the step of a dot product; None for another instruction."""
-    if not decoded.name.startswith("v_dot"):
-        return None
     found = _NAME.fullmatch(decoded.name)
     if found is None:
-        raise decoded.refuse("the opcode")
+        return None
     decoded.allow()
     count, accumulate, result, element = int(found[1]), bool(found[2]), found[3], found[4]
     target, first, second, *rest = decoded.operands

@@ -7,12 +7,14 @@ from pytest_attnperf.errors import AttnperfError
 
 
 class IsaError(AttnperfError):
-    """Base of what the interpreter raises. `locate` adds the instruction; the first location stays."""
+    """Base of what the interpreter raises. `locate` adds the instruction; the first location stays. `issued_at` is the
+    number of the instruction of an access that failed where a later wait completed it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.instruction: Instruction | None = None
         self.where = ""
+        self.issued_at: int | None = None
 
     def locate(self, instruction: Instruction, where: str = "") -> None:
         """Notes the instruction that was executed, and the wave ('workgroup (0, 1, 0), wave 2')."""

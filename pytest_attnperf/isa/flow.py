@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pytest_attnperf.isa.operands import VCC, DecodedInstruction
+from pytest_attnperf.isa.waits import HINTS, WAITS, make_counter_wait, make_hint, make_split_barrier
 from pytest_attnperf.isa.wave import Step, Wave
 
-_NO_EFFECT = frozenset({"s_nop", "s_setprio", "s_sleep", "s_icache_inv", "s_sethalt", "buffer_inv", "buffer_wbl2"})
+_NO_EFFECT = frozenset(
+    {
+        "s_nop",
+        "s_setprio",
+        "s_icache_inv",
+        "s_sethalt",
+        "buffer_inv",
+        "buffer_wbl2",
+        "buffer_wbinvl1",
+        "buffer_wbinvl1_vol",
+        "s_dcache_inv",
+        "s_dcache_wb",
+    }
+)
 """Neither values nor order change by these: there is one wave at a time, and no cache."""
 
 
@@ -35,7 +49,13 @@ def make_flow_step(decoded: DecodedInstruction) -> Step | None:
         return _make_branch(decoded)
     if name == "s_waitcnt":
         return _make_wait(decoded)
-    return {"s_barrier": _stop_at_barrier, "s_endpgm": _end}.get(name)
+    if name in WAITS:
+        return make_counter_wait(decoded)
+    if name in HINTS:
+        return make_hint(decoded)
+    if name.startswith("s_barrier_"):
+        return make_split_barrier(decoded)
+    return {"s_barrier": _stop_at_barrier, "s_endpgm": _end, "s_sleep": _sleep}.get(name)
 
 
 def _do_nothing(_wave: Wave) -> None:
@@ -43,6 +63,12 @@ def _do_nothing(_wave: Wave) -> None:
 
 
 def _stop_at_barrier(_wave: Wave) -> bool:
+    return True
+
+
+def _sleep(wave: Wave) -> bool:
+    """Lets other waves run: who sleeps waits for what another one writes."""
+    wave.yielded = True
     return True
 
 

@@ -11,7 +11,7 @@ import re
 
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader, scalar_writer
-from pytest_attnperf.isa.wave import Access, Step, Wave
+from pytest_attnperf.isa.wave import Step, Wave
 
 _REGISTER = re.compile(r"hwreg\((HW_REG_\w+)(?:, (\d+), (\d+))?\)")
 
@@ -40,7 +40,7 @@ def _read_register(decoded: DecodedInstruction, operand: Operand) -> tuple[str, 
     found = _REGISTER.fullmatch(operand.text)
     if found is None:
         raise decoded.refuse(f"the operand {operand.text!r}")
-    return found[1], int(found[2] or 0), int(found[3] or 32)
+    return found[1].replace("_WAVE_", "_"), int(found[2] or 0), int(found[3] or 32)
 
 
 def _make_write(decoded: DecodedInstruction) -> Step:
@@ -89,7 +89,7 @@ def _make_clock(decoded: DecodedInstruction) -> Step:
         for number in numbers:
             wave.scalars[number] = None
             wave.flying_scalars.add(number)
-        wave.queue.append(Access("scalar", complete))
+        wave.issue("scalar", complete)
 
     return run
 

@@ -59,6 +59,7 @@ class KernelStart:
     preload          (first word, words) of the arguments that are copied into the next ones
     workgroup_ids    which of x, y, z follow
     arguments        explicit and hidden ones, in the order of the metadata
+    private_bytes    of scratch, for each lane
     """
 
     entry: int
@@ -67,19 +68,17 @@ class KernelStart:
     preload: tuple[int, int]
     workgroup_ids: tuple[bool, bool, bool]
     arguments: tuple[KernelArgument, ...]
+    private_bytes: int = 0
 
 
 def read_start(elf: Elf, name: str) -> KernelStart:
-    """Returns how the kernel `name` starts. Raises CodeObjectError for a kernel with scratch memory, which is not
-    implemented, and for metadata that is not as documented."""
+    """Returns how the kernel `name` starts. Raises CodeObjectError for metadata that is not as documented."""
     symbol = next((one for one in elf.symbols if one.name == f"{name}.kd"), None)
     if symbol is None:
         raise CodeObjectError(f"{elf.source}: has no descriptor {name}.kd; was it stripped?")
     content = elf.read_code(symbol.section, symbol.address, _DESCRIPTOR_BYTES)
     private_bytes, entry_offset = struct.unpack_from("<I", content, 4)[0], struct.unpack_from("<q", content, 16)[0]
     resources, properties, preload = struct.unpack_from("<IHH", content, 52)
-    if private_bytes:
-        raise CodeObjectError(f"{elf.source}: {name} uses {private_bytes} bytes of scratch, which is not implemented")
     words, first = preload & 0x7F, preload >> 7
     entry = symbol.address + entry_offset + (_PRELOAD_PROLOGUE_BYTES if words else 0)
     return KernelStart(
@@ -89,6 +88,7 @@ def read_start(elf: Elf, name: str) -> KernelStart:
         (first, words),
         (bool(resources >> 7 & 1), bool(resources >> 8 & 1), bool(resources >> 9 & 1)),
         _read_arguments(elf, name),
+        private_bytes,
     )
 
 

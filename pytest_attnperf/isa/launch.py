@@ -24,12 +24,14 @@ from pytest_attnperf.isa.kernel_start import (
 )
 from pytest_attnperf.isa.memory import Array, Buffer, GlobalMemory
 from pytest_attnperf.isa.program import ARCHS, Program, list_instructions, make_program
-from pytest_attnperf.isa.workgroup import KernelLaunch
+from pytest_attnperf.isa.workgroup import KernelLaunch, Workgroup
 
 INSTRUCTIONS_MOST = 5_000_000
 """Most instructions of one wave, by default: a loop that never ends is a fault."""
 
 _THREADS_MOST = 1024
+_RESIDENT_MOST = 64
+"""Most workgroups that run at a time."""
 
 
 @dataclass(frozen=True)
@@ -123,19 +125,35 @@ def execute(
     packet = make_dispatch_packet(grid, block, kernarg.base, lds_bytes)
     dispatch = memory.add("the dispatch packet", len(packet), packet)
     launch = KernelLaunch(
-        loaded.start, program, memory, kernarg, dispatch, block, loaded.lanes, lds_bytes, instructions_most
+        loaded.start, program, memory, kernarg, dispatch, block, loaded.lanes, lds_bytes, instructions_most, loaded.arch
     )
     order = random.Random(seed)
-    executed, started = 0, time.perf_counter()
+    started = time.perf_counter()
     with np.errstate(all="ignore"):
-        for z in range(grid[2]):
-            for y in range(grid[1]):
-                for x in range(grid[0]):
-                    executed += launch.run_workgroup((x, y, z), order)
+        executed = _run_grid(launch, grid, order)
     seconds = time.perf_counter() - started
     arrays = tuple(_read_back(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
     written = tuple(_read_written(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
     return Execution(arrays, written, executed, loaded.lanes, seconds)
+
+
+def _run_grid(launch: KernelLaunch, grid: Size3, order: random.Random) -> int:
+    """Runs all workgroups; returns the instructions that they executed.
+
+    One after another, in order of x, y, z: the next one starts early only where those that run wait for something, as
+    persistent kernels do.
+    """
+    waiting = ((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0]))
+    resident: list[Workgroup] = []
+    executed = 0
+    while True:
+        starting = next(waiting, None) if len(resident) < _RESIDENT_MOST else None
+        if starting is None and not resident:
+            return executed
+        resident.extend([launch.start_workgroup(starting)] if starting else [])
+        ended = [workgroup for workgroup in resident if launch.advance(workgroup, order)]
+        executed += sum(workgroup.executed for workgroup in ended)
+        resident = [workgroup for workgroup in resident if workgroup not in ended]
 
 
 @dataclass(frozen=True)
@@ -158,6 +176,9 @@ def _load(code_object: bytes, kernel: str) -> _Loaded:
         raise CodeObjectError(f"{source}: {contents.arch} cannot be executed; {', '.join(ARCHS)} can")
     chosen = select_kernel(contents, kernel, source)
     start = read_start(read_elf(contents.elf, source), chosen.code.name)
+    if start.private_bytes and contents.arch == "gfx90a":
+        # Where scratch lies is not architected there: registers of the kernel describe it.
+        raise CodeObjectError(f"{source}: {start.private_bytes} bytes of scratch cannot be executed on gfx90a")
     code = chosen.code
     program = make_program(list_instructions(contents, chosen), contents.arch, code.wave_size)
     return _Loaded(start, program, code.kernarg_bytes, code.lds_static_bytes, contents.arch, code.wave_size)

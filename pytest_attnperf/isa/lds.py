@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pytest_attnperf.isa.faults import ExecutionFault
@@ -26,18 +28,22 @@ class Lds:
         self._written = np.zeros(space, np.uint8)
         self._writers = np.zeros(space, np.uint8)
         self._readers = np.zeros(space, np.uint8)
+        # Bytes that only atomics changed since the last barrier.
+        self._atomic = np.zeros(space, np.uint8)
         # The same bytes as words: most accesses are of whole words, which are checked at once.
         self._words = {
             "data": self.data.view(np.uint32),
             "written": self._written.view(np.uint32),
             "writers": self._writers.view(np.uint32),
             "readers": self._readers.view(np.uint32),
+            "atomic": self._atomic.view(np.uint32),
         }
 
     def pass_barrier(self) -> None:
         """Forgets who touched what: every wave has come to the barrier."""
         self._writers[:] = 0
         self._readers[:] = 0
+        self._atomic[:] = 0
 
     def load(self, addresses: Array, size: int, wave: int) -> Array:
         """Returns `size` bytes (1, 2 or a multiple of 4) from each of the n addresses: uint32 (n, words)."""
@@ -70,6 +76,7 @@ class Lds:
                 self._words["data"][words] = values
                 self._words["written"][words] = _EVERY_BYTE
                 self._words["writers"][words] = mine
+                self._words["atomic"][words] = 0
                 return
         at = offsets[:, None] + np.arange(size)
         stored = np.ascontiguousarray(values).view(np.uint8)[:, :size]
@@ -80,13 +87,39 @@ class Lds:
         self.data[at] = stored
         self._written[at] = 1
         self._writers[at] = np.where((writers == 0) | (writers == wave + 1), wave + 1, _SEVERAL)
+        self._atomic[at] = 0
+
+    def update(self, addresses: Array, size: int, compute: Callable[[int, int], int], wave: int) -> list[int]:
+        """Replaces 4 or 8 bytes at each of n addresses, one after another, by `compute` of its place and its bits.
+        Returns the bits before. Atomics of several waves do not race with one another, but with reads and writes.
+        Raises ExecutionFault for an address that its size does not divide."""
+        offsets = self._check_addresses(addresses, size)
+        old = []
+        for place, offset in enumerate(offsets.tolist()):
+            if offset % size:
+                raise ExecutionFault(f"updates {size} bytes of the LDS at {offset}, which {size} does not divide")
+            at = np.arange(offset, offset + size)
+            others = np.where(self._atomic[at] != 0, 0, self._writers[at])
+            self._check_race(others, at, wave, "updates", "wrote")
+            self._check_race(self._readers[at], at, wave, "updates", "read")
+            self._require_written(at)
+            held = int.from_bytes(self.data[at].tobytes(), "little")
+            self.data[at] = np.frombuffer(compute(place, held).to_bytes(size, "little"), np.uint8)
+            writers = self._writers[at]
+            self._writers[at] = np.where((writers == 0) | (writers == wave + 1), wave + 1, _SEVERAL)
+            self._atomic[at] = 1
+            old.append(held)
+        return old
+
+    def _require_written(self, at: Array) -> None:
+        if not self._written[at].all():
+            byte = int(at[self._written[at] == 0][0])
+            raise ExecutionFault(f"reads byte {byte} of the LDS, which nothing wrote")
 
     def _mark_read(self, at: Array, wave: int) -> None:
         """Checks the bytes `at` (n, size) one by one, and marks them as read."""
         self._check_race(self._writers[at], at, wave, "reads", "wrote")
-        if not self._written[at].all():
-            byte = int(at[self._written[at] == 0][0])
-            raise ExecutionFault(f"reads byte {byte} of the LDS, which nothing wrote")
+        self._require_written(at)
         readers = self._readers[at]
         self._readers[at] = np.where((readers == 0) | (readers == wave + 1), wave + 1, _SEVERAL)
 

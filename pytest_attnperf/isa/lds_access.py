@@ -11,10 +11,11 @@ import numpy as np
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.sources import bits_reader
-from pytest_attnperf.isa.wave import Access, Step, Wave, active_of
+from pytest_attnperf.isa.wave import Step, Wave, active_of
 
 _BYTES = {"u8": 1, "i8": 1, "b8": 1, "u16": 2, "i16": 2, "b16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
 _PLAIN = re.compile(r"ds_(read|write)_(u8|i8|b8|u16|i16|b16|b32|b64|b96|b128)")
+_HALF = re.compile(r"ds_(?:read_(u8|i8|u16)|write_(b8|b16))_d16(_hi)?")
 _TWO = re.compile(r"ds_(read|write)2(st64)?_(b32|b64)")
 
 
@@ -36,6 +37,9 @@ def make_lds_step(decoded: DecodedInstruction) -> Step | None:
             sign = 8 * size if found[2][0] == "i" else 0
             return _make_read(decoded, size, (decoded.number("offset"),), sign)
         return _make_write(decoded, size, (decoded.number("offset"),))
+    if found := _HALF.fullmatch(name):
+        decoded.allow("offset")
+        return _make_half_read(decoded, found[1], found[3]) if found[1] else _make_half_write(decoded, found[2])
     if found := _TWO.fullmatch(name):
         decoded.allow("offset0", "offset1")
         size = _BYTES[found[3]]
@@ -71,12 +75,42 @@ def _make_read(decoded: DecodedInstruction, size: int, offsets: tuple[int, ...],
             wave.finish_load(first, words, mask)
 
         wave.start_load(first, registers * len(offsets), mask)
-        wave.queue.append(Access("lds", complete))
+        wave.issue("lds", complete)
 
     return run
 
 
-def _make_write(decoded: DecodedInstruction, size: int, offsets: tuple[int, ...]) -> Step:
+def _make_half_read(decoded: DecodedInstruction, kind: str, upper: str | None) -> Step:
+    """DS_READ_U16_D16 and its like: into one half of a register, a byte extended to 16 bits."""
+    target, address = decoded.operands
+    number, size, half = require_registers(decoded, target, 1), _BYTES[kind], 1 if upper else 0
+    read_address, offset = bits_reader(decoded, address), decoded.number("offset")
+
+    def run(wave: Wave) -> None:
+        mask = wave.exec_mask
+        base = read_address(wave)[active_of(mask)].astype(np.int64) + offset
+
+        def complete() -> None:
+            wave.finish_half(number, half, narrow_words(wave.lds.load(base, size, wave.number), kind), mask)
+
+        wave.start_load(number, 1, mask)
+        wave.issue("lds", complete)
+
+    return run
+
+
+def narrow_words(words: Array, kind: str) -> Array:
+    """Returns uint32 (lanes, 1) of values of type `kind` as uint16 (lanes,), a signed byte extended."""
+    values = words[:, 0].astype(np.uint16)
+    return values.astype(np.int8).astype(np.int16).view(np.uint16) if kind == "i8" else values
+
+
+def _make_half_write(decoded: DecodedInstruction, kind: str) -> Step:
+    """DS_WRITE_B16_D16_HI and DS_WRITE_B8_D16_HI: from the upper half of a register."""
+    return _make_write(decoded, _BYTES[kind], (decoded.number("offset"),), shift=16)
+
+
+def _make_write(decoded: DecodedInstruction, size: int, offsets: tuple[int, ...], shift: int = 0) -> Step:
     address, *values = decoded.operands
     registers = max(1, size // 4)
     if len(values) != len(offsets):
@@ -88,12 +122,14 @@ def _make_write(decoded: DecodedInstruction, size: int, offsets: tuple[int, ...]
         active = active_of(wave.exec_mask)
         base = read_address(wave)[active].astype(np.int64)
         stored = [gather_registers(wave, first, registers) for first in firsts]
+        if shift:
+            stored = [words >> np.uint32(shift) for words in stored]
 
         def complete() -> None:
             for offset, words in zip(offsets, stored, strict=True):
                 wave.lds.store(base + offset, size, words, wave.number)
 
-        wave.queue.append(Access("lds", complete))
+        wave.issue("lds", complete)
 
     return run
 
@@ -143,7 +179,7 @@ def _make_exchange(first: int, source: int, choose: Callable[[Wave], Array]) -> 
             np.broadcast_to(choose(wave), wave.size)[active]
         ]
         wave.start_load(first, 1, mask)
-        wave.queue.append(Access("lds", lambda: wave.finish_load(first, found[:, None], mask)))
+        wave.issue("lds", lambda: wave.finish_load(first, found[:, None], mask))
 
     return run
 
@@ -167,6 +203,6 @@ def _make_transposed_read(decoded: DecodedInstruction) -> Step:
             wave.finish_load(first, columns.view(np.uint32), wave.full)
 
         wave.start_load(first, 2, wave.full)
-        wave.queue.append(Access("lds", complete))
+        wave.issue("lds", complete)
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -82,6 +83,20 @@ class GlobalMemory:
                 at = (offsets >> 2)[:, None] + np.arange(size // 4)
                 buffer.data.view(np.uint32)[at] = values[chosen]
                 buffer.written.view(np.uint32)[at] = 0x01010101
+
+    def update(self, addresses: Array, size: int, compute: Callable[[int, int], int]) -> list[int]:
+        """Replaces 4 or 8 bytes at each of n addresses, one after another, by `compute` of its place and its bits.
+        Returns the bits before. Raises ExecutionFault for an address that its size does not divide."""
+        old = []
+        for place in range(len(addresses)):
+            one = addresses[place : place + 1]
+            if int(one[0]) % size:
+                raise ExecutionFault(f"updates {size} bytes at {int(one[0]):#x}, which {size} does not divide")
+            held = int.from_bytes(self.load(one, size).tobytes(), "little")
+            new = compute(place, held).to_bytes(size, "little")
+            self.store(one, size, np.frombuffer(new, np.uint32)[None])
+            old.append(held)
+        return old
 
     def _require_written(self, buffer: Buffer, offsets: Array, size: int) -> None:
         unwritten = buffer.written[offsets[:, None] + np.arange(size)] == 0

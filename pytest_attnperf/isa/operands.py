@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from pytest_attnperf.codeobject.instructions import Instruction
 from pytest_attnperf.isa.faults import UnknownInstructionError
+from pytest_attnperf.isa.spellings import WITHOUT_OPERANDS, rename
 
 Kind: TypeAlias = Literal["v", "s", "special", "integer", "bits", "float", "off"]
 
@@ -26,12 +27,15 @@ MOVED = (2 * ACCUMULATORS, 2 * ACCUMULATORS + 1)
 VCC, M0, EXEC = 106, 124, 126
 """Numbers of the special scalar registers, as the encoding has them."""
 
+TTMP = 108
+"""Number of ttmp0. gfx12 starts a kernel with its workgroup's numbers in ttmp7 and ttmp9."""
+
 _SPECIAL = {
     "vcc": (VCC, 2), "vcc_lo": (VCC, 1), "vcc_hi": (VCC + 1, 1), "m0": (M0, 1), "exec": (EXEC, 2),
     "exec_lo": (EXEC, 1), "exec_hi": (EXEC + 1, 1),
 }  # fmt: skip
 
-CACHE_HINTS = frozenset({"glc", "slc", "dlc", "sc0", "sc1", "nt"})
+CACHE_HINTS = frozenset({"glc", "slc", "dlc", "sc0", "sc1", "nt", "th", "scope"})
 """Modifiers that choose caches and coherence. They do not change what an execution in order returns, except sc0 (glc)
 of an atomic, which asks for the old value: no atomic is implemented."""
 
@@ -42,11 +46,11 @@ _NUMBERS = (
     *("row_shl", "row_shr", "row_ror", "row_bcast", "row_newbcast", "row_share", "row_xmask"),
     *("wave_shl", "wave_shr", "wave_rol", "wave_ror", "bound_ctrl", "fi"),
 )
-_WORDS = ("dst_sel", "dst_unused", "src0_sel", "src1_sel")
+_WORDS = ("dst_sel", "dst_unused", "src0_sel", "src1_sel", "th", "scope")
 _BARE = frozenset({"row_mirror", "row_half_mirror"})
 
 _MODIFIER = re.compile(r"([a-z_]+[0-9]?(?:_[a-z]+)?):(\[[-0-9,]*\]|[A-Za-z0-9_]+|-\d+)|([a-z_0-9]+)")
-_REGISTER = re.compile(r"([vsa])(\d+)|([vsa])\[(\d+):(\d+)\]")
+_REGISTER = re.compile(r"([vsa]|ttmp)(\d+)|([vsa]|ttmp)\[(\d+):(\d+)\]")
 _COUNTERS = re.compile(r"(vmcnt|lgkmcnt|expcnt)\((\d+)\)")
 
 
@@ -58,6 +62,7 @@ class Operand:
               'float' an inline float, 'off' none
     first     number of the first register (AGPRs from 256 on), or the integer or bits
     count     registers
+    half      0 or 1 of one half of a register with 16 bits of its own (v7.l, v7.h: gfx11 and later); None is no half
     number    value of an inline float
     negative, absolute   modifiers of the source
     part      'WORD_1' or 'BYTE_2' of the register with SDWA; '' is all of it
@@ -72,9 +77,15 @@ class Operand:
     negative: bool = False
     absolute: bool = False
     text: str = ""
+    half: int | None = None
     part: str = ""
     extended: bool = False
     unused: str = ""
+
+    @property
+    def null(self) -> bool:
+        """Whether it is the register `null`: it reads as the integer 0, and drops what is written."""
+        return self.text == "null"
 
     @property
     def constant(self) -> bool:
@@ -101,6 +112,11 @@ class DecodedInstruction:
     modifiers: Mapping[str, object] = field(default_factory=dict)
     arch: str = "gfx942"
     lanes: int = 64
+
+    @property
+    def rdna(self) -> bool:
+        """Whether the architecture is gfx11 or later, not gfx9."""
+        return not self.arch.startswith("gfx9")
 
     @property
     def mask_words(self) -> int:
@@ -139,15 +155,19 @@ def decode(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -> D
     for suffix in ("dpp", "dpp8", "sdwa", "e32", "e64"):
         if name.endswith(f"_{suffix}"):
             name, encoding = name[: -len(suffix) - 1], encoding or suffix.removesuffix("8")
+    if not arch.startswith("gfx9"):
+        name = rename(name)
     plain = DecodedInstruction(instruction, name, encoding, (), {}, arch, lanes)
     if name == "s_waitcnt":
         return _decode_counters(plain)
+    if name in WITHOUT_OPERANDS:
+        return plain
     texts = _split_operands(instruction.operands)
     if not texts:
         return plain
     last, modifiers = _split_modifiers(plain, texts[-1])
     operands = tuple(_read_operand(plain, text) for text in (*texts[:-1], *([last] if last else [])))
-    decoded = replace(plain, operands=operands, modifiers=modifiers)
+    decoded = _join_halves(replace(plain, operands=operands, modifiers=modifiers))
     return _choose_parts(decoded) if encoding == "sdwa" else decoded
 
 
@@ -164,6 +184,20 @@ def _choose_parts(decoded: DecodedInstruction) -> DecodedInstruction:
             operands[place] = replace(operands[place], part="" if part == "DWORD" else part)
     operands[0] = replace(operands[0], unused=unused)
     return replace(decoded, operands=tuple(operands), modifiers=rest)
+
+
+def _join_halves(decoded: DecodedInstruction) -> DecodedInstruction:
+    """Returns an instruction on halves without op_sel, which says of the sources in order, and of the destination last,
+    what their names say, too. Raises UnknownInstructionError where it says something else."""
+    target, *sources = decoded.operands or (Operand("off"),)
+    chosen = decoded.numbers("op_sel", ())
+    if not chosen or all(one.half is None for one in decoded.operands):
+        return decoded
+    named = [one.half or 0 for one in (*sources[: len(chosen) - 1], target)]
+    if list(chosen) != named:
+        raise decoded.refuse(f"op_sel with the halves {named}")
+    rest = {name: value for name, value in decoded.modifiers.items() if name != "op_sel"}
+    return replace(decoded, modifiers=rest)
 
 
 def _decode_counters(plain: DecodedInstruction) -> DecodedInstruction:
@@ -214,20 +248,24 @@ def _read_operand(plain: DecodedInstruction, text: str) -> Operand:
         inner, negative = inner[1:], True
     if len(inner) > 2 and inner[0] == inner[-1] == "|":
         inner, absolute = inner[1:-1], True
+    if inner == "null":
+        return Operand("integer", text=inner)
+    half = {".l": 0, ".h": 1}.get(inner[-2:])
+    inner = inner if half is None else inner[:-2]
     if inner in _SPECIAL:
         first, count = _SPECIAL[inner]
         return Operand("s", first, count, 0.0, negative, absolute, text)
     if inner == "off":
         return Operand("off", text=text)
-    if inner == "scc" or inner.startswith("hwreg("):
+    if inner in ("scc", "src_shared_base", "src_private_base") or inner.startswith("hwreg("):
         return Operand("special", text=text)
     if found := _REGISTER.fullmatch(inner):
         bank = found[1] or found[3]
         first = int(found[2] or found[4])
         count = int(found[5]) - first + 1 if found[5] else 1
-        base = ACCUMULATORS if bank == "a" else 0
-        kind: Kind = "s" if bank == "s" else "v"
-        return Operand(kind, base + first, count, 0.0, negative, absolute, text, extended=extended)
+        base = {"a": ACCUMULATORS, "ttmp": TTMP}.get(bank, 0)
+        kind: Kind = "v" if bank in "va" else "s"
+        return Operand(kind, base + first, count, 0.0, negative, absolute, text, half, extended=extended)
     if re.fullmatch(r"0x[0-9a-f]{1,8}", inner):
         return Operand("bits", int(inner, 16), 1, 0.0, negative, absolute, text)
     if re.fullmatch(r"-?\d+", inner):

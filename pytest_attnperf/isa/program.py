@@ -13,9 +13,12 @@ from pytest_attnperf.codeobject.line_table import read_line_table
 from pytest_attnperf.codeobject.objects import ObjectContents, ObjectKernel
 from pytest_attnperf.codeobject.tools import find_objdumps
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.isa.atomics import make_lds_atomic_step
 from pytest_attnperf.isa.dot import make_dot_step
 from pytest_attnperf.isa.dpp import is_dpp, make_dpp_step
+from pytest_attnperf.isa.dual import is_dual, make_dual_step
 from pytest_attnperf.isa.faults import UnknownInstructionError
+from pytest_attnperf.isa.flat import make_flat_step
 from pytest_attnperf.isa.flow import make_flow_step
 from pytest_attnperf.isa.global_access import make_global_step
 from pytest_attnperf.isa.hardware import make_hardware_step
@@ -24,25 +27,35 @@ from pytest_attnperf.isa.lds_access import make_lds_step
 from pytest_attnperf.isa.matrix import make_matrix_step
 from pytest_attnperf.isa.operands import DecodedInstruction, decode
 from pytest_attnperf.isa.packed import make_packed_step
+from pytest_attnperf.isa.rdna import make_rdna_step
 from pytest_attnperf.isa.scalar import make_scalar_step
+from pytest_attnperf.isa.scalar_floats import make_scalar_float_step
+from pytest_attnperf.isa.scratch import make_scratch_step
 from pytest_attnperf.isa.small_floats import make_small_float_step
 from pytest_attnperf.isa.vector import make_vector_step
 from pytest_attnperf.isa.wave import Step, Wave
+from pytest_attnperf.isa.wmma import make_wmma_step
 
-ARCHS = ("gfx90a", "gfx942", "gfx950")
-"""Architectures whose instructions are executed: CDNA, waves of 64 lanes."""
+ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
+"""Architectures whose instructions are executed: CDNA, RDNA3 and RDNA4."""
 
 _MAKERS: tuple[Callable[[DecodedInstruction], Step | None], ...] = (
     make_flow_step,
     make_hardware_step,
+    make_scalar_float_step,
     make_scalar_step,
     make_packed_step,
+    make_wmma_step,
     make_matrix_step,
     make_dot_step,
     make_small_float_step,
     make_lane_step,
+    make_lds_atomic_step,
     make_lds_step,
+    make_flat_step,
     make_global_step,
+    make_scratch_step,
+    make_rdna_step,
     make_vector_step,
 )
 
@@ -84,6 +97,8 @@ def make_program(instructions: tuple[Instruction, ...], arch: str = "gfx942", la
 def make_step(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -> Step:
     """Returns the step of an instruction. Raises UnknownInstructionError, naming the opcode, operand or modifier that
     is not implemented."""
+    if is_dual(instruction):
+        return make_dual_step(instruction, arch, lanes, _make_plain_step)
     decoded = decode(instruction, arch, lanes)
     return make_dpp_step(decoded, _make_plain_step) if is_dpp(decoded) else _make_plain_step(decoded)
 

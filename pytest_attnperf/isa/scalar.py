@@ -12,6 +12,9 @@ from pytest_attnperf.isa.operands import DecodedInstruction, Operand, float_bits
 from pytest_attnperf.isa.wave import Step, Wave
 
 _WORD = 0xFFFFFFFF
+APERTURES = {"src_shared_base": 0x1000 << 48, "src_private_base": 0x2000 << 48}
+"""Where a flat address finds LDS and scratch: 4 GiB each, as the driver of Linux places them on gfx9."""
+
 _LONG = (1 << 64) - 1
 
 Result: TypeAlias = tuple[int, "int | None"]
@@ -150,6 +153,8 @@ def scalar_reader(decoded: DecodedInstruction, operand: Operand, bits: int) -> C
     number = operand.first
     if operand.kind == "s" and operand.count == bits // 32:
         return (lambda wave: wave.read_scalar(number)) if bits == 32 else (lambda wave: wave.read_scalar_pair(number))
+    if operand.text in APERTURES and bits == 64:
+        return lambda _wave: APERTURES[operand.text]
     if operand.kind in ("integer", "bits"):
         value = number & ((1 << bits) - 1)
         return lambda _wave: value
@@ -162,6 +167,8 @@ def scalar_reader(decoded: DecodedInstruction, operand: Operand, bits: int) -> C
 def scalar_writer(decoded: DecodedInstruction, operand: Operand, bits: int) -> Callable[[Wave, int], None]:
     """Returns a writer of 32 or 64 bits into scalar registers."""
     number = operand.first
+    if operand.null:
+        return lambda _wave, _value: None
     if operand.kind != "s" or operand.count != bits // 32:
         raise decoded.refuse(f"the operand {operand.text!r} as a scalar destination of {bits} bits")
     if bits == 32:
@@ -213,6 +220,8 @@ def _make_mask_logic(decoded: DecodedInstruction) -> Step:
     operation, words, full = decoded.name.split("_")[1], decoded.mask_words, (1 << decoded.lanes) - 1
     target, *sources = decoded.operands
     scalar_writer(decoded, target, decoded.lanes)
+    if target.null:
+        raise decoded.refuse("the destination null")
     reads = [_known_bits_reader(decoded, source) for source in sources]
 
     def run(wave: Wave) -> None:

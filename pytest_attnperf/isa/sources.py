@@ -21,7 +21,7 @@ Read: TypeAlias = Callable[[Wave], Any]
 Write: TypeAlias = Callable[[Wave, Any], None]
 
 DTYPES: dict[str, Any] = {
-    "b32": np.uint32, "u32": np.uint32, "i32": np.int32, "f32": np.float32,
+    "b16": np.uint16, "b32": np.uint32, "u32": np.uint32, "i32": np.int32, "f32": np.float32,
     "u16": np.uint16, "i16": np.int16, "f16": np.float16,
     "b64": np.uint64, "u64": np.uint64, "i64": np.int64, "f64": np.float64,
 }  # fmt: skip
@@ -73,8 +73,8 @@ def bits_reader(decoded: DecodedInstruction, operand: Operand, offset: int = 0) 
 
 
 def reader(decoded: DecodedInstruction, operand: Operand, kind: str, *, half: int = 0) -> Read:
-    """Returns a reader of the operand as `kind`, its neg and abs applied. `half` 1 takes a 16-bit value from the upper
-    half of the register."""
+    """Returns a reader of the operand as `kind`, its neg and abs applied. A 16-bit value comes from the half that the
+    operand names, else from the upper one where `half` is 1."""
     read = _plain_reader(decoded, operand, kind, half)
     if not (operand.negative or operand.absolute):
         return read
@@ -97,11 +97,27 @@ def _plain_reader(decoded: DecodedInstruction, operand: Operand, kind: str, half
         return lambda wave: (low(wave).astype(np.uint64) | high(wave).astype(np.uint64) << _SHIFT).view(dtype)
     if operand.count != 1:
         raise decoded.refuse(f"the operand {operand.text!r} where one register is read")
+    if operand.half is not None:
+        return _half_reader(decoded, operand, kind)
     bits = bits_reader(decoded, operand)
     if kind.endswith("16"):
         shift = _HALF if half else np.uint32(0)
         return lambda wave: (bits(wave) >> shift & _HALF_MASK).astype(np.uint16).view(dtype)
     return bits if dtype is np.uint32 else (lambda wave: bits(wave).view(dtype))
+
+
+def _half_reader(decoded: DecodedInstruction, operand: Operand, kind: str) -> Read:
+    if not kind.endswith("16") or operand.kind != "v":
+        raise decoded.refuse(f"the operand {operand.text!r} as a value of type {kind}")
+    number, half, dtype = operand.first, operand.half or 0, DTYPES[kind]
+
+    def read(wave: Wave) -> Array:
+        if wave.exec_mask & ~wave.written[number]:
+            wave.require_written(number, wave.exec_mask)
+        row: Array = wave.halves[half][number]
+        return row.view(dtype)
+
+    return read
 
 
 def mask_reader(decoded: DecodedInstruction, operand: Operand) -> Read:
@@ -116,13 +132,15 @@ def mask_reader(decoded: DecodedInstruction, operand: Operand) -> Read:
 
 
 def writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Write:
-    """Returns a writer of values of type `kind` into the active lanes of a vector register. 16-bit values clear the
-    upper half, as gfx9 does."""
+    """Returns a writer of values of type `kind` into the active lanes of a vector register. 16-bit values go into the
+    half that the operand names and leave the other as it is; on gfx9, which names none, they clear the upper one."""
     if operand.kind != "v" or operand.count != (2 if is_wide(kind) else 1):
         raise decoded.refuse(f"the operand {operand.text!r} as a destination")
     number = operand.first
+    if operand.half is not None:
+        return _half_writer(decoded, operand, kind)
     if kind == "f16":
-        return _half_writer(decoded, operand)
+        return _float16_writer(decoded, operand)
     if operand.part:
         write_part = part_writer(decoded, operand)
         narrow = f"u{int(kind[1:]) // 8}"
@@ -136,6 +154,8 @@ def writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Write:
 
         return write_wide
     if kind.endswith("16"):
+        if decoded.rdna:
+            raise decoded.refuse(f"the operand {operand.text!r} as a destination of 16 bits")
         return lambda wave, value: write_row(wave, number, np.asarray(value, DTYPES[kind]).view(np.uint16))
     dtype = DTYPES[kind]
     if dtype is np.uint32:
@@ -143,7 +163,7 @@ def writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Write:
     return lambda wave, value: write_row(wave, number, np.asarray(value, dtype).view(np.uint32))
 
 
-def _half_writer(decoded: DecodedInstruction, operand: Operand) -> Write:
+def _float16_writer(decoded: DecodedInstruction, operand: Operand) -> Write:
     number = operand.first
     write = part_writer(decoded, operand) if operand.part else lambda wave, bits: write_row(wave, number, bits)
 
@@ -155,8 +175,34 @@ def _half_writer(decoded: DecodedInstruction, operand: Operand) -> Write:
     return write_half
 
 
+def _half_writer(decoded: DecodedInstruction, operand: Operand, kind: str) -> Write:
+    """Returns a writer of one half. Its register counts as written, the other half too: two instructions fill it."""
+    if not kind.endswith("16"):
+        raise decoded.refuse(f"the operand {operand.text!r} as a destination of type {kind}")
+    number, half, dtype = operand.first, operand.half or 0, DTYPES[kind]
+    floating = kind == "f16"
+
+    def write(wave: Wave, value: Any) -> None:
+        if wave.flying and wave.flying.get(number):
+            wave.require_landed(number)
+        halves = np.asarray(value, dtype)
+        if floating:
+            check_overflow(decoded, wave, halves)
+        bits = halves.view(np.uint16)
+        if wave.exec_mask == wave.full:
+            wave.halves[half][number] = bits
+            wave.written[number] = wave.full
+        else:
+            np.copyto(wave.halves[half][number], bits, where=wave.lanes)
+            wave.written[number] |= wave.exec_mask
+
+    return write
+
+
 def mask_writer(decoded: DecodedInstruction, operand: Operand) -> Write:
     """Returns a writer of a boolean per lane (or one for all) as a mask of lanes; inactive lanes get 0."""
+    if operand.null:
+        return lambda _wave, _value: None
     if operand.kind != "s" or operand.count != decoded.mask_words:
         raise decoded.refuse(f"the operand {operand.text!r} as a mask of lanes")
     number, narrow = operand.first, decoded.mask_words == 1

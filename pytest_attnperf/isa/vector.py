@@ -28,7 +28,7 @@ def make_vector_step(decoded: DecodedInstruction) -> Step | None:
     if name.startswith(("v_cmp_", "v_cmpx_")):
         return _make_compare(decoded)
     operation = _find_operation(decoded)
-    return None if operation is None else _make_plain(decoded, operation)
+    return None if operation is None else make_plain(decoded, operation)
 
 
 def _find_operation(decoded: DecodedInstruction) -> Operation | None:
@@ -41,7 +41,8 @@ def _find_operation(decoded: DecodedInstruction) -> Operation | None:
     return None
 
 
-def _make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
+def make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
+    """Returns the step of an operation of whole or half registers."""
     target, *sources = decoded.operands
     if len(sources) != len(operation.sources):
         raise decoded.refuse(f"the form with {len(sources)} sources")
@@ -57,7 +58,7 @@ def _make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
     ]
     limited = operation.result[0] == "f" or decoded.name in SATURATING
     decoded.allow("op_sel", *(("clamp",) if limited else ()), *(("mul", "div") if operation.result[0] == "f" else ()))
-    if halves[-1] or decoded.name in UPPER_HALF_KEPT:
+    if halves[-1] or (decoded.name in UPPER_HALF_KEPT and not decoded.rdna):
         target = replace(target, part=f"WORD_{halves[-1]}", unused="UNUSED_PRESERVE")
     write = writer(decoded, target, operation.result)
     if operation.result[0] == "f":
@@ -191,22 +192,20 @@ def _make_carry(decoded: DecodedInstruction) -> Step:
 def _make_wide_product(decoded: DecodedInstruction) -> Step:
     """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit.
 
-    Compilers use them for 32 bits, with an upper half of the addend that nothing wrote: that of the result then is
-    unwritten, too, and so is the carry.
+    Compilers use it for 32 bits, too, with an upper half of the addend that nothing wrote; then nothing has written
+    that of the result and the carry either.
     """
     decoded.allow()
     signed = decoded.name == "v_mad_i64_i32"
     kind, wide = ("i32", np.int64) if signed else ("u32", np.uint64)
     target, carry, first, second, third = decoded.operands
     write, write_carry = writer(decoded, target, "u64"), mask_writer(decoded, carry)
-    a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), reader(decoded, third, "u64")
-    upper = third.first + 1 if third.kind == "v" else 0
-    lower = c if third.constant else bits_reader(decoded, third)
+    a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), _addend_reader(decoded, third)
+    upper = target.first + 1
 
     def run(wave: Wave) -> None:
-        missing = wave.exec_mask & ~wave.written[upper] if third.kind == "v" and not wave.flying.get(upper) else 0
         product = (a(wave).astype(wide) * b(wave).astype(wide)).view(_U64)
-        addend = lower(wave).astype(_U64) | wave.vectors[upper].astype(_U64) << _U64(32) if missing else c(wave)
+        addend, missing = c(wave)
         total = product + addend
         carried = total < product
         if signed:
@@ -214,12 +213,28 @@ def _make_wide_product(decoded: DecodedInstruction) -> Step:
             carried = carried ^ (product >> _U64(63) != 0) ^ (addend >> _U64(63) != 0)
         write_carry(wave, carried)
         write(wave, total)
-        if missing:
-            wave.written[target.first + 1] &= ~missing
+        wave.written[upper] &= ~missing
+        if missing and not carry.null:
             known, _ = wave.read_known_bits(carry.first, decoded.mask_words)
             wave.write_known_bits(carry.first, known, missing, decoded.mask_words)
 
     return run
+
+
+def _addend_reader(decoded: DecodedInstruction, source: Operand) -> Callable[[Wave], tuple[Any, int]]:
+    """Returns a reader of 64 bits, and of the active lanes whose upper half nothing wrote."""
+    plain = reader(decoded, source, "u64")
+    if source.kind != "v":
+        return lambda wave: (plain(wave), 0)
+    low, number = bits_reader(decoded, source), source.first + 1
+
+    def read(wave: Wave) -> tuple[Any, int]:
+        missing = wave.exec_mask & ~wave.written[number]
+        if not missing or wave.flying.get(number):
+            return plain(wave), 0
+        return low(wave).astype(_U64) | wave.vectors[number].astype(_U64) << _U64(32), missing
+
+    return read
 
 
 def _make_division_scale(decoded: DecodedInstruction) -> Step:

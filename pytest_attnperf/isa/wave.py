@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from pytest_attnperf.isa.faults import ExecutionFault
+from pytest_attnperf.isa.faults import ExecutionFault, IsaError
 from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import POISON, Array, GlobalMemory
 from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, MOVED, VCC
@@ -27,16 +27,24 @@ Step: TypeAlias = "Callable[[Wave], object]"
 """One instruction, ready to run. It returns True where the wave stops: at a barrier or its end."""
 
 
+CounterName: TypeAlias = Literal["vm", "store", "lds", "scalar"]
+
+
 @dataclass
 class Access:
     """A memory access in flight.
 
-    counter    'vm' global memory, 'lds', 'scalar' (the latter two share lgkmcnt)
+    counter    'vm' global memory, 'store' its stores where they have a counter of their own (gfx11), 'lds', 'scalar'
+               (the latter two share lgkmcnt before gfx12)
     complete   performs it
+    index      of its instruction
+    flat       whether it counts in two counters, as one that may reach LDS does: it ends in no order with others
     """
 
-    counter: Literal["vm", "lds", "scalar"]
+    counter: CounterName
     complete: Callable[[], None]
+    index: int = -1
+    flat: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -64,7 +72,8 @@ class Wave:
 
     number, place     its number in the workgroup, and a text that names both
     size, full        its lanes, and the mask of all of them
-    vectors           uint32 (514, size): v0 to v255, a0 to a255, `MOVED`; f32, i32 and u16 are views of it
+    vectors           uint32 (514, size): v0 to v255, a0 to a255, `MOVED`; f32 and i32 are views of it, halves of the
+                      lower and of the upper 16 bits of each lane
     written           a mask of lanes per vector register
     scalars           values of 32 bits by number in the encoding; None was never written; `unknown` has the bits of
                       others that were not
@@ -73,6 +82,9 @@ class Wave:
     index             of the next instruction
     mode              the MODE register: round to nearest even, denormals kept, DX10_CLAMP and IEEE
     clock             what S_MEMTIME read last
+    scratch           memory of each lane's own (`scratch.Scratch`), if the kernel has any
+    yielded           whether it sleeps, so that another wave should run
+    signalled         whether it has signalled at a barrier that it has not waited at (gfx12)
     """
 
     number: int
@@ -84,6 +96,8 @@ class Wave:
     size: int = 64
     scc: int | None = None
     ended: bool = False
+    signalled: bool = False
+    yielded: bool = False
     executed: int = 0
     mode: int = 0x3F0
     clock: int = 0
@@ -91,14 +105,18 @@ class Wave:
     unknown: dict[int, int] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)
     flying: dict[int, int] = field(default_factory=dict)
+    landed: dict[int, int] = field(default_factory=dict)
     flying_scalars: set[int] = field(default_factory=set)
     queue: deque[Access] = field(default_factory=deque)
+    scratch: object = None
 
     def __post_init__(self) -> None:
         self.full = (1 << self.size) - 1
         self.vectors = np.full((_VECTOR_REGISTERS, self.size), POISON * 0x01010101, np.uint32)
         self.f32 = self.vectors.view(np.float32)
         self.i32 = self.vectors.view(np.int32)
+        halves = self.vectors.view(np.uint16)
+        self.halves = halves[:, ::2], halves[:, 1::2]
         self.set_exec(self.full)
 
     def jump(self, address: int) -> None:
@@ -228,9 +246,23 @@ class Wave:
         active = active_of(mask)
         for column in range(words.shape[1]):
             number = first + column
-            self.flying[number] -= 1
             self.vectors[number][active] = words[:, column]
-            self.written[number] |= mask
+            self._land(number, mask)
+
+    def finish_half(self, number: int, half: int, values: Array, mask: int) -> None:
+        """Writes what a load of 16 bits brought, one value per active lane, into one half of a register. The other half
+        stays, written or not: two loads fill a register together."""
+        self.halves[half][number][active_of(mask)] = values
+        self._land(number, mask)
+
+    def _land(self, number: int, mask: int) -> None:
+        """Marks lanes as written when the last load of the register has ended."""
+        self.flying[number] -= 1
+        landed = self.landed.pop(number, 0) | mask
+        if self.flying[number]:
+            self.landed[number] = landed
+        else:
+            self.written[number] |= landed
 
     def wait_vm(self, left: int) -> None:
         """Completes accesses to global memory, which end in order, until at most `left` are in flight."""
@@ -254,23 +286,72 @@ class Wave:
                     f"waits for lgkmcnt({left}) with {scalar} scalar loads in flight, which end in any order"
                 )
 
+    def wait_stores(self, left: int) -> None:
+        """Completes stores to global memory until at most `left` are in flight, where they are counted alone."""
+        self._complete("store", left)
+
+    def wait_lds(self, left: int) -> None:
+        """Completes LDS accesses until at most `left` are in flight, where they are counted alone (gfx12)."""
+        self._complete("lds", left)
+
+    def wait_scalar(self, left: int) -> None:
+        """Completes scalar loads, where they are counted alone (gfx12). Raises ExecutionFault for a wait for some of
+        them, because they end in any order."""
+        scalar = sum(access.counter == "scalar" for access in self.queue)
+        if left and scalar > left:
+            raise ExecutionFault(f"waits until {left} of {scalar} scalar loads are in flight, which end in any order")
+        self._complete("scalar", left)
+
+    def issue(self, counter: CounterName, complete: Callable[[], None]) -> None:
+        """Queues an access of the instruction that runs."""
+        self.queue.append(Access(counter, complete, self.index - 1))
+
+    def issue_flat(self, complete: Callable[[], None]) -> None:
+        """Queues an access that may reach LDS or global memory: it has ended when both counters say so."""
+        left = [2]
+
+        def complete_half() -> None:
+            left[0] -= 1
+            if not left[0]:
+                complete()
+
+        for counter in ("vm", "lds"):
+            self.queue.append(Access(counter, complete_half, self.index - 1, flat=True))
+
     def drain(self) -> None:
         """Completes everything that is in flight, as the end of the program does."""
         while self.queue:
-            self.queue.popleft().complete()
+            _perform(self.queue.popleft())
 
     def _complete(self, counter: str, left: int) -> None:
         pending = sum(access.counter == counter for access in self.queue)
         if pending <= left:
             return
+        if left and any(access.flat and access.counter == counter for access in self.queue):
+            raise ExecutionFault(
+                f"waits until {left} of {pending} accesses are in flight, of which a flat one may end first"
+            )
         kept: deque[Access] = deque()
         for access in self.queue:
             if access.counter == counter and pending > left:
-                access.complete()
+                _perform(access)
                 pending -= 1
+            elif access.counter == "store" and counter == "vm" and pending > left:
+                # A load sees what its wave stored before, waited for or not.
+                _perform(access)
             else:
                 kept.append(access)
         self.queue = kept
+
+
+def _perform(access: Access) -> None:
+    """Performs an access. What it raises names its instruction, not the wait."""
+    try:
+        access.complete()
+    except IsaError as error:
+        if error.issued_at is None:
+            error.issued_at = access.index
+        raise
 
 
 def name_scalar(number: int) -> str:

@@ -80,7 +80,7 @@ def test_elements_that_nothing_wrote_are_known(objects: dict[str, bytes]) -> Non
 
 def test_a_buffer_that_is_too_small_is_named(objects: dict[str, bytes]) -> None:
     """A store beyond the end names the argument, the distance and the source line."""
-    with pytest.raises(ExecutionFault, match=r"places.hip:9.*128 bytes beyond the end of argument 1 \(out\)"):
+    with pytest.raises(ExecutionFault, match=r"places.hip:8.*128 bytes beyond the end of argument 1 \(out\)"):
         launch(objects, Output(np.zeros((7, 50), np.int32), "out"), VALUES, 2.5, 50, -3)
 
 
