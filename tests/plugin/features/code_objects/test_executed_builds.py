@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from kernels import register, register_kernels
 from kernels.hip.sources import FOLDER
+from pytest_attnperf.backends import Registry
 from pytest_attnperf.codeobject.hip_toolchain import hip_reasons
 from pytest_attnperf.codeobject.triton_installation import triton_reasons
+from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelRegistry
 from pytest_attnperf.testing.project import full_results
 
 ARCH = "gfx942"
@@ -207,3 +210,32 @@ def test_one_call_is_executed(folder: Path, backend: str, status: int, said: lis
     assert ran.returncode == status, ran.stderr
     for line in ("executed by the interpreter of machine code; counted, not timed: gfx942", *said):
         assert line in ran.stdout
+
+
+def test_every_shipped_build_has_a_proof() -> None:
+    """On every architecture: a small problem of a backend that launches it, in the build's own configuration."""
+    kernels, backends = KernelRegistry(), Registry()
+    register_kernels(kernels)
+    register(backends)
+    builds = kernels.list_builds(ALL_ARCHS)
+    assert [build.id for build in builds if not build.proofs] == []
+    launching = {kernel.name: kernel.backends for kernel in kernels}
+    proven = {(build.kernel, proof.backend) for build in builds for proof in build.proofs}
+    assert [found for found in proven if found[1] not in launching[found[0]]] == []
+    largest = max((proof.workload.bytes_min or 0) for build in builds for proof in build.proofs)
+    assert largest < 4e6  # small enough for an interpreter
+
+
+@pytest.mark.soak
+def test_every_shipped_object_is_right(tmp_path: Path) -> None:
+    """`pytest suites/test_code_objects.py --attnperf-execute --attnperf-arch=gfx942` finds none wrong, and none that no
+    proof launches."""
+    results = tmp_path / "results.json"
+    command = [sys.executable, "-m", "pytest", "suites/test_code_objects.py", "-p", "no:randomly", "--attnperf"]
+    options = ["--attnperf-execute", f"--attnperf-arch={ARCH}", f"--attnperf-results={results}"]
+    ran = subprocess.run([*command, *options], cwd=FOLDER.parents[1], capture_output=True, text=True, check=False)
+    outcomes = {
+        f"{one['key']['backend']}-{one['key']['workload']}": one["executed"] for one in full_results(results)["code"]
+    }
+    assert len(outcomes) > 100, ran.stdout
+    assert {name: one for name, one in outcomes.items() if one["outcome"] != "right"} == {}
