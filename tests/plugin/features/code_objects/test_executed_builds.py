@@ -223,7 +223,7 @@ def test_every_shipped_build_has_a_proof() -> None:
     proven = {(build.kernel, proof.backend) for build in builds for proof in build.proofs}
     assert [found for found in proven if found[1] not in launching[found[0]]] == []
     largest = max((proof.workload.bytes_min or 0) for build in builds for proof in build.proofs)
-    assert largest < 4e6  # small enough for an interpreter
+    assert largest < 10e6  # small enough for an interpreter
 
 
 @pytest.mark.soak
@@ -234,8 +234,6 @@ def test_every_shipped_object_is_right(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "suites/test_code_objects.py", "-p", "no:randomly", "--attnperf"]
     options = ["--attnperf-execute", f"--attnperf-arch={ARCH}", f"--attnperf-results={results}"]
     ran = subprocess.run([*command, *options], cwd=FOLDER.parents[1], capture_output=True, text=True, check=False)
-    outcomes = {
-        f"{one['key']['backend']}-{one['key']['workload']}": one["executed"] for one in full_results(results)["code"]
-    }
+    outcomes = {one["nodeid"]: one["executed"] for one in full_results(results)["code"]}
     assert len(outcomes) > 100, ran.stdout
     assert {name: one for name, one in outcomes.items() if one["outcome"] != "right"} == {}
