@@ -9,6 +9,9 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 ARGS ?=
 
+# What `make nightly` does with the code objects beside comparing them: it executes each by an interpreter.
+EXECUTE ?= --attnperf-execute
+
 # What `make kernels` builds, and where to; KERNEL=hip.flash for one kernel only.
 ARCH ?= gfx942
 KERNEL ?=
@@ -34,7 +37,7 @@ TEST_FLAGS ?= -p no:randomly $(if $(filter -n%,$(ARGS)),,$(SHARES))
 
 help:
 	@echo "make attnperf   prove, measure and gate the suites, or a demonstration without a GPU (ARGS=... goes to pytest)"
-	@echo "make nightly    every case of the suites, and code objects for every architecture; only proven without a GPU"
+	@echo "make nightly    every case of the suites, and code objects for every architecture, executed (EXECUTE= does not)"
 	@echo "make baselines  compare what is stored with the suites: nothing stale, orphaned or missing"
 	@echo "make kernels    compile the HIP kernels into objects (ARCH=..., KERNEL=..., OUT=...)"
 	@echo "make test       lint, types and this project's own tests"
@@ -70,7 +73,7 @@ attnperf: $(STAMP)
 nightly: $(STAMP)
 	@how='--attnperf --attnperf-record-local'; \
 	if $(NO_GPU); then echo "no GPU that torch can use: cases are proven, and not timed"; how='-n 2'; fi; \
-	set -x; $(RUN) pytest $$how --attnperf-tier=nightly --attnperf-arch=all suites/ $(ARGS)
+	set -x; $(RUN) pytest $$how --attnperf-tier=nightly --attnperf-arch=all $(EXECUTE) suites/ $(ARGS)
 
 baselines: $(STAMP)
 	@set -x; $(RUN) pytest_attnperf.cli baselines check $(ARGS)

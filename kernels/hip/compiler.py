@@ -77,7 +77,7 @@ def load(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
 def load_executed(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
     """Returns the kernel as a callable for CPU tensors that launches its machine code through this process's executor.
     Raises UsageError where its workgroup or its LDS exceed what the executed architecture allows."""
-    from kernels.hip.launching import GpuKernel, LoadedObject, check_lds, check_threads
+    from kernels.hip.launching import ExecutedKernel, LoadedObject, check_lds, check_threads
     from pytest_attnperf.codeobject.arch import lds_limit_bytes
 
     check_threads(kernel)
@@ -89,7 +89,7 @@ def load_executed(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
         current_executor().launch_source(source, kernel.function, grid, arguments)
 
     loaded = LoadedObject(start_kernel, origin=f"compiled for {arch}")
-    return GpuKernel(kernel, device, loaded, parse_parameters(flatten_includes(kernel.path), kernel.function))
+    return ExecutedKernel(kernel, device, loaded, parse_parameters(flatten_includes(kernel.path), kernel.function))
 
 
 def _load_on_gpu(kernel: HipKernel, text: str, device: torch.device) -> LaunchableKernel:

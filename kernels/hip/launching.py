@@ -62,8 +62,7 @@ class GpuKernel:
         self._check_grid(grid)
         self._check_arguments(arguments)
         with flight_recorder.launch(self.kernel.function):
-            # On a CPU machine code is interpreted: there is no device to select.
-            if self.device.type == "cpu" or torch.cuda.current_device() == self.device.index:
+            if torch.cuda.current_device() == self.device.index:
                 self.loaded.start(grid, arguments)
             else:
                 with torch.cuda.device(self.device):
@@ -136,6 +135,17 @@ class GpuKernel:
         if declared.type == "element":
             return HALVES[self.kernel.defines.get("ELEMENT_BF16", "0") == "1"]
         return DTYPES.get(declared.type)
+
+
+class ExecutedKernel(GpuKernel):
+    """One kernel whose machine code is interpreted, on CPU tensors, which it checks as on a GPU."""
+
+    def __call__(self, grid: Grid, *arguments: torch.Tensor | int) -> None:
+        """Executes the kernel to its end. Raises UsageError for a grid or an argument that the kernel cannot take, and
+        what the executor raises."""
+        self._check_grid(grid)
+        self._check_arguments(arguments)
+        self.loaded.start(grid, arguments)
 
 
 def check_threads(kernel: HipKernel) -> None:

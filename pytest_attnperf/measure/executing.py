@@ -124,7 +124,7 @@ class Executor:
         )
 
 
-class _ProcessState:
+class _ExecutingState:
     """The executor of this process and its patches; None while kernels run as they usually do."""
 
     executor: Executor | None = None
@@ -133,14 +133,14 @@ class _ProcessState:
 
 def executing_arch() -> str:
     """Returns the architecture whose machine code this process interprets; '' if it interprets none."""
-    return "" if _ProcessState.executor is None else _ProcessState.executor.arch
+    return "" if _ExecutingState.executor is None else _ExecutingState.executor.arch
 
 
 def current_executor() -> Executor:
     """Returns the executor of this process. Raises UsageError without one."""
-    if _ProcessState.executor is None:
+    if _ExecutingState.executor is None:
         raise UsageError("this process executes no machine code; call start_executing() first")
-    return _ProcessState.executor
+    return _ExecutingState.executor
 
 
 def start_executing(executor: Executor) -> None:
@@ -157,18 +157,18 @@ def start_executing(executor: Executor) -> None:
         )
     if importlib.util.find_spec("numpy") is None:
         raise UsageError("the interpreter of machine code computes with numpy, which is not installed; install numpy")
-    if _ProcessState.executor is not None:
+    if _ExecutingState.executor is not None:
         raise UsageError(f"this process executes {executing_arch()} already; call stop_executing() first")
-    _ProcessState.executor = executor
-    _ProcessState.patches = Patches(_make_patches(executor))
-    _ProcessState.patches.__enter__()
+    _ExecutingState.executor = executor
+    _ExecutingState.patches = Patches(_make_patches(executor))
+    _ExecutingState.patches.__enter__()
 
 
 def stop_executing() -> None:
     """Undoes `start_executing`, except Triton's active driver."""
-    if _ProcessState.patches is not None:
-        _ProcessState.patches.__exit__(None, None, None)
-    _ProcessState.executor = _ProcessState.patches = None
+    if _ExecutingState.patches is not None:
+        _ExecutingState.patches.__exit__(None, None, None)
+    _ExecutingState.executor = _ExecutingState.patches = None
 
 
 @contextlib.contextmanager

@@ -39,7 +39,6 @@ SWITCHES = (
     Switch(
         "--attnperf-execute",
         "also execute compiled AMD kernels, by an interpreter of machine code, and judge their results; default: off",
-        "select",
     ),
     Switch(
         "--attnperf-resume",

@@ -37,7 +37,7 @@ def test_attnperf_gates_and_passes_arguments_on() -> None:
     assert "what=suites/;" in planned
     assert "what='--attnperf-threshold=100 --no-attnperf-strict" in planned
     nightly = _make("--dry-run", "nightly")
-    assert "-m pytest $how --attnperf-tier=nightly --attnperf-arch=all suites/" in nightly
+    assert "-m pytest $how --attnperf-tier=nightly --attnperf-arch=all --attnperf-execute suites/" in nightly
     assert "update-baselines" not in planned + nightly
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_attnperf.backends import Registry
 from pytest_attnperf.codeobject.built import object_bytes
 from pytest_attnperf.errors import CaseFailedError, UsageError, WorkerError
 from pytest_attnperf.records import CaseKey, Fingerprint, Role
@@ -332,7 +333,7 @@ def test_a_compile_worker_runs_no_backend() -> None:
     """A timed case that strays into one is refused by name, whether by its server or its device."""
     ours, theirs = socket.socketpair()
     with ours:
-        server = CompileServer(Channel(theirs), [key("a")], Path(), Path())
+        server = CompileServer(Channel(theirs), [key("a")], Path(), Path(), Registry().get)
         strayed: Any = SimpleNamespace(name="triton.flash", id="prefill-b1")
         with pytest.raises(UsageError, match=r"only compiles, .* with triton\.flash on prefill-b1"):
             server.serve_case(strayed, strayed)

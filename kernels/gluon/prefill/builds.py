@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernels.configs import ConfigChoice
 from kernels.gluon.prefill.space import HEAD_DIMS, SINCE, SPACE
 from kernels.triton.builds import ELEMENTS
-from pytest_attnperf.kernel_builds import Kernel, KernelBuild, KeyTile, TritonSource
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, KeyTile, Proof, TritonSource
+from pytest_attnperf.workloads.prefill import Prefill
 
 VARIANTS = (
     *((head_dim, "bf16", causal) for head_dim in HEAD_DIMS for causal in (True, False)),
@@ -46,6 +48,8 @@ class GluonPrefillKernel(Kernel):
             }
             tensors = {name: _describe(element, count, head_dim) for name, count in rows.items()}
             constants = {}
+        problem = Prefill(1, 37, 8, head_dim, seq_kv=83, kv_heads=4, dtype=dtype, causal=causal, lse=True)
+        pinned = ConfigChoice(SPACE.rules_arch(arch), rule).config_entries()
         sizes = dict.fromkeys(("heads", "kv_heads", "seq_q", "seq_kv"), "i32")
         return KernelBuild(
             kernel=self.name,
@@ -63,6 +67,7 @@ class GluonPrefillKernel(Kernel):
             matrix=True,
             where=f"kernels/gluon/configs/{SPACE.kernel}/{arch}.json",
             tile=KeyTile(4 * head_dim, 4 * head_dim) if arch == "gfx950" else None,
+            proofs=(Proof(self.backends[0], problem, pinned),),
         )
 
 

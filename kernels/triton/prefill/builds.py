@@ -84,7 +84,7 @@ class PrefillVariant:
         problem = Prefill(
             batch=1,
             seq_q=48 if self.even else 37,
-            seq_kv=2 * keys if self.even else 83,
+            seq_kv=max(2 * keys, 64) if self.even else 83,
             heads=4,
             kv_heads=2,
             head_dim=self.head_dims[0],

@@ -60,10 +60,10 @@ class TritonStagedKernel(TritonKernel):
         )
 
     def _make_proof(self, dtype: str, rule: ConfigRule) -> Prefill:
-        """Returns a small attention of lengths that 16 and every tile divide; for rows longer than a program of the
-        softmax holds, one head of few queries."""
-        if self.space is ROW_SOFTMAX and "columns_max" not in rule.when:
-            columns = int(rule.config["BLOCK_C"]) + 272
+        """Returns a small attention of lengths that 16 and every tile divide; for the softmax, whose tiles are no wider
+        than rows need, one head of few queries, and of many keys."""
+        if self.space is ROW_SOFTMAX:
+            columns = int(rule.config["BLOCK_C"]) + (-256 if "columns_max" in rule.when else 272)
             return Prefill(1, 16, 1, HEAD_DIM, seq_kv=columns, dtype=dtype, causal=True, lse=True)
         return Prefill(1, 48, 4, HEAD_DIM, seq_kv=128, kv_heads=2, dtype=dtype, causal=True, lse=True)
 

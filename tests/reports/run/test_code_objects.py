@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.records import CaseKey, Verdict
-from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode, Occupancy
+from pytest_attnperf.records.code import (
+    NOT_EXECUTED,
+    RIGHT,
+    WRONG,
+    CodeExecution,
+    CodeFinding,
+    CodeResult,
+    KernelCode,
+    Occupancy,
+)
 from pytest_attnperf.reports.run.code_objects import (
     COLUMNS,
     LOG_LINES,
@@ -289,10 +298,19 @@ def test_the_closing_line_counts_every_verdict() -> None:
     assert code_line([]) == ""
 
 
+def test_what_was_executed_is_counted() -> None:
+    """The closing line says what executing showed, the table in a column; neither of a run that executed nothing."""
+    shown = [result(config=outcome, executed=CodeExecution(outcome)) for outcome in (RIGHT, RIGHT, NOT_EXECUTED, WRONG)]
+    assert code_line(shown).endswith("on gfx942; executed: 1 wrong, 2 right, 1 not executed")
+    assert "not executed" in code_table(shown)
+    assert "executed" not in code_line([result()]) + code_table([result()])
+    assert ("attnperf.executed", "wrong") in list_code_properties(shown[-1])
+
+
 def test_no_verdict_of_a_code_object_is_missing() -> None:
     """The order has each verdict that the session gives, once, and none that needs a time."""
     needs_a_time = {
-        *(Verdict.FASTER, Verdict.SLOWER, Verdict.INCORRECT, Verdict.UNDECIDED, Verdict.ENVIRONMENT),
+        *(Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT),
         *(Verdict.MOVED, Verdict.DRIFT, Verdict.STALE, Verdict.GREW),
     }
     assert sorted(ORDER) == sorted(set(Verdict) - needs_a_time)

@@ -70,7 +70,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registered]:
 def options(backend: str, workload: str = SMALL, **given: Any) -> argparse.Namespace:
     """As parsed."""
     return argparse.Namespace(
-        **{"backend": backend, "workload": workload, "calls": 2, "warmup": 1, "no_check": False, **given}
+        **{"backend": backend, "workload": workload, "calls": 2, "warmup": 1, "no_check": False, "arch": "", **given}
     )
 
 
