@@ -69,6 +69,8 @@ def test_modifiers_are_read() -> None:
         ("v_mov_b32_dpp v0, v1 row_mask:0xf bank_mask:0xf", "DPP"),
         ("v_and_b32_sdwa v0, v1, v2 dst_sel:WORD_2 dst_unused:UNUSED_PRESERVE src0_sel:DWORD", "part 'WORD_2'"),
         ("s_waitcnt depctr(3)", "'depctr(3)'"),
+        ("ds_mskor_b32 v0, v1, v2", "opcode"),
+        ("global_atomic_csub v0, v1, s[2:3]", "opcode"),
         ("buffer_load_dword v0, v1, s[4:7], 0 idxen", "'idxen'"),
         ("v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0 cbsz:1", "cbsz:1"),
         ("v_mfma_f32_32x32x9_f16 v[0:15], v16, v17, 0", "matrix instruction"),
