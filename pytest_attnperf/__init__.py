@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.correctness import assert_within_budget
     from pytest_attnperf.kernel_builds import KernelBuild
     from pytest_attnperf.measure.gpu_timer import TimerResult
+    from pytest_attnperf.measure.tensor_launch import execute
     from pytest_attnperf.plugin.fixtures import CaseHandle, CodeObjectHandle, TimerFunction
     from pytest_attnperf.records import DeviceInfo, Samples, Tolerance, Verdict
     from pytest_attnperf.results import CaseResult, RunResult
@@ -37,6 +38,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "assert_within_budget",
+    "execute",
 ]
 
 _PLACES = {
@@ -47,6 +49,7 @@ _PLACES = {
     "records": ("DeviceInfo", "Samples", "Tolerance", "Verdict"),
     "results": ("CaseResult", "RunResult"),
     "measure.gpu_timer": ("TimerResult",),
+    "measure.tensor_launch": ("execute",),
 }
 """Module -> the names of `__all__` that it defines."""
 

@@ -13,13 +13,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_attnperf.codeobject.building import build_object, unsupported_reasons
 from pytest_attnperf.codeobject.built import Built, object_bytes
 from pytest_attnperf.errors import UnsupportedError, UsageError
 from pytest_attnperf.kernel_builds import KernelBuild, KernelSource
-from pytest_attnperf.measure import executed_triton, interpreter_driver, interpreting
+from pytest_attnperf.measure import executed_triton, interpreter_driver, interpreting, tensor_launch
 from pytest_attnperf.measure.autotuners import TRITON
 from pytest_attnperf.measure.patching import Patch, Patches
 
@@ -106,18 +106,16 @@ class Executor:
     ) -> None:
         from pytest_attnperf.isa.launch import execute
 
-        x, y, z = (*grid, 1, 1)[:3]
-        sizes = (x, y, z)
+        sizes = tensor_launch.complete_size("grid", grid)
         if math.prod(sizes) == 0:  # a driver does nothing, too
             return
         code = object_bytes(built)
-        passed, memories = _pass_arguments(arguments)
+        passed, memories = tensor_launch.pass_arguments(arguments)
         block = (built.threads, 1, 1)
         execution = execute(
             code, built.kernel, sizes, block, passed, dynamic_lds_bytes=built.lds_dynamic_bytes, record=self.record
         )
-        for place, memory in memories.items():
-            memory[:] = execution.arrays[place]
+        tensor_launch.copy_back(execution, memories)
         digest = hashlib.sha256(code).hexdigest()[:16]
         self.launches.append(
             ExecutedLaunch(built.kernel, sizes, block, built.lds_dynamic_bytes, given, digest, differs, execution)
@@ -189,30 +187,3 @@ def _make_patches(executor: Executor) -> list[Patch]:
         Patch("triton.runtime.jit", "JITFunction", "run", lambda previous: executed_triton.make_run(executor)),
         Patch("torch.cuda", "device", "__init__", interpreting.without_device),
     ]
-
-
-def _pass_arguments(
-    arguments: Sequence[torch.Tensor | int | float],
-) -> tuple[list[Any], dict[int, Any]]:
-    """Returns the arguments as `execute` takes them, and number of an argument -> its storage's bytes, once for each
-    storage: tensors that are views of one memory share one buffer."""
-    import torch
-
-    from pytest_attnperf.isa.launch import Inside
-
-    memories: dict[int, Any] = {}
-    first: dict[int, int] = {}
-    passed: list[Any] = []
-    for place, argument in enumerate(arguments):
-        if not isinstance(argument, torch.Tensor):
-            passed.append(argument)
-            continue
-        storage = argument.untyped_storage()
-        key = storage.data_ptr()
-        if key not in first or not storage.nbytes():
-            first[key] = place
-            memories[place] = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,)).numpy()
-        name = f"{tuple(argument.shape)} of {str(argument.dtype).removeprefix('torch.')}"
-        offset = int(argument.storage_offset()) * argument.element_size()
-        passed.append(Inside(memories[first[key]], offset, name))
-    return passed, memories
