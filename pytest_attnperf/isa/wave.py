@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -314,19 +314,26 @@ class Wave:
         """Queues an access of the instruction that runs."""
         self.queue.append(Access(counter, complete, self.index - 1))
 
-    def issue_flat(self, complete: Callable[[], None], *, ordered: bool = False) -> None:
-        """Queues an access that may reach LDS or global memory: it has ended when both counters say so. On gfx9 other
-        accesses may end before it; where it is `ordered`, as from gfx10 on, both counters count it in order (LLVM,
-        `hasFlatLgkmVMemCountInOrder`)."""
-        left = [2]
+    def issue_flat(
+        self,
+        parts: Mapping[CounterName, Callable[[], None]],
+        finish: Callable[[], None] | None = None,
+        *,
+        ordered: bool = False,
+    ) -> None:
+        """Queues an access that may reach LDS or global memory: its part in each is done when that counter says so, and
+        `finish`, which brings the result, when both do. On gfx9 other accesses may end before it; where it is
+        `ordered`, as from gfx10 on, both counters count it in order (LLVM, `hasFlatLgkmVMemCountInOrder`)."""
+        left = [len(parts)]
 
-        def complete_half() -> None:
+        def complete(counter: CounterName) -> None:
+            parts[counter]()
             left[0] -= 1
-            if not left[0]:
-                complete()
+            if finish and not left[0]:
+                finish()
 
-        for counter in ("vm", "lds"):
-            self.queue.append(Access(counter, complete_half, self.index - 1, flat=not ordered))
+        for counter in parts:
+            self.queue.append(Access(counter, partial(complete, counter), self.index - 1, flat=not ordered))
 
     def drain(self) -> None:
         """Completes everything that is in flight, as the end of the program does."""
