@@ -77,6 +77,8 @@ class Wave:
     written           a mask of lanes per vector register
     scalars           values of 32 bits by number in the encoding; None was never written; `unknown` has the bits of
                       others that were not
+    kept_scalars      (vector register, lane) -> a scalar register that is kept there: its value, and its bits that
+                      nothing wrote
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
     indices           address -> number of the instruction, for branches
     index             of the next instruction
@@ -103,6 +105,7 @@ class Wave:
     clock: int = 0
     scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
     unknown: dict[int, int] = field(default_factory=dict)
+    kept_scalars: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)
     flying: dict[int, int] = field(default_factory=dict)
     landed: dict[int, int] = field(default_factory=dict)
