@@ -56,9 +56,13 @@ def _make_read_lane(decoded: DecodedInstruction) -> Step:
         lane = lane_of(wave) % wave.size
         if wave.flying.get(number):
             wave.require_written(number, 1 << lane)
-        write(wave, int(wave.vectors[number, lane]))
+        value = int(wave.vectors[number, lane])
+        write(wave, value)
+        kept, missing = wave.kept_scalars.get((number, lane), (0, 0))
         if not wave.written[number] >> lane & 1:
             wave.write_known_bits(target.first, 0, _WORD, 1)
+        elif missing and kept == value:
+            wave.write_known_bits(target.first, value, missing, 1)
 
     return run
 
@@ -74,7 +78,8 @@ def _make_write_lane(decoded: DecodedInstruction) -> Step:
         wave.require_landed(number)
         value, missing = read(wave)
         wave.vectors[number, lane] = value
-        wave.written[number] = wave.written[number] & ~(1 << lane) | (0 if missing else 1 << lane)
+        wave.written[number] = wave.written[number] & ~(1 << lane) | (0 if missing == _WORD else 1 << lane)
+        wave.kept_scalars[number, lane] = value, missing
 
     return run
 

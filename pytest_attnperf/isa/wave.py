@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -83,6 +83,8 @@ class Wave:
     written           a mask of lanes per vector register
     scalars           values of 32 bits by number in the encoding; None was never written; `unknown` has the bits of
                       others that were not
+    kept_scalars      (vector register, lane) -> a scalar register that is kept there: its value, and its bits that
+                      nothing wrote
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
     indices           address -> number of the instruction, for branches
     index             of the next instruction
@@ -109,6 +111,7 @@ class Wave:
     clock: int = 0
     scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
     unknown: dict[int, int] = field(default_factory=dict)
+    kept_scalars: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)
     flying: dict[int, int] = field(default_factory=dict)
     landed: dict[int, int] = field(default_factory=dict)
@@ -321,19 +324,26 @@ class Wave:
         """Queues an access of the instruction that runs."""
         self.queue.append(Access(counter, complete, self.index - 1))
 
-    def issue_flat(self, complete: Callable[[], None], *, ordered: bool = False) -> None:
-        """Queues an access that may reach LDS or global memory: it has ended when both counters say so. On gfx9 other
-        accesses may end before it; where it is `ordered`, as from gfx10 on, both counters count it in order (LLVM,
-        `hasFlatLgkmVMemCountInOrder`)."""
-        left = [2]
+    def issue_flat(
+        self,
+        parts: Mapping[CounterName, Callable[[], None]],
+        finish: Callable[[], None] | None = None,
+        *,
+        ordered: bool = False,
+    ) -> None:
+        """Queues an access that may reach LDS or global memory: its part in each is done when that counter says so, and
+        `finish`, which brings the result, when both do. On gfx9 other accesses may end before it; where it is
+        `ordered`, as from gfx10 on, both counters count it in order (LLVM, `hasFlatLgkmVMemCountInOrder`)."""
+        left = [len(parts)]
 
-        def complete_half() -> None:
+        def complete(counter: CounterName) -> None:
+            parts[counter]()
             left[0] -= 1
-            if not left[0]:
-                complete()
+            if finish and not left[0]:
+                finish()
 
-        for counter in ("vm", "lds"):
-            self.queue.append(Access(counter, complete_half, self.index - 1, flat=not ordered))
+        for counter in parts:
+            self.queue.append(Access(counter, partial(complete, counter), self.index - 1, flat=not ordered))
 
     def drain(self) -> None:
         """Completes everything that is in flight, as the end of the program does."""

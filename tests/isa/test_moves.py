@@ -71,3 +71,14 @@ def test_lanes_keep_scalar_registers() -> None:
     assert wave.read_scalar(2) == 9
     with pytest.raises(ExecutionFault, match="s3: nothing wrote"):
         run(wave, "s_add_u32 s4, s3, 1")
+
+
+def test_lanes_keep_masks_that_are_written_in_parts() -> None:
+    """Of a mask that some lanes wrote, the known bits stay known on the way through a lane."""
+    wave = make_wave()
+    run(wave, "s_mov_b64 exec, 12", "s_andn2_b64 s[0:1], s[0:1], exec", "s_or_b64 s[0:1], s[0:1], 4")
+    run(wave, "v_writelane_b32 v0, s0, 3", "v_writelane_b32 v0, s1, 4")
+    run(wave, "v_readlane_b32 s2, v0, 3", "v_readlane_b32 s3, v0, 4", "s_and_saveexec_b64 s[4:5], s[2:3]")
+    assert wave.exec_mask == 4
+    with pytest.raises(ExecutionFault, match="s2: nothing wrote"):
+        run(wave, "s_add_u32 s6, s2, 1")
