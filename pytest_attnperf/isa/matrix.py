@@ -7,8 +7,8 @@ has column l % M; `_output_places` says which rows. Sums of floats are formed in
 order: hardware's differs, and no document states it.
 
 gfx90a flushes denormals that a float16 or bfloat16 product reads or gives (PyTorch, "Numerical accuracy", on MI200; the
-ISA documents do not say it), others keep them. F8F6F4 of gfx950 is executed on 8-bit formats. XF32, whose rounding of the inputs no document states, sparse products
-(SMFMAC) and the scaled ones of gfx950 are refused.
+ISA documents do not say it), others keep them. F8F6F4 of gfx950 is executed on 8-bit formats. XF32, whose rounding of
+the inputs no document states, sparse products (SMFMAC) and the scaled ones of gfx950 are refused.
 """
 
 from __future__ import annotations

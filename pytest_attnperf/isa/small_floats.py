@@ -153,8 +153,8 @@ def _make_unpack(decoded: DecodedInstruction) -> Step:
 
 
 def _make_unpack_to_halves(decoded: DecodedInstruction) -> Step:
-    """V_CVT_SCALEF32_PK_F16_FP8, PK_BF16_FP8 and BF8: two bytes of the half that op_sel chooses, times the scale, as two
-    values of 16 bits."""
+    """V_CVT_SCALEF32_PK_F16_FP8, PK_BF16_FP8 and BF8: two bytes of the half that op_sel chooses, times the scale, as
+    two values of 16 bits."""
     decoded.allow("op_sel")
     target, source = decoded.operands[:2]
     halves = decoded.numbers("op_sel", (0, 0))
