@@ -158,6 +158,9 @@ class StaticFigures:
     matrix           matrix instructions in loops, of all builds; None where the code was not disassembled
     loop_instructions, loop_lds   all instructions in loops, and those that read or write LDS; None likewise
     peak_share       estimated share of the matrix units' peak in the key loop, +-30 %; None where it is not estimated
+    repeated         times that the key loop computes each product
+    executed_share   the same of machine code that was executed, bank conflicts of LDS included; None for the others
+    conflict_share   of the cycles of LDS accesses that were executed, those that bank conflicts add
     """
 
     registers: int
@@ -170,6 +173,9 @@ class StaticFigures:
     loop_instructions: int | None = None
     loop_lds: int | None = None
     peak_share: float | None = None
+    repeated: float = 1.0
+    executed_share: float | None = None
+    conflict_share: float | None = None
 
 
 @dataclass(frozen=True)

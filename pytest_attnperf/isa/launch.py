@@ -103,6 +103,7 @@ def execute(
     seed: int = 0,
     instructions_most: int = INSTRUCTIONS_MOST,
     record: bool = False,
+    sample: int = 0,
     edit: Callable[[tuple[Instruction, ...]], tuple[Instruction, ...]] | None = None,
     aligned: bool = True,
 ) -> Execution:
@@ -113,6 +114,8 @@ def execute(
     arguments   in the kernel's order
     seed        of the order in which waves of a workgroup run between barriers
     record      whether to count what each instruction does; takes longer
+    sample      executes the first workgroup only, and at most so many instructions of each of its waves: for counts, as
+                memory then holds parts of a result; 0 executes all
     edit        changes the decoded instructions before they run, e.g. leaves a barrier out
     aligned     whether an access of 2 bytes or more at an address that they (at most 4) do not divide is a fault;
                 HSA's memory performs it (LLVM, "User Guide for AMDGPU Backend", unaligned-access-mode), and compilers
@@ -136,13 +139,14 @@ def execute(
     packet = make_dispatch_packet(grid, block, kernarg.base, code.lds_bytes)
     dispatch = memory.add("the dispatch packet", len(packet), packet)
     launch = KernelLaunch(
-        loaded.start, program, memory, kernarg, dispatch, block, code.wave_size, code.lds_bytes, instructions_most,
-        code.arch, Recorder(code.arch, program.instructions) if record else None,
+        loaded.start, program, memory, kernarg, dispatch, block, code.wave_size, code.lds_bytes,
+        sample or instructions_most, code.arch,
+        Recorder(code.arch, program.instructions) if record or sample else None, bool(sample),
     )  # fmt: skip
     order = random.Random(seed)
     started = time.perf_counter()
     with np.errstate(all="ignore"):
-        executed = _run_grid(launch, grid, order)
+        executed = _run_grid(launch, (1, 1, 1) if sample else grid, order)
     seconds = time.perf_counter() - started
     arrays = tuple(_read_back(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))
     written = tuple(_read_written(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True))

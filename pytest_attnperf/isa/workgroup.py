@@ -55,6 +55,7 @@ class KernelLaunch:
     instructions_most: int
     arch: str = "gfx942"
     recorder: Recorder | None = None
+    sample: bool = False
 
     def start_workgroup(self, identity: Size3) -> Workgroup:
         """Returns a workgroup whose waves stand before their first instruction."""
@@ -92,6 +93,9 @@ class KernelLaunch:
                 if watch.run(index, steps[index]) if watch else steps[index](wave):
                     break
                 if executed > pause:
+                    if executed > limit and self.sample:
+                        wave.ended = True
+                        return True
                     if executed > limit:
                         raise ExecutionFault(f"the wave has executed {limit} instructions and has not ended")
                     return False

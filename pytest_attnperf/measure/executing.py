@@ -61,6 +61,7 @@ class Executor:
     arch     the architecture, e.g. 'gfx942'
     cache    folder of compiled objects
     record   whether launches count what each instruction does
+    sample   instructions of each wave of a first workgroup, to which launches are limited; 0 for all
     given    a build and its object, which is launched wherever its function is launched in the way it was built for
     """
 
@@ -68,6 +69,7 @@ class Executor:
     cache: Path
     given: tuple[KernelBuild, Built] | None = None
     record: bool = False
+    sample: int = 0
     launches: list[ExecutedLaunch] = field(default_factory=list)
 
     def compile(self, source: KernelSource, name: str) -> Built:
@@ -113,7 +115,14 @@ class Executor:
         passed, memories = tensor_launch.pass_arguments(arguments)
         block = (built.threads, 1, 1)
         execution = execute(
-            code, built.kernel, sizes, block, passed, dynamic_lds_bytes=built.lds_dynamic_bytes, record=self.record
+            code,
+            built.kernel,
+            sizes,
+            block,
+            passed,
+            dynamic_lds_bytes=built.lds_dynamic_bytes,
+            record=self.record,
+            sample=self.sample,
         )
         tensor_launch.copy_back(execution, memories)
         digest = hashlib.sha256(code).hexdigest()[:16]

@@ -133,7 +133,7 @@ class PrefillVariant:
             "PRECISION": "ieee",
             "IN_FP32": False,
             "XCDS": 1,
-            "K_COLUMNS": 0,
+            "AS_READ": 0,
         }
 
 

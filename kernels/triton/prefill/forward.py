@@ -127,7 +127,7 @@ def attend_block(
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
-    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, K_COLUMNS: tl.constexpr = False,
+    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, AS_READ: tl.constexpr = False,
 ):  # fmt: skip
     """Attention of the rows block_m * BLOCK_M ... of one head of dense tensors; arguments as `prefill_forward_kernel`.
 
@@ -157,7 +157,7 @@ def attend_block(
         q_rows, k_base, v_base, bias_rows, slope, start_m, seq_q, seq_kv, window, q_stride, k_stride, v_stride,
         scale_log2, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D,
         BLOCK_DV, TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, out_ptr.dtype.element_ty,
-        K_COLUMNS=K_COLUMNS,
+        AS_READ=AS_READ,
     )  # fmt: skip
     out_stride = heads * HEAD_DIM_V
     out_rows = out_ptr + row * out_stride + head * HEAD_DIM_V
@@ -180,7 +180,7 @@ def prefill_forward_kernel(
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr, IN_FP32: tl.constexpr, GROUP_HEADS: tl.constexpr, XCDS: tl.constexpr = 1,
-    K_COLUMNS: tl.constexpr = False,
+    AS_READ: tl.constexpr = False,
 ):  # fmt: skip
     """Attention of BLOCK_M query rows of one head. Grid: (B * H, ceil(Sq / BLOCK_M)); all tensors contiguous."""
     rank = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
@@ -198,7 +198,7 @@ def prefill_forward_kernel(
         q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, q_scale_ptr, k_scale_ptr, v_scale_ptr, slopes_ptr, bias_ptr,
         batch, head, block_m, heads, kv_heads, seq_q, seq_kv, window, scale_log2,
         CAUSAL, WINDOWED, WITH_LSE, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-        TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, K_COLUMNS,
+        TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, AS_READ,
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def prefill_persistent_kernel(
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr, IN_FP32: tl.constexpr, GROUP_HEADS: tl.constexpr, PROGRAMS_PER_SM: tl.constexpr,
-    XCDS: tl.constexpr = 1, K_COLUMNS: tl.constexpr = False,
+    XCDS: tl.constexpr = 1, AS_READ: tl.constexpr = False,
 ):  # fmt: skip
     """Attention of every multiprocessors * PROGRAMS_PER_SM-th item. Grid: (that number, or as many as there are items).
 
@@ -59,7 +59,7 @@ def prefill_persistent_kernel(
                 q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, q_scale_ptr, k_scale_ptr, v_scale_ptr, slopes_ptr, bias_ptr,
                 batch, head, block_m, heads, kv_heads, seq_q, seq_kv, window, scale_log2,
                 CAUSAL, WINDOWED, WITH_LSE, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D,
-                BLOCK_DV, TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, K_COLUMNS,
+                BLOCK_DV, TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, AS_READ,
             )  # fmt: skip
 
 

@@ -15,9 +15,10 @@ PROPERTIES = ("head_dim", "causal", "element_bits", "plain", "int8", "rows")
 """head_dim: the larger of D and Dv. element_bits: of k and v. plain: no window, ALiBi, bias, and D = Dv. int8: 'none',
 or for int8 keys 'pv8', 'pv16' or 'kv8'. rows: B * H * Sq, the work to distribute over multiprocessors."""
 
-FURTHER = AMD_OPTIONS | {"XCDS", "K_COLUMNS"}
+FURTHER = AMD_OPTIONS | {"XCDS", "AS_READ"}
 """XCDS: XCDs for which blocks are ordered, so that the query heads of a K/V head share an L2 cache; 8 on CDNA3 and
-CDNA4, left out elsewhere. K_COLUMNS: 1 loads keys as columns, see `tiles.load_key_columns`."""
+CDNA4, left out elsewhere. AS_READ: 1 loads tiles the way round in which products
+read them, see `tiles.load_key_columns`."""
 
 SPACE = Space("prefill_forward", CONSTANTS, PROPERTIES, further=FURTHER)
 PERSISTENT = Space("prefill_persistent", {**CONSTANTS, "PROGRAMS_PER_SM": int}, PROPERTIES, further=FURTHER)

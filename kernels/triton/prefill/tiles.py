@@ -157,9 +157,9 @@ def walk(
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
-    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, WIDE: tl.constexpr, bias_stride, K_COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, WIDE: tl.constexpr, bias_stride, AS_READ: tl.constexpr,
 ):  # fmt: skip
-    """Fold the keys start..stop into the running values. GUARDED: a row may have seen no key yet. K_COLUMNS: keys are
+    """Fold the keys start..stop into the running values. GUARDED: a row may have seen no key yet. AS_READ: keys are
     loaded by `load_key_columns`."""
     RAGGED: tl.constexpr = MASKED and not EVEN_N
     ADDED: tl.constexpr = (bias_rows is not None) or (slope is not None)
@@ -168,7 +168,7 @@ def walk(
     causal_offset = seq_kv - seq_q  # bottom-right: row i sees keys up to i + causal_offset
     for start_n in tl.range(start, stop, BLOCK_N):
         start_n = tl.multiple_of(start_n, BLOCK_N)
-        if K_COLUMNS:
+        if AS_READ:
             k = load_key_columns(k_base, start_n, k_stride, seq_kv, 0, BLOCK_D, HEAD_DIM, BLOCK_N, RAGGED)
         else:
             k = load_keys(k_base, start_n, k_stride, seq_kv, 0, BLOCK_D, HEAD_DIM, BLOCK_N, RAGGED)
@@ -251,13 +251,13 @@ def attend(
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr, IN_FP32: tl.constexpr, WIDE: tl.constexpr = tl.bfloat16, bias_stride=None,
-    K_COLUMNS: tl.constexpr = False,
+    AS_READ: tl.constexpr = False,
 ):  # fmt: skip
     """The running values of BLOCK_M rows of one head, from row start_m on, after all keys: see `walk`.
 
     q_rows points to the first of the rows, k_base and v_base to key 0, bias_rows to the bias of the first row. The bias
     of a row has bias_stride elements, by default seq_kv. int8 values are multiplied in WIDE unless INT8_WEIGHTS.
-    K_COLUMNS: see `walk`.
+    AS_READ: see `walk`.
     """
     if bias_stride is None:
         bias_stride = seq_kv
@@ -290,19 +290,19 @@ def attend(
             acc, acc_tail, l_i, m_i, q, q_tail, k_base, v_base, bias_rows, slope, start_m, first, whole_from,
             seq_q, seq_kv, window, k_stride, v_stride, scale_log2,
             True, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride, K_COLUMNS,
+            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride, AS_READ,
         )  # fmt: skip
     acc, acc_tail, l_i, m_i = walk(
         acc, acc_tail, l_i, m_i, q, q_tail, k_base, v_base, bias_rows, slope, start_m, whole_from, whole_to,
         seq_q, seq_kv, window, k_stride, v_stride, scale_log2,
         False, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-        TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride, K_COLUMNS,
+        TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride, AS_READ,
     )  # fmt: skip
     if CAUSAL or not EVEN_N:
         acc, acc_tail, l_i, m_i = walk(
             acc, acc_tail, l_i, m_i, q, q_tail, k_base, v_base, bias_rows, slope, start_m, whole_to, stop,
             seq_q, seq_kv, window, k_stride, v_stride, scale_log2,
             True, CAUSAL, WINDOWED, EVEN_N, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride, K_COLUMNS,
+            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, WIDE, bias_stride, AS_READ,
         )  # fmt: skip
     return acc, acc_tail, l_i, m_i

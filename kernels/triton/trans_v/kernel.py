@@ -47,6 +47,16 @@ def _load_tile(pointers, mask, WHOLE: tl.constexpr):
 
 
 @triton.jit
+def _load_values(pointers, inside, WHOLE: tl.constexpr, AS_READ: tl.constexpr):
+    """A tile of V, (HEAD_DIM, BLOCK_N), zero where `inside`, a boolean of each key, is false."""
+    if AS_READ:
+        tile = _load_tile(pointers, inside[:, None], WHOLE).T
+    else:
+        tile = _load_tile(pointers, inside[None, :], WHOLE)
+    return tile
+
+
+@triton.jit
 def _attend(
     acc, l_i, m_i,  # (BLOCK_M, HEAD_DIM), (BLOCK_M,), (BLOCK_M,): the running values
     q,  # (BLOCK_M, HEAD_DIM)
@@ -56,25 +66,29 @@ def _attend(
     seq_kv, causal_offset, row_stride, scale_log2,
     MASKED: tl.constexpr, CAUSAL: tl.constexpr, EVEN_N: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRELOAD_V: tl.constexpr, IN_FP32: tl.constexpr,
-    K_COLUMNS: tl.constexpr,
+    AS_READ: tl.constexpr,
 ):  # fmt: skip
-    """Fold the keys start..stop into the running values. K_COLUMNS: see `prefill.tiles.load_key_columns`."""
+    """Fold the keys start..stop into the running values. AS_READ: K and V are loaded the way round
+    in which the products read them, see `prefill.tiles.load_key_columns`."""
     WHOLE: tl.constexpr = EVEN_N or not MASKED
-    if K_COLUMNS:
+    if AS_READ:
         k_tile = offs_n[None, :] * row_stride + offs_d[:, None]  # (HEAD_DIM, BLOCK_N), fits 32 bits
     else:
         k_tile = offs_n[:, None] * row_stride + offs_d[None, :]  # (BLOCK_N, HEAD_DIM), fits 32 bits
-    # (HEAD_DIM, BLOCK_N): a head dimension is a whole sequence away from the next, which may pass 2^31 elements.
-    v_tile = offs_d.to(tl.int64)[:, None] * seq_kv + offs_n[None, :]
+    # A head dimension of V is a whole sequence away from the next, which may pass 2^31 elements.
+    if AS_READ:
+        v_tile = offs_d.to(tl.int64)[None, :] * seq_kv + offs_n[:, None]  # (BLOCK_N, HEAD_DIM)
+    else:
+        v_tile = offs_d.to(tl.int64)[:, None] * seq_kv + offs_n[None, :]  # (HEAD_DIM, BLOCK_N)
     for start_n in tl.range(start, stop, BLOCK_N):
         start_n = tl.multiple_of(start_n, BLOCK_N)
         inside = start_n + offs_n < seq_kv
-        if K_COLUMNS:
+        if AS_READ:
             k = _load_tile(k_base + start_n.to(tl.int64) * row_stride + k_tile, inside[None, :], WHOLE).T
         else:
             k = _load_tile(k_base + start_n.to(tl.int64) * row_stride + k_tile, inside[:, None], WHOLE)
         if PRELOAD_V:
-            v = _load_tile(v_base + start_n + v_tile, inside[None, :], WHOLE)
+            v = _load_values(v_base + start_n + v_tile, inside, WHOLE, AS_READ)
         s = dot(q, k.T, tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32), "ieee", IN_FP32)  # (BLOCK_M, BLOCK_N) fp32
         if MASKED:
             # A causal row's last key is in the sequence, so that the causal mask hides what is past its end.
@@ -87,7 +101,7 @@ def _attend(
         l_i = l_i * rescale + tl.sum(p, 1)
         acc = acc * rescale[:, None]
         if not PRELOAD_V:
-            v = _load_tile(v_base + start_n + v_tile, inside[None, :], WHOLE)
+            v = _load_values(v_base + start_n + v_tile, inside, WHOLE, AS_READ)
         acc = dot(p.to(v.dtype), v.T, acc, "ieee", IN_FP32)
         m_i = m_new
     return acc, l_i, m_i
@@ -99,7 +113,7 @@ def trans_v_kernel(
     heads, kv_heads, seq_q, seq_kv, scale_log2,
     CAUSAL: tl.constexpr, WITH_LSE: tl.constexpr, EVEN_N: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PRELOAD_V: tl.constexpr, IN_FP32: tl.constexpr,
-    XCDS: tl.constexpr = 1, K_COLUMNS: tl.constexpr = False,
+    XCDS: tl.constexpr = 1, AS_READ: tl.constexpr = False,
 ):  # fmt: skip
     """Attention of BLOCK_M query rows of one head. Grid: (B * H, ceil(Sq / BLOCK_M)); all tensors contiguous."""
     batch_head, rank = tl.program_id(0), tl.program_id(1)
@@ -139,13 +153,13 @@ def trans_v_kernel(
     acc, l_i, m_i = _attend(
         acc, l_i, m_i, q, k_base, v_base, offs_m, offs_n, offs_d,
         0, full_stop, seq_kv, causal_offset, row_stride, scale_log2,
-        False, CAUSAL, EVEN_N, BLOCK_M, BLOCK_N, PRELOAD_V, IN_FP32, K_COLUMNS,
+        False, CAUSAL, EVEN_N, BLOCK_M, BLOCK_N, PRELOAD_V, IN_FP32, AS_READ,
     )  # fmt: skip
     if CAUSAL or not EVEN_N:
         acc, l_i, m_i = _attend(
             acc, l_i, m_i, q, k_base, v_base, offs_m, offs_n, offs_d,
             full_stop, seen_by_any, seq_kv, causal_offset, row_stride, scale_log2,
-            True, CAUSAL, EVEN_N, BLOCK_M, BLOCK_N, PRELOAD_V, IN_FP32, K_COLUMNS,
+            True, CAUSAL, EVEN_N, BLOCK_M, BLOCK_N, PRELOAD_V, IN_FP32, AS_READ,
         )  # fmt: skip
 
     acc = acc * (1.0 / l_i)[:, None]

@@ -175,7 +175,7 @@ def build_variant(
         module="varlen.persistent" if further else "varlen.kernel",
         function=f"{space.kernel}_kernel",
         signature=signature,
-        constants={**variant.kernel_constants(), **({} if further else {"XCDS": 1, "K_COLUMNS": 0})},
+        constants={**variant.kernel_constants(), **({} if further else {"XCDS": 1, "AS_READ": 0})},
         divisible_by_16=tuple(name for name, kind in signature.items() if kind.startswith("*")),
         matrix=has_matrix_instructions(arch, variant.bits),
         tile=variant.tile,

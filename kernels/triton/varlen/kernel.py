@@ -39,7 +39,7 @@ def attend_packed_block(
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
-    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, K_COLUMNS: tl.constexpr = False,
+    PRECISION: tl.constexpr, IN_FP32: tl.constexpr, AS_READ: tl.constexpr = False,
 ):  # fmt: skip
     """Attention of the rows block_m * BLOCK_M ... of one head of a sequence; arguments as `varlen_forward_kernel`.
 
@@ -70,7 +70,7 @@ def attend_packed_block(
         own_bias, slope, start_m, seq_q, seq_kv, window, heads * HEAD_DIM, k_stride, v_stride, scale_log2,
         CAUSAL, WINDOWED, False, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
         TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, out_ptr.dtype.element_ty, bias_keys,
-        K_COLUMNS,
+        AS_READ,
     )  # fmt: skip
     lse_rows = None
     if WITH_LSE:
@@ -92,7 +92,7 @@ def varlen_forward_kernel(
     BLOCK_D: tl.constexpr, TAIL_D: tl.constexpr, BLOCK_DV: tl.constexpr, TAIL_DV: tl.constexpr,
     PRELOAD_V: tl.constexpr, INT8_WEIGHTS: tl.constexpr, V_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr, IN_FP32: tl.constexpr, GROUP_HEADS: tl.constexpr, XCDS: tl.constexpr = 1,
-    K_COLUMNS: tl.constexpr = False,
+    AS_READ: tl.constexpr = False,
 ):  # fmt: skip
     """Attention of BLOCK_M rows of one head of one sequence. Grid: (B * H, ceil(longest / BLOCK_M)).
 
@@ -122,7 +122,7 @@ def varlen_forward_kernel(
             first_q, first_k, seq_q, seq_kv, sequence, head, block_m,
             heads, kv_heads, total_q, value_keys, bias_rows, bias_keys, window, scale_log2,
             CAUSAL, WINDOWED, WITH_LSE, GUARDED, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, TAIL_D, BLOCK_DV,
-            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, K_COLUMNS,
+            TAIL_DV, PRELOAD_V, INT8_WEIGHTS, V_TRANSPOSED, PRECISION, IN_FP32, AS_READ,
         )  # fmt: skip
 
 

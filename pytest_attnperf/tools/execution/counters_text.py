@@ -15,14 +15,13 @@ from pytest_attnperf.codeobject.instructions import Instruction, Place
 from pytest_attnperf.codeobject.line_table import read_source_line
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.isa.cycle_model import CycleEstimate, Latencies, estimate_cycles
+from pytest_attnperf.isa.cycle_model import ESTIMATED, CycleEstimate, Latencies, estimate_cycles
 from pytest_attnperf.isa.launch import Execution
 from pytest_attnperf.isa.recording import SEGMENT_BYTES, Tally
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.wide_tables import plain_table
 
 COUNTED = "counted by the interpreter of machine code, not sampled"
-ESTIMATED = "estimated from the executed instructions, +-30 %, never compared with an AMD GPU"
 
 KINDS = {
     "matrix": "MFMA and WMMA", "dot": "VALU", "valu": "VALU", "agpr_move": "VALU", "cross_lane": "between lanes",

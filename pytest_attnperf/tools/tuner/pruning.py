@@ -98,6 +98,7 @@ def static_figures(codes: Sequence[KernelCode]) -> StaticFigures:
         loop_instructions=sum(sum(code.in_loops.values()) for code in codes) if decoded else None,
         loop_lds=sum(_count_lds_instructions(code) for code in codes) if decoded else None,
         peak_share=min((code.key_loop.peak_share for code in codes if code.key_loop), default=None),
+        repeated=max((code.key_loop.repeated for code in codes if code.key_loop), default=1.0),
     )
 
 

@@ -14,6 +14,7 @@ from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import DeviceInfo, Role
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate, compile_all, compile_notes
 from pytest_attnperf.tools.tuner.confirm import confirm_winner
+from pytest_attnperf.tools.tuner.executed_cycles import order_by_execution
 from pytest_attnperf.tools.tuner.job import (
     Served,
     TuneJob,
@@ -63,8 +64,7 @@ PAIR_START_S, PAIR_CASE_S = 12.0, 3.0
 OVERRUN = 1.5
 """Most times the budget that a run may take to finish a confirmation that has begun."""
 
-COMPILE_LIMIT_S = 120.0
-CASE_LIMIT_S = 120.0
+COMPILE_LIMIT_S = CASE_LIMIT_S = 120.0
 WARM_PLACES = 200_000
 CONFIRM_SEED = 500_009
 """Added to the run's seed, so that confirming checks inputs that no trial has used."""
@@ -192,7 +192,7 @@ class _Run:
                 f"no candidate of {self.space.kernel} could be ranked for {self.job.arch}: "
                 f"{'; '.join(self.notes) or 'none has a code object'}; tune it on a GPU, without --static"
             )
-        ranking = rank(known, self.job.arch)
+        ranking = order_by_execution(self.job, rank(known, self.job.arch), self.static, self.notes, self.make_pin)
         place = next((n for n, one in enumerate(ranking, 1) if one.id == self.space.default.id), None)
         where = f"the default is number {place}" if place else "the default could not be ranked"
         summary = f"{len(ranking)} candidates ranked by code object for {self.job.arch}; {where}. Nothing was timed"

@@ -36,8 +36,8 @@ BYTES_MAX = 1 << 28
 SHOWN = 10
 """Candidates of the ranking that a table shows, plus the default."""
 
-_PEAK = "est. MFMA %"
-_FIGURES = ("registers", "spills", "scratch B", "LDS B", "waves/SIMD", _PEAK)
+_PEAK, _EXECUTED, _CONFLICTS = "est. MFMA %", "executed MFMA %", "LDS conflicts %"
+_FIGURES = ("registers", "spills", "scratch B", "LDS B", "waves/SIMD", _PEAK, _EXECUTED, _CONFLICTS)
 """Columns about a candidate's code objects."""
 
 REASONS_SHOWN = 4
@@ -146,6 +146,8 @@ def ranking_table(result: TuneResult) -> Table:
     notes = [f"all of these: {_format_values(shared)}"] if shared else []
     if _PEAK in known:
         notes.append(f"{_PEAK}: share of the matrix units' peak in the key loop, {ESTIMATED}")
+    if _EXECUTED in known:
+        notes.append(f"{_EXECUTED}: the same of a part of a workgroup that was executed, with its bank conflicts")
     if len(result.ranking) > len(shown):
         notes.append(f"{len(result.ranking) - len(shown)} further candidates are in the JSON file")
     rows = tuple(zip(marks, *known.values(), strict=True))
@@ -226,5 +228,6 @@ def _static_cells(figures: StaticFigures | None) -> tuple[str, ...]:
         return (ABSENT,) * len(_FIGURES)
     spills = ABSENT if figures.spills is None else str(figures.spills)
     occupancy = ABSENT if figures.occupancy is None else f"{figures.occupancy:g}"
-    peak = ABSENT if figures.peak_share is None else f"{figures.peak_share * 100:.1f}"
-    return (str(figures.registers), spills, str(figures.scratch_bytes), str(figures.lds_bytes), occupancy, peak)
+    shares = (figures.peak_share, figures.executed_share, figures.conflict_share)
+    told = [ABSENT if share is None else f"{share * 100:.1f}" for share in shares]
+    return (str(figures.registers), spills, str(figures.scratch_bytes), str(figures.lds_bytes), occupancy, *told)

@@ -55,7 +55,7 @@ def test_counters_as_text(tmp_path: Path) -> None:
 def test_an_estimate_is_named_as_one(tmp_path: Path) -> None:
     """Cycles stand beside the words that they are estimated; RDNA has none."""
     text = format_counters(make_execution(tmp_path / "k.hip"))
-    assert "cycles of a SIMD for 3 workgroups at once (estimated from the executed instructions, +-30 %" in text
+    assert "cycles of a SIMD for 3 workgroups at once (estimated from executed instructions, +-30 %" in text
     assert re.search(r"busy: MFMA \d+ %, VALU \d+ %, LDS \d+ %, memory \d+ %; \d+ % of MFMA peak", text)
     assert "cycles of a SIMD" not in format_counters(make_execution(tmp_path / "k.hip", "gfx1100"))
 
