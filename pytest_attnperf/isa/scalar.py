@@ -196,8 +196,6 @@ def make_scalar_step(decoded: DecodedInstruction) -> Step | None:
         if name in known:
             decoded.allow()
             return make(decoded)
-    if name in ("s_bitset0_b32", "s_bitset1_b32", "s_bitset0_b64", "s_bitset1_b64"):
-        return _make_bit_set(decoded)
     if name.endswith(f"_saveexec_b{decoded.lanes}"):
         return _make_saveexec(decoded)
     if name in ("s_movk_i32", "s_addk_i32", "s_mulk_i32"):
@@ -205,22 +203,6 @@ def make_scalar_step(decoded: DecodedInstruction) -> Step | None:
     if name.startswith(("s_cmp_", "s_cmpk_", "s_bitcmp")):
         return _make_compare(decoded)
     return None
-
-
-def _make_bit_set(decoded: DecodedInstruction) -> Step:
-    """S_BITSET0 and S_BITSET1: one bit of the destination becomes 0 or 1; SCC stays."""
-    decoded.allow()
-    bits = int(decoded.name[-2:])
-    target, source = decoded.operands
-    read, place = scalar_reader(decoded, target, bits), scalar_reader(decoded, source, 32)
-    write = scalar_writer(decoded, target, bits)
-    value = int(decoded.name[8])
-
-    def run(wave: Wave) -> None:
-        bit = 1 << (place(wave) & (bits - 1))
-        write(wave, read(wave) & ~bit | value * bit)
-
-    return run
 
 
 def _make_two(decoded: DecodedInstruction) -> Step:

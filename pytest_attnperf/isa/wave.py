@@ -79,12 +79,14 @@ class Wave:
                       others that were not
     kept_scalars      (vector register, lane) -> a scalar register that is kept there: its value, and its bits that
                       nothing wrote
+    index_mode        'SRC0' and 'DST', where M0 raises the register numbers of moves; None does not
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
     indices           address -> number of the instruction, for branches
     index             of the next instruction
     mode              the MODE register: round to nearest even, denormals kept, DX10_CLAMP and IEEE
     clock             what S_MEMTIME read last
     scratch           memory of each lane's own (`scratch.Scratch`), if the kernel has any
+    trace             numbers of the last instructions, in a program with hazards
     yielded           whether it sleeps, so that another wave should run
     signalled         whether it has signalled at a barrier that it has not waited at (gfx12)
     """
@@ -100,11 +102,13 @@ class Wave:
     ended: bool = False
     signalled: bool = False
     yielded: bool = False
+    trace: deque[int] = field(default_factory=lambda: deque(maxlen=24))
     executed: int = 0
     mode: int = 0x3F0
     clock: int = 0
     scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
     unknown: dict[int, int] = field(default_factory=dict)
+    index_mode: frozenset[str] | None = None
     kept_scalars: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)
     flying: dict[int, int] = field(default_factory=dict)

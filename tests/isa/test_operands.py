@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_attnperf.isa.faults import UnknownInstructionError
-from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, TTMP, VCC, decode
+from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, VCC, decode
 from pytest_attnperf.isa.program import make_step
 from tests.isa.one_wave import instruction
 
@@ -30,23 +30,6 @@ def test_operands_are_read() -> None:
     ]
 
 
-def test_operands_of_rdna_are_read() -> None:
-    """Halves of registers, the register that reads 0 and drops what is written, and those of the trap handler."""
-    found = decode(instruction("v_add_f16_e64 v1.h, -v2.l, |v3.h| op_sel:[0,1,1]"), "gfx1100", 32)
-    assert [(one.first, one.half, one.negative, one.absolute) for one in found.operands] == [
-        (1, 1, False, False),
-        (2, 0, True, False),
-        (3, 1, False, True),
-    ]
-    assert found.modifiers == {}
-    found = decode(instruction("s_and_b32 null, ttmp7, 0xffff"), "gfx1201", 32)
-    assert [(one.kind, one.first, one.null) for one in found.operands] == [
-        ("integer", 0, True),
-        ("s", TTMP + 7, False),
-        ("bits", 0xFFFF, False),
-    ]
-
-
 def test_modifiers_are_read() -> None:
     """Flags, numbers, words and lists behind the last operand, or alone."""
     found = decode(instruction("v_pk_fma_f32 v[0:1], v[2:3], v[4:5], v[6:7] op_sel:[0,1,0] op_sel_hi:[1,0,1]"))
@@ -69,6 +52,8 @@ def test_modifiers_are_read() -> None:
         ("v_mov_b32_dpp v0, v1 row_mask:0xf bank_mask:0xf", "DPP"),
         ("v_and_b32_sdwa v0, v1, v2 dst_sel:WORD_2 dst_unused:UNUSED_PRESERVE src0_sel:DWORD", "part 'WORD_2'"),
         ("s_waitcnt depctr(3)", "'depctr(3)'"),
+        ("ds_mskor_b32 v0, v1, v2", "opcode"),
+        ("global_atomic_csub v0, v1, s[2:3]", "opcode"),
         ("buffer_load_dword v0, v1, s[4:7], 0 idxen", "'idxen'"),
         ("v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], 0 cbsz:1", "cbsz:1"),
         ("v_mfma_f32_32x32x9_f16 v[0:15], v16, v17, 0", "matrix instruction"),
