@@ -194,7 +194,9 @@ def _join_halves(decoded: DecodedInstruction) -> DecodedInstruction:
     chosen = decoded.numbers("op_sel", ())
     if not chosen or all(one.half is None for one in decoded.operands):
         return decoded
-    named = [one.half or 0 for one in (*sources[: len(chosen) - 1], target)]
+    # V_CMPX has no destination, and its first operand is a source.
+    in_order = decoded.operands if decoded.name.startswith("v_cmpx_") else (*sources[: len(chosen) - 1], target)
+    named = [one.half or 0 for one in in_order][: len(chosen)]
     if list(chosen) != named:
         raise decoded.refuse(f"op_sel with the halves {named}")
     rest = {name: value for name, value in decoded.modifiers.items() if name != "op_sel"}
@@ -216,7 +218,7 @@ def _split_operands(text: str) -> list[str]:
 
 def _split_modifiers(plain: DecodedInstruction, text: str) -> tuple[str, dict[str, object]]:
     """Returns the last operand and the modifiers behind it."""
-    operand, _, rest = text.partition(" ") if not text.startswith("hwreg(") else (text, "", "")
+    operand, _, rest = text.partition(" ") if not text.startswith(("hwreg(", "gpr_idx(")) else (text, "", "")
     known = _MODIFIER.fullmatch(operand)
     if known and (operand in _FLAGS or (known[1] in (*_LISTS, *_NUMBERS, *_WORDS))):
         operand, rest = "", text
@@ -261,7 +263,7 @@ def _read_operand(plain: DecodedInstruction, text: str) -> Operand:
         return Operand("s", first, count, 0.0, negative, absolute, text)
     if inner == "off":
         return Operand("off", text=text)
-    if inner in ("scc", "src_shared_base", "src_private_base") or inner.startswith("hwreg("):
+    if inner in ("scc", "src_shared_base", "src_private_base") or inner.startswith(("hwreg(", "gpr_idx(")):
         return Operand("special", text=text)
     if found := _REGISTER.fullmatch(inner):
         bank = found[1] or found[3]

@@ -17,7 +17,7 @@ from pytest_attnperf.isa.memory import POISON, Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader
 from pytest_attnperf.isa.sources import bits_reader
-from pytest_attnperf.isa.wave import CounterName, Step, Wave, active_of
+from pytest_attnperf.isa.wave import CounterName, Step, Wave, active_of, lanes_of, mask_of
 
 _NAME = re.compile(r"scratch_(load|store)_(ubyte|sbyte|byte|ushort|sshort|short|dword)(?:x([234]))?(_d16(?:_hi)?)?")
 _BYTES = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 2, "dword": 4}
@@ -25,7 +25,11 @@ _NARROW = {"ubyte": "u8", "sbyte": "i8", "short": "u16"}
 
 
 class Scratch:
-    """`size` bytes of each lane, which hold NaN and count as unwritten. A misaligned offset is a fault if `aligned`."""
+    """`size` bytes of each lane, which hold NaN and count as unwritten. A misaligned offset is a fault if `aligned`.
+
+    Compilers keep registers in it that only some lanes or paths have written: a whole word that nothing wrote comes
+    back as an unwritten register. A narrow value is read by what the source says, and must have been written.
+    """
 
     def __init__(self, size: int, lanes: int, *, aligned: bool = True) -> None:
         self.size = size
@@ -33,22 +37,33 @@ class Scratch:
         self.data = np.full((lanes, size), POISON, np.uint8)
         self.written = np.zeros((lanes, size), bool)
 
+    def find_unwritten(self, active: Array, offsets: Array, size: int) -> Array:
+        """Returns which words of the active lanes nothing wrote: booleans (active lanes, words)."""
+        lanes, at = self._check(active, offsets, size)
+        written: Array = self.written[lanes, at].reshape(len(active), -1, min(size, 4))
+        words: Array = np.logical_not(written.any(axis=2))
+        return words
+
     def load(self, active: Array, offsets: Array, size: int) -> Array:
         """Returns `size` bytes of the active lanes: uint32 (active lanes, words), a narrow value in the low bits.
-        Raises ExecutionFault beyond the end, for a misaligned offset, and for what was never written."""
+        Raises ExecutionFault beyond the end, for a misaligned offset, and for what was never written of a narrow value
+        or of a part of a word."""
         lanes, at = self._check(active, offsets, size)
-        if not self.written[lanes, at].all():
-            lane, byte = np.argwhere(~self.written[lanes, at])[0]
+        known = self.written[lanes, at]
+        if size >= 4:
+            known = known | np.repeat(self.find_unwritten(active, offsets, size), 4, axis=1)
+        if not known.all():
+            lane, byte = np.argwhere(~known)[0]
             raise ExecutionFault(f"reads byte {at[lane, byte]} of lane {active[lane]}'s scratch, which nothing wrote")
         found = np.zeros((len(active), max(4, size)), np.uint8)
         found[:, :size] = self.data[lanes, at]
         return found.view(np.uint32)
 
-    def store(self, active: Array, offsets: Array, size: int, words: Array) -> None:
-        """Stores the low `size` bytes of uint32 (active lanes, words)."""
+    def store(self, active: Array, offsets: Array, size: int, words: Array, known: Array | None = None) -> None:
+        """Stores the low `size` bytes of uint32 (active lanes, words); `known` says which words were written."""
         lanes, at = self._check(active, offsets, size)
         self.data[lanes, at] = np.ascontiguousarray(words).view(np.uint8)[:, :size]
-        self.written[lanes, at] = True
+        self.written[lanes, at] = True if known is None else np.repeat(known, 4, axis=1)[:, :size]
 
     def _check(self, active: Array, offsets: Array, size: int) -> tuple[Array, Array]:
         if len(offsets) and (offsets.min() < 0 or offsets.max() + size > self.size):
@@ -93,6 +108,12 @@ def _make_load(decoded: DecodedInstruction, size: int, half: int | None, kind: s
                 shift = np.int32(32 - sign_bits)
                 words = (words.view(np.int32) << shift >> shift).view(np.uint32)
             wave.finish_load(first, words, mask)
+            if size >= 4:
+                missing = scratch_of(wave).find_unwritten(active, offsets, size)
+                for place in np.flatnonzero(missing.any(axis=0)).tolist():
+                    lost = np.zeros(wave.size, bool)
+                    lost[active[missing[:, place]]] = True
+                    wave.written[first + place] &= ~mask_of(lost)
 
         wave.start_load(first, registers, mask)
         wave.issue("vm", complete)
@@ -108,10 +129,16 @@ def _make_store(decoded: DecodedInstruction, size: int, half: int | None, _kind:
 
     def run(wave: Wave) -> None:
         active = active_of(wave.exec_mask)
-        offsets, words = locate(wave, active), gather_registers(wave, first, registers)
+        offsets, known = locate(wave, active), None
+        if size >= 4 and not any(wave.flying.get(number) for number in range(first, first + registers)):
+            words = np.ascontiguousarray(wave.vectors[first : first + registers, active].T)
+            written = [lanes_of(mask, wave.size)[active] for mask in wave.written[first : first + registers]]
+            known = np.stack(written, axis=1)
+        else:
+            words = gather_registers(wave, first, registers)
         if half:
             words = words >> np.uint32(16)
-        wave.issue(counter, lambda: scratch_of(wave).store(active, offsets, size, words))
+        wave.issue(counter, lambda: scratch_of(wave).store(active, offsets, size, words, known))
 
     return run
 

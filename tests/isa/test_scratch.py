@@ -55,7 +55,7 @@ def test_a_value_arrives_at_the_wait() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("scratch_load_b32 v1, off, off offset:4", "byte 4 of lane 0's scratch, which nothing wrote"),
+        ("scratch_load_u16 v1, off, off offset:4", "byte 4 of lane 0's scratch, which nothing wrote"),
         ("scratch_load_b32 v1, off, off offset:61", "a lane has 64 bytes"),
         ("scratch_load_b32 v1, off, off offset:2", "an offset that 4 does not divide"),
     ],
@@ -75,3 +75,15 @@ def test_a_kernel_without_scratch() -> None:
     run(wave, "scratch_store_b32 off, v0, off")
     with pytest.raises(ExecutionFault, match="of which the kernel has none"):
         run(wave, "s_waitcnt_vscnt null, 0x0")
+
+
+def test_words_that_nothing_wrote_can_be_spilled() -> None:
+    """A register that only some lanes wrote comes back as it was; a slot that was never stored is an unwritten one."""
+    wave = make_wave()
+    wave.scratch = Scratch(16, 64)
+    run(wave, "s_mov_b64 exec, 6", "v_mov_b32_e32 v0, 7", "s_mov_b64 exec, -1")
+    run(wave, "scratch_store_dword off, v0, off", "scratch_load_dwordx2 v[2:3], off, off", "s_waitcnt vmcnt(0)")
+    run(wave, "s_mov_b64 exec, 6", "v_not_b32_e32 v4, v2")
+    for text, lane in (("v_not_b32_e32 v4, v2", 0), ("v_not_b32_e32 v4, v3", 0)):
+        with pytest.raises(ExecutionFault, match=f"lane {lane} of v"):
+            run(wave, "s_mov_b64 exec, -1", text)
