@@ -27,6 +27,7 @@ from pytest_attnperf.isa.hazards import HazardWatch, find_hazards
 from pytest_attnperf.isa.lanes import make_lane_step
 from pytest_attnperf.isa.lds_access import make_lds_step
 from pytest_attnperf.isa.matrix import make_matrix_step
+from pytest_attnperf.isa.moves import make_move_step
 from pytest_attnperf.isa.operands import DecodedInstruction, decode
 from pytest_attnperf.isa.packed import make_packed_step
 from pytest_attnperf.isa.rdna import make_rdna_step
@@ -43,6 +44,7 @@ ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 
 _MAKERS: tuple[Callable[[DecodedInstruction], Step | None], ...] = (
     make_flow_step,
+    make_move_step,
     make_hardware_step,
     make_scalar_float_step,
     make_scalar_step,

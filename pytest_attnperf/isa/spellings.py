@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 WITHOUT_OPERANDS = frozenset(
     {
@@ -51,6 +52,7 @@ _WHOLE: Mapping[str, str] = {
 }
 
 
+@lru_cache(maxsize=4096)
 def rename(name: str) -> str:
     """Returns the name that the same instruction has on gfx9: 'global_load_dword' of 'global_load_b32'; `name` itself
     where it has no other."""

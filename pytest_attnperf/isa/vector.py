@@ -192,48 +192,39 @@ def _make_carry(decoded: DecodedInstruction) -> Step:
 def _make_wide_product(decoded: DecodedInstruction) -> Step:
     """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit.
 
-    Compilers use it for 32 bits, too, with an upper half of the addend that nothing wrote; then nothing has written
-    that of the result either.
+    Compilers use them for 32 bits, with an upper half of the addend that nothing wrote: that of the result then is
+    unwritten, too, and so is the carry.
     """
     decoded.allow()
     signed = decoded.name == "v_mad_i64_i32"
     kind, wide = ("i32", np.int64) if signed else ("u32", np.uint64)
     target, carry, first, second, third = decoded.operands
     write, write_carry = writer(decoded, target, "u64"), mask_writer(decoded, carry)
-    a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), _addend_reader(decoded, third)
-    upper = target.first + 1
+    a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), reader(decoded, third, "u64")
+    upper = third.first + 1
+    lower = c if third.constant else bits_reader(decoded, third)
 
     def run(wave: Wave) -> None:
+        missing = wave.find_missing(third.kind, upper)
         product = (a(wave).astype(wide) * b(wave).astype(wide)).view(_U64)
-        addend, missing = c(wave)
+        addend = c(wave) if not missing else lower(wave).astype(_U64)
+        if missing and third.kind == "v":
+            addend = addend | wave.vectors[upper].astype(_U64) << _U64(32)
         total = product + addend
         carried = total < product
         if signed:
             # Both operands are sign-extended to 65 bits.
             carried = carried ^ (product >> _U64(63) != 0) ^ (addend >> _U64(63) != 0)
-        if missing and not carry.null:
-            wave.require_written(third.first + 1, missing)
         write_carry(wave, carried)
         write(wave, total)
-        wave.written[upper] &= ~missing
+        if missing:
+            wave.written[target.first + 1] &= ~missing
+            if carry.null:
+                return
+            known, _ = wave.read_known_bits(carry.first, decoded.mask_words)
+            wave.write_known_bits(carry.first, known, missing, decoded.mask_words)
 
     return run
-
-
-def _addend_reader(decoded: DecodedInstruction, source: Operand) -> Callable[[Wave], tuple[Any, int]]:
-    """Returns a reader of 64 bits, and of the active lanes whose upper half nothing wrote."""
-    plain = reader(decoded, source, "u64")
-    if source.kind != "v":
-        return lambda wave: (plain(wave), 0)
-    low, number = bits_reader(decoded, source), source.first + 1
-
-    def read(wave: Wave) -> tuple[Any, int]:
-        missing = wave.exec_mask & ~wave.written[number]
-        if not missing or wave.flying.get(number):
-            return plain(wave), 0
-        return low(wave).astype(_U64) | wave.vectors[number].astype(_U64) << _U64(32), missing
-
-    return read
 
 
 def _make_division_scale(decoded: DecodedInstruction) -> Step:

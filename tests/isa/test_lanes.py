@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from pytest_attnperf.isa.faults import ExecutionFault
 from tests.isa.one_wave import make_wave, run, set_vector, vector
 
 LANES = list(range(64))
@@ -73,3 +75,19 @@ def test_two_addresses_and_narrow_values() -> None:
     assert (vector(wave, "v4").tolist(), vector(wave, "v5")[3]) == (LANES, 0xFFFF8003)
     assert vector(wave, "v6")[5] == 0xFFFF8005
     assert (vector(wave, "v7")[1], vector(wave, "v8")[1]) == (0x8001, 0xFFFF8001)
+
+
+def test_halves_of_registers() -> None:
+    """Narrow reads into one half of a register leave the other, two fill it, and both must have arrived (gfx11)."""
+    wave = make_wave(size=32)
+    set_vector(wave, 0, [4 * lane for lane in range(32)])
+    set_vector(wave, 1, [0x9085_7F80 + lane for lane in range(32)])
+    run(wave, "ds_store_b32 v0, v1", "ds_load_u16_d16 v2, v0", "ds_load_i8_d16_hi v2, v0 offset:3")
+    run(wave, "ds_load_u8_d16 v3, v0 offset:1", "ds_load_u16_d16_hi v3, v0 offset:2", "s_waitcnt lgkmcnt(1)")
+    run(wave, "v_mov_b32_e32 v4, v2")
+    with pytest.raises(ExecutionFault, match="v3: its load is in flight"):
+        run(wave, "v_mov_b32_e32 v5, v3")
+    run(wave, "s_waitcnt lgkmcnt(0)", "v_mov_b32_e32 v5, v3")
+    assert (vector(wave, "v4")[3], vector(wave, "v5")[3]) == (0xFF90_7F83, 0x9085_007F)
+    run(wave, "ds_store_b16_d16_hi v0, v1", "ds_load_u16 v6, v0", "s_waitcnt lgkmcnt(0)")
+    assert vector(wave, "v6")[3] == 0x9085
