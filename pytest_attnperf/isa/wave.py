@@ -42,6 +42,7 @@ class Access:
     complete   performs it
     index, place, mask   of its instruction: its number in the program; where a recorder watches, its number among those
                          that the wave executed, and the active lanes
+    store      whether it stores to global memory
     flat       whether it counts in two counters, as one that may reach LDS does: it ends in no order with others
     """
 
@@ -50,6 +51,7 @@ class Access:
     index: int = -1
     place: int = -1
     mask: int = 0
+    store: bool = False
     flat: bool = False
 
 
@@ -92,6 +94,7 @@ class Wave:
     mode              the MODE register: round to nearest even, denormals kept, DX10_CLAMP and IEEE
     clock             what S_MEMTIME read last
     scratch           memory of each lane's own (`scratch.Scratch`), if the kernel has any
+    actor             its number among all waves of the launch, for races
     trace             numbers of the last instructions, in a program with hazards
     yielded           whether it sleeps, so that another wave should run
     signalled         whether it has signalled at a barrier that it has not waited at (gfx12)
@@ -108,6 +111,7 @@ class Wave:
     ended: bool = False
     signalled: bool = False
     yielded: bool = False
+    actor: int = 0
     trace: deque[int] = field(default_factory=lambda: deque(maxlen=24))
     executed: int = 0
     mode: int = 0x3F0
@@ -324,9 +328,16 @@ class Wave:
             raise ExecutionFault(f"waits until {left} of {scalar} scalar loads are in flight, which end in any order")
         self._complete("scalar", left)
 
-    def issue(self, counter: CounterName, complete: Callable[[], None]) -> None:
+    def issue(self, counter: CounterName, complete: Callable[[], None], *, store: bool = False) -> None:
         """Queues an access of the instruction that runs."""
-        self.queue.append(Access(counter, complete, self.index - 1))
+        self.queue.append(Access(counter, complete, self.index - 1, store))
+
+    def perform_stores(self) -> None:
+        """Performs the stores to global memory that are in flight; they stay counted."""
+        for access in self.queue:
+            if access.store:
+                self._finish(access)
+                access.complete = _do_nothing
 
     def issue_flat(
         self,
@@ -379,6 +390,10 @@ class Wave:
             else:
                 kept.append(access)
         self.queue = kept
+
+
+def _do_nothing() -> None:
+    return None
 
 
 def perform(access: Access) -> None:
