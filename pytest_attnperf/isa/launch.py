@@ -84,6 +84,7 @@ def execute(
     seed: int = 0,
     instructions_most: int = INSTRUCTIONS_MOST,
     edit: Callable[[tuple[Instruction, ...]], tuple[Instruction, ...]] | None = None,
+    aligned: bool = True,
 ) -> Execution:
     """Executes a kernel of an AMD code object on the CPU and returns its buffers.
 
@@ -92,6 +93,9 @@ def execute(
     arguments   in the kernel's order
     seed        of the order in which waves of a workgroup run between barriers
     edit        changes the decoded instructions before they run, e.g. leaves a barrier out
+    aligned     whether an access of 2 bytes or more at an address that they (at most 4) do not divide is a fault;
+                HSA's memory performs it (LLVM, "User Guide for AMDGPU Backend", unaligned-access-mode), and compilers
+                use it for what the source says is unaligned
 
     Raises UnknownInstructionError for an instruction that is not implemented, ExecutionFault for what the kernel does
     wrong, UsageError for arguments that it cannot take, CodeObjectError for an object that cannot be read.
@@ -100,7 +104,7 @@ def execute(
     loaded = _load(code_object, kernel)
     instructions = edit(loaded.instructions) if edit else loaded.instructions
     program = make_program(instructions, loaded.arch, loaded.lanes)
-    memory = GlobalMemory()
+    memory = GlobalMemory(aligned=aligned)
     buffers = [_add_buffer(memory, argument, place) for place, argument in enumerate(arguments)]
     values = [_argument_value(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True)]
     segment = lay_out_arguments(loaded.start, values, grid, block, loaded.kernarg_bytes)

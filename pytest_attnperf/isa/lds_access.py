@@ -11,6 +11,7 @@ import numpy as np
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.sources import bits_reader
+from pytest_attnperf.isa.swizzle import choose_lanes
 from pytest_attnperf.isa.wave import Step, Wave, active_of
 
 _BYTES = {"u8": 1, "i8": 1, "b8": 1, "u16": 2, "i16": 2, "b16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
@@ -160,16 +161,13 @@ def _make_permute(decoded: DecodedInstruction) -> Step:
 
 
 def _make_swizzle(decoded: DecodedInstruction) -> Step:
-    """DS_SWIZZLE_B32 in its bit-mask mode: lane (l & and | or) ^ xor of each 32."""
+    """DS_SWIZZLE_B32: every lane gets the value of the one that the pattern in the offset says."""
     decoded.allow("offset")
-    pattern = decoded.number("offset")
     target, value = decoded.operands
     first, source = require_registers(decoded, target, 1), require_registers(decoded, value, 1)
-    if pattern & 0x8000:
+    chosen = choose_lanes(decoded.number("offset"), decoded.lanes)
+    if chosen is None:
         raise decoded.refuse("the mode of this offset")
-    lanes = np.arange(decoded.lanes)
-    within = (lanes % 32 & (pattern & 31) | pattern >> 5 & 31) ^ (pattern >> 10 & 31)
-    chosen = (lanes - lanes % 32 + within).astype(np.uint32)
     return _make_exchange(first, source, lambda _wave: chosen)
 
 

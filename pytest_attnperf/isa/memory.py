@@ -37,10 +37,11 @@ class Buffer:
 
 class GlobalMemory:
     """Buffers, each in the middle of 4 GiB of addresses of its own, so that an address just outside of one is named
-    with its distance."""
+    with its distance. An address that its size (at most 4) does not divide is a fault if `aligned`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, aligned: bool = True) -> None:
         self.buffers: list[Buffer] = []
+        self.aligned = aligned
 
     def add(self, name: str, size: int, content: bytes | None = None) -> Buffer:
         """Adds a buffer of `size` bytes: with `content` written throughout, else poisoned and unwritten."""
@@ -60,7 +61,9 @@ class GlobalMemory:
         width = max(1, size // 4)
         found = np.empty((len(addresses), width), np.uint32)
         for buffer, chosen, offsets in self._split(addresses, size):
-            if size < 4:
+            if not (self.aligned or _are_multiples(offsets, size)):
+                found[chosen] = join_bytes(buffer.data[offsets[:, None] + np.arange(size)])
+            elif size < 4:
                 at = offsets if size == 1 else offsets >> 1
                 view = buffer.data if size == 1 else buffer.data.view(np.uint16)
                 found[chosen, 0] = view[at]
@@ -74,7 +77,11 @@ class GlobalMemory:
     def store(self, addresses: Array, size: int, values: Array) -> None:
         """Stores `values`, uint32 (n, words), as `load` returns them; where lanes collide, the last one wins."""
         for buffer, chosen, offsets in self._split(addresses, size):
-            if size < 4:
+            if not (self.aligned or _are_multiples(offsets, size)):
+                at = offsets[:, None] + np.arange(size)
+                buffer.data[at] = np.ascontiguousarray(values[chosen]).view(np.uint8)[:, :size]
+                buffer.written[at] = 1
+            elif size < 4:
                 at = offsets if size == 1 else offsets >> 1
                 kind = np.uint8 if size == 1 else np.uint16
                 buffer.data.view(kind)[at] = values[chosen, 0].astype(kind)
@@ -109,7 +116,7 @@ class GlobalMemory:
 
     def _split(self, addresses: Array, size: int) -> list[tuple[Buffer, Any, Array]]:
         """Returns (buffer, which addresses, their offsets) for each buffer. Raises ExecutionFault for an address in
-        none, one whose bytes leave the buffer, and a misaligned one."""
+        none, one whose bytes leave the buffer, and a misaligned one where that is a fault."""
         if not len(addresses):
             return []
         regions = addresses >> np.uint64(_REGION_BITS)
@@ -134,6 +141,19 @@ class GlobalMemory:
                 f"accesses {side} of {buffer.name}, which has {buffer.size} bytes ({size} bytes at a time)"
             )
         unit = min(size, 4)
-        if (offsets & (unit - 1)).any():
+        if self.aligned and not _are_multiples(offsets, size):
             raise ExecutionFault(f"accesses {size} bytes of {buffer.name} at an offset that {unit} does not divide")
         return buffer, chosen, offsets
+
+
+def _are_multiples(offsets: Array, size: int) -> bool:
+    return not (offsets & (min(size, 4) - 1)).any()
+
+
+def join_bytes(content: Array) -> Array:
+    """Returns uint8 (n, size) as uint32 (n, words); a narrow value stands in the low bits."""
+    size = content.shape[1]
+    padded = np.zeros((len(content), max(4, size)), np.uint8)
+    padded[:, :size] = content
+    words: Array = padded.view(np.uint32)
+    return words

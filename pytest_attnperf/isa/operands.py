@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 from pytest_attnperf.codeobject.instructions import Instruction
 from pytest_attnperf.isa.faults import UnknownInstructionError
 from pytest_attnperf.isa.spellings import WITHOUT_OPERANDS, rename
+from pytest_attnperf.isa.swizzle import is_swizzle, read_pattern
 
 Kind: TypeAlias = Literal["v", "s", "special", "integer", "bits", "float", "off"]
 
@@ -221,6 +222,9 @@ def _split_modifiers(plain: DecodedInstruction, text: str) -> tuple[str, dict[st
         operand, rest = "", text
     modifiers: dict[str, object] = {}
     for part in rest.split():
+        if is_swizzle(part) and (pattern := read_pattern(part)) is not None:
+            modifiers["offset"] = pattern
+            continue
         found = _MODIFIER.fullmatch(part)
         if found is None:
             raise plain.refuse(f"the modifier {part!r}")
@@ -278,3 +282,8 @@ def _read_operand(plain: DecodedInstruction, text: str) -> Operand:
 def float_bits(number: float) -> int:
     """Returns the 32 bits of an inline float. 0.15915494 is 1 / (2 pi), as the encoding rounds it."""
     return 0x3E22F983 if number == 0.15915494 else int(struct.unpack("<I", struct.pack("<f", number))[0])
+
+
+def wide_float_bits(number: float) -> int:
+    """Returns the 64 bits of an inline float."""
+    return int(struct.unpack("<Q", struct.pack("<d", number))[0])

@@ -25,10 +25,11 @@ _NARROW = {"ubyte": "u8", "sbyte": "i8", "short": "u16"}
 
 
 class Scratch:
-    """`size` bytes of each lane, which hold NaN and count as unwritten."""
+    """`size` bytes of each lane, which hold NaN and count as unwritten. A misaligned offset is a fault if `aligned`."""
 
-    def __init__(self, size: int, lanes: int) -> None:
+    def __init__(self, size: int, lanes: int, *, aligned: bool = True) -> None:
         self.size = size
+        self.aligned = aligned
         self.data = np.full((lanes, size), POISON, np.uint8)
         self.written = np.zeros((lanes, size), bool)
 
@@ -55,7 +56,7 @@ class Scratch:
                 f"accesses {size} bytes of scratch at {int(offsets.max())}; a lane has {self.size} bytes"
             )
         unit = min(size, 4)
-        if (offsets % unit).any():
+        if self.aligned and (offsets % unit).any():
             raise ExecutionFault(f"accesses {size} bytes of scratch at an offset that {unit} does not divide")
         return active[:, None], offsets[:, None] + np.arange(size)
 

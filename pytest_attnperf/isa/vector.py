@@ -201,13 +201,15 @@ def _make_wide_product(decoded: DecodedInstruction) -> Step:
     target, carry, first, second, third = decoded.operands
     write, write_carry = writer(decoded, target, "u64"), mask_writer(decoded, carry)
     a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), reader(decoded, third, "u64")
-    upper = third.first + 1 if third.kind == "v" else 0
+    upper = third.first + 1
     lower = c if third.constant else bits_reader(decoded, third)
 
     def run(wave: Wave) -> None:
-        missing = wave.exec_mask & ~wave.written[upper] if third.kind == "v" and not wave.flying.get(upper) else 0
+        missing = wave.find_missing(third.kind, upper)
         product = (a(wave).astype(wide) * b(wave).astype(wide)).view(_U64)
-        addend = lower(wave).astype(_U64) | wave.vectors[upper].astype(_U64) << _U64(32) if missing else c(wave)
+        addend = c(wave) if not missing else lower(wave).astype(_U64)
+        if missing and third.kind == "v":
+            addend = addend | wave.vectors[upper].astype(_U64) << _U64(32)
         total = product + addend
         carried = total < product
         if signed:
@@ -275,11 +277,12 @@ def _make_constant_fma(decoded: DecodedInstruction) -> Step:
 
 
 def _make_table_logic(decoded: DecodedInstruction) -> Step:
-    """V_BITOP3_B32 of gfx950: bit abc of the table, a being 0xf0, b 0xcc and c 0xaa."""
+    """V_BITOP3_B32 and B16 of gfx950: bit abc of the table, a being 0xf0, b 0xcc and c 0xaa."""
     decoded.allow("bitop3")
+    kind = f"u{decoded.name[-2:]}"
     table = decoded.number("bitop3")
     target, *sources = decoded.operands
-    reads = [reader(decoded, one, "b32") for one in sources]
+    reads = [reader(decoded, one, kind) for one in sources]
 
     def compute(a: Any, b: Any, c: Any) -> Any:
         result = np.zeros_like(a & b & c)
@@ -288,7 +291,7 @@ def _make_table_logic(decoded: DecodedInstruction) -> Step:
                 result = result | (a if place & 4 else ~a) & (b if place & 2 else ~b) & (c if place & 1 else ~c)
         return result
 
-    return compose(compute, reads, writer(decoded, target, "u32"))
+    return compose(compute, reads, writer(decoded, target, kind))
 
 
 _SPECIAL: dict[str, Callable[[DecodedInstruction], Step]] = {
@@ -301,4 +304,5 @@ _SPECIAL: dict[str, Callable[[DecodedInstruction], Step]] = {
     **{f"v_fmac_{kind}": _make_accumulate for kind in _FMA},
     **{f"v_{name}_{kind}": _make_constant_fma for name in ("fmamk", "fmaak") for kind in ("f16", "f32")},
     "v_bitop3_b32": _make_table_logic,
+    "v_bitop3_b16": _make_table_logic,
 }

@@ -56,7 +56,7 @@ class KernelLaunch:
 
     def start_workgroup(self, identity: Size3) -> Workgroup:
         """Returns a workgroup whose waves stand before their first instruction."""
-        lds = Lds(self.lds_bytes)
+        lds = Lds(self.lds_bytes, aligned=self.memory.aligned)
         threads = self.block[0] * self.block[1] * self.block[2]
         count = -(-threads // self.lanes)
         return Workgroup(lds, [self._start_wave(number, threads, identity, lds) for number in range(count)])
@@ -110,7 +110,7 @@ class KernelLaunch:
         place = f"workgroup {identity}, wave {number}"
         wave = Wave(number, place, self.memory, lds, self.program.indices, size=self.lanes)
         if self.start.private_bytes:
-            wave.scratch = Scratch(self.start.private_bytes, self.lanes)
+            wave.scratch = Scratch(self.start.private_bytes, self.lanes, aligned=self.memory.aligned)
         wave.jump(self.start.entry)
         lanes = np.arange(number * self.lanes, (number + 1) * self.lanes)
         wave.set_exec(wave.full >> max(0, int(lanes[-1]) + 1 - threads))

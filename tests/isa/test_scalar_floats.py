@@ -8,7 +8,8 @@ import pytest
 
 from pytest_attnperf.isa.faults import UnknownInstructionError
 from tests.isa.one_wave import make_wave, run
-from tests.isa.semantics import FLOATS, INTEGERS, WORD, as_float, fused
+from tests.isa.semantics import WORD, as_float, fused
+from tests.isa.statements import STATEMENTS
 
 EDGES = (0, 1, 0x3F800000, 0xBF800000, 0x7F800000, 0x7FC00000, 0x80000000, 0x7F7FFFFF, 0x00800000, 0x4F800000, WORD)
 
@@ -31,7 +32,8 @@ def draw(random: Random, count: int) -> list[int]:
 def test_float_arithmetic(name: str, count: int) -> None:
     """Every scalar float instruction gives the bits of the exact result, rounded once, and leaves SCC."""
     random = Random(name)
-    sources, compute = (FLOATS | INTEGERS)[NAMES[name]]
+    stated = STATEMENTS[NAMES[name]]
+    sources, compute = len(stated.sources), stated.compute
     for _ in range(count):
         operands = draw(random, sources)
         wave = make_wave(size=32)

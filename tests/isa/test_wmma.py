@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from pytest_attnperf.isa.faults import ExecutionFault, UnknownInstructionError
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.wave import Wave
+from tests.isa.formats import Format
 from tests.isa.one_wave import make_wave, run, set_vector
-from tests.isa.semantics import as_half, round_to_bits, signed
+from tests.isa.semantics import as_half, signed
 
 PAIRS = [(f"f32_16x16x16_{kind}", arch) for kind in ("f16", "bf16") for arch in ("gfx1100", "gfx1201")]
 PAIRS += [(f"{kind}_16x16x16_{kind}", arch) for kind in ("f16", "bf16") for arch in ("gfx1100", "gfx1201")]
@@ -50,8 +52,7 @@ def code_of(value: int, kind: str) -> int:
         return int(struct.unpack("<H", struct.pack("<e", value))[0])
     if kind == "bf16":
         return int(struct.unpack("<I", struct.pack("<f", value))[0]) >> 16
-    mantissa, bias = {"fp8": (3, 7), "bf8": (2, 15)}[kind]
-    return round_to_bits(value, mantissa, bias, 8)
+    return Format(8, {"fp8": 3, "bf8": 2}[kind]).encode(Fraction(value))
 
 
 def number_of(bits: int, kind: str) -> float:
