@@ -81,7 +81,13 @@ def list_instructions(contents: ObjectContents, kernel: ObjectKernel) -> tuple[I
     reasons = []
     for tool in find_objdumps(contents.arch):
         listing = disassemble(
-            contents.elf, contents.arch, start=kernel.address, size=kernel.size, tool=tool, place=place
+            contents.elf,
+            contents.arch,
+            start=kernel.address,
+            size=kernel.size,
+            tool=tool,
+            place=place,
+            lanes=kernel.code.wave_size,
         )
         if not listing.undecoded:
             return listing.instructions

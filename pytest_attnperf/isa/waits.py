@@ -39,6 +39,10 @@ def make_counter_wait(decoded: DecodedInstruction) -> Step:
     """Returns the step of a wait for one or two counters."""
     decoded.allow()
     waits, limit = WAITS[decoded.name], decoded.operands[-1]
+    for operand in decoded.operands[:-1]:
+        # s_waitcnt_vscnt adds a register, which compilers leave out.
+        if not operand.null:
+            raise decoded.refuse(f"the operand {operand.text!r}")
     if limit.kind not in ("bits", "integer") or limit.null:
         raise decoded.refuse(f"the operand {limit.text!r}")
     if len(waits) == 1:
