@@ -7,8 +7,8 @@ has column l % M; `_output_places` says which rows. Sums of floats are formed in
 order: hardware's differs, and no document states it.
 
 gfx90a flushes denormals that a float16 or bfloat16 product reads or gives (PyTorch, "Numerical accuracy", on MI200; the
-ISA documents do not say it), others keep them. XF32, whose rounding of the inputs no document states, sparse products
-(SMFMAC) and the scaled ones of gfx950 are refused.
+ISA documents do not say it), others keep them. F8F6F4 of gfx950 is executed on 8-bit formats. XF32, whose rounding of
+the inputs no document states, sparse products (SMFMAC) and the scaled ones of gfx950 are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from pytest_attnperf.isa.sources import constant_bits
 from pytest_attnperf.isa.wave import Step, Wave
 
 _NAME = re.compile(
-    r"v_mfma_(f32|i32|f64)_(4x4|16x16|32x32)x(\d+)(?:_(\d+)b)?(_?)(f16|bf16|f32|f64|i8|(?:fp8|bf8)_(?:fp8|bf8))(_1k)?"
+    r"v_mfma_(f32|i32|f64)_(4x4|16x16|32x32)x(\d+)(?:_(\d+)b)?(_?)(f16|bf16|f32|f64|i8|f8f6f4|(?:fp8|bf8)_(?:fp8|bf8))"
+    r"(_1k)?"
 )
 
 LANES = 64
@@ -49,6 +50,7 @@ _BLOCKS: Mapping[str, Mapping[tuple[str, int], int]] = {
         ("32x32", 16): 1, ("16x16", 64): 1, ("32x32", 32): 1,
     },
     "f8": {("16x16", 32): 1, ("32x32", 16): 1},
+    "f8f6f4": {("16x16", 128): 1, ("32x32", 64): 1},
 }  # fmt: skip
 """Type of the elements -> (rows and columns, K) -> products of one instruction. 'old bf16' are the forms of gfx908,
 whose mnemonics end in 'bf16' without '_1k' or '_bf16'."""
@@ -58,7 +60,10 @@ _BITS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "i8": 8, "fp8": 8, "bf8": 
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows and columns, the inner dimension, products, and the types of A, of B and of C and D."""
+    """Rows and columns, the inner dimension, products, and the types of A, of B and of C and D.
+
+    stretches   of the inner dimension in a lane: 2 of F8F6F4, the second half a half of the dimension on
+    """
 
     side: int
     inner: int
@@ -66,6 +71,12 @@ class Shape:
     left: str
     right: str
     result: str
+    stretches: int = 1
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether CBSZ, ABID and BLGP choose lanes."""
+        return self.left not in ("f64", "fp8", "bf8")
 
     @property
     def per_lane(self) -> int:
@@ -91,7 +102,18 @@ def read_shape(decoded: DecodedInstruction) -> Shape:
     if known is None or int(blocks or known) != known or result != {"i8": "i32", "f64": "f64"}.get(group, "f32"):
         raise decoded.refuse("the matrix instruction")
     left, _, right = element.partition("_")
-    return Shape(int(shape.partition("x")[0]), int(inner), known, left, right or left, result)
+    if group == "f8f6f4":
+        left, right = (_chosen_format(decoded, name) for name in ("cbsz", "blgp"))
+    stretches = 2 if group == "f8f6f4" else 1
+    return Shape(int(shape.partition("x")[0]), int(inner), known, left, right or left, result, stretches)
+
+
+def _chosen_format(decoded: DecodedInstruction, modifier: str) -> str:
+    """Returns the format of A (CBSZ) or B (BLGP) of an F8F6F4 product. Those of 6 and 4 bits are refused."""
+    number = decoded.number(modifier)
+    if number > 1:
+        raise decoded.refuse(f"the format {modifier}:{number}")
+    return ("fp8", "bf8")[number]
 
 
 def make_matrix_step(decoded: DecodedInstruction) -> Step | None:
@@ -99,7 +121,10 @@ def make_matrix_step(decoded: DecodedInstruction) -> Step | None:
     if not decoded.name.startswith(("v_mfma_", "v_smfmac_", "v_wmma_")):
         return None
     shape = read_shape(decoded)
-    decoded.allow(*(() if shape.left in ("f64", "fp8", "bf8") else ("cbsz", "abid", "blgp")))
+    if shape.stretches > 1:
+        decoded.allow("cbsz", "blgp")
+    else:
+        decoded.allow(*(("cbsz", "abid", "blgp") if shape.broadcasts else ()))
     return _make_product(decoded, shape)
 
 
@@ -107,8 +132,9 @@ def _make_product(decoded: DecodedInstruction, shape: Shape) -> Step:
     target, left, right, addend = decoded.operands
     words = 2 if shape.result == "f64" else 1
     flush = decoded.arch == "gfx90a" and _BITS[shape.left] == 16
-    read_a = _input_reader(decoded, left, shape, shape.left, _broadcast_a(decoded, shape))
-    read_b = _input_reader(decoded, right, shape, shape.right, _permute_b(decoded))
+    lanes_a, lanes_b = (_broadcast_a(decoded, shape), _permute_b(decoded)) if shape.broadcasts else (None, None)
+    read_a = _input_reader(decoded, left, shape, shape.left, lanes_a)
+    read_b = _input_reader(decoded, right, shape, shape.right, lanes_b)
     read_c = _addend_reader(decoded, addend, shape)
     if target.kind != "v" or target.count != words * shape.results:
         raise decoded.refuse(f"the destination {target.text!r} of {words * shape.results} registers")
@@ -201,7 +227,7 @@ def _input_reader(
                 wave.require_written(number, wave.full)
         words = np.ascontiguousarray(wave.vectors[first : first + registers].T)
         values = widen(words if lanes is None else words[lanes])
-        shaped = values.reshape(groups, shape.blocks, shape.side, per_lane).transpose(1, 2, 0, 3)
+        shaped = values.reshape(groups, shape.blocks, shape.side, shape.stretches, -1).transpose(1, 2, 3, 0, 4)
         return np.ascontiguousarray(shaped).reshape(shape.blocks, shape.side, shape.inner)
 
     return read

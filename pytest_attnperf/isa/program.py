@@ -22,6 +22,8 @@ from pytest_attnperf.isa.flat import make_flat_step
 from pytest_attnperf.isa.flow import make_flow_step
 from pytest_attnperf.isa.global_access import make_global_step
 from pytest_attnperf.isa.hardware import make_hardware_step
+from pytest_attnperf.isa.hazards import ARCHS as hazard_archs
+from pytest_attnperf.isa.hazards import HazardWatch, find_hazards
 from pytest_attnperf.isa.lanes import make_lane_step
 from pytest_attnperf.isa.lds_access import make_lds_step
 from pytest_attnperf.isa.matrix import make_matrix_step
@@ -91,7 +93,11 @@ def make_program(instructions: tuple[Instruction, ...], arch: str = "gfx942", la
     """
     indices = {one.address: index for index, one in enumerate(instructions)}
     with np.errstate(all="ignore"):
-        return Program(instructions, tuple(_make_step_or_refusal(one, arch, lanes) for one in instructions), indices)
+        steps = tuple(_make_step_or_refusal(one, arch, lanes) for one in instructions)
+    if hazards := find_hazards(instructions, arch) if arch in hazard_archs else ():
+        watch = HazardWatch(instructions, hazards, arch)
+        steps = tuple(watch.watch(step, index) for index, step in enumerate(steps))
+    return Program(instructions, steps, indices)
 
 
 def make_step(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -> Step:

@@ -16,8 +16,9 @@ import numpy as np
 
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction
-from pytest_attnperf.isa.parts import FP16_OVERFLOW, part_writer, write_row
-from pytest_attnperf.isa.sources import bits_reader, reader
+from pytest_attnperf.isa.parts import FP16_OVERFLOW, check_overflow, part_writer, write_row
+from pytest_attnperf.isa.sources import bits_reader, reader, writer
+from pytest_attnperf.isa.vector_table import to_bfloat16
 from pytest_attnperf.isa.wave import Step, Wave
 
 _U32 = np.uint32
@@ -151,8 +152,35 @@ def _make_unpack(decoded: DecodedInstruction) -> Step:
     return run
 
 
+def _make_unpack_to_halves(decoded: DecodedInstruction) -> Step:
+    """V_CVT_SCALEF32_PK_F16_FP8, PK_BF16_FP8 and BF8: two bytes of the half that op_sel chooses, times the scale, as
+    two values of 16 bits."""
+    decoded.allow("op_sel")
+    target, source = decoded.operands[:2]
+    halves = decoded.numbers("op_sel", (0, 0))
+    if any(halves[1:]):
+        raise decoded.refuse("the modifier op_sel")
+    _, narrow, name = decoded.name.removeprefix("v_cvt_scalef32_").split("_")
+    kind, shift = small_float(name, decoded.arch), _U32(16 * halves[0])
+    read, scale, write = bits_reader(decoded, source), _read_scale(decoded), writer(decoded, target, "u32")
+
+    def run(wave: Wave) -> None:
+        word, factor = read(wave) >> shift, scale(wave)
+        both = [(kind.decode(word >> _U32(8 * place) & _U32(0xFF)) * factor).astype(np.float32) for place in range(2)]
+        if narrow == "f16":
+            for half in both:
+                check_overflow(decoded, wave, half.astype(np.float16))
+            low, high = (half.astype(np.float16).view(np.uint16).astype(np.uint32) for half in both)
+        else:
+            low, high = (to_bfloat16(half) for half in both)
+        write(wave, low | high << _U32(16))
+
+    return run
+
+
 _STEPS: dict[str, Callable[[DecodedInstruction], Step]] = {
     **{f"pk_{kind}_f32": _make_pack for kind in ("fp8", "bf8")},
     **{f"{form}f32_{kind}": _make_unpack for form in ("", "pk_") for kind in ("fp8", "bf8")},
+    **{f"pk_{half}_{kind}": _make_unpack_to_halves for half in ("f16", "bf16") for kind in ("fp8", "bf8")},
 }
 """Name without v_cvt_ and scalef32_ -> maker."""

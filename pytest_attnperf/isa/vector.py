@@ -287,11 +287,12 @@ def _make_constant_fma(decoded: DecodedInstruction) -> Step:
 
 
 def _make_table_logic(decoded: DecodedInstruction) -> Step:
-    """V_BITOP3_B32 of gfx950: bit abc of the table, a being 0xf0, b 0xcc and c 0xaa."""
+    """V_BITOP3_B32 and B16 of gfx950: bit abc of the table, a being 0xf0, b 0xcc and c 0xaa."""
     decoded.allow("bitop3")
+    kind = f"u{decoded.name[-2:]}"
     table = decoded.number("bitop3")
     target, *sources = decoded.operands
-    reads = [reader(decoded, one, "b32") for one in sources]
+    reads = [reader(decoded, one, kind) for one in sources]
 
     def compute(a: Any, b: Any, c: Any) -> Any:
         result = np.zeros_like(a & b & c)
@@ -300,7 +301,7 @@ def _make_table_logic(decoded: DecodedInstruction) -> Step:
                 result = result | (a if place & 4 else ~a) & (b if place & 2 else ~b) & (c if place & 1 else ~c)
         return result
 
-    return compose(compute, reads, writer(decoded, target, "u32"))
+    return compose(compute, reads, writer(decoded, target, kind))
 
 
 _SPECIAL: dict[str, Callable[[DecodedInstruction], Step]] = {
@@ -313,4 +314,5 @@ _SPECIAL: dict[str, Callable[[DecodedInstruction], Step]] = {
     **{f"v_fmac_{kind}": _make_accumulate for kind in _FMA},
     **{f"v_{name}_{kind}": _make_constant_fma for name in ("fmamk", "fmaak") for kind in ("f16", "f32")},
     "v_bitop3_b32": _make_table_logic,
+    "v_bitop3_b16": _make_table_logic,
 }

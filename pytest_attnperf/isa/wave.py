@@ -83,6 +83,7 @@ class Wave:
     mode              the MODE register: round to nearest even, denormals kept, DX10_CLAMP and IEEE
     clock             what S_MEMTIME read last
     scratch           memory of each lane's own (`scratch.Scratch`), if the kernel has any
+    trace             numbers of the last instructions, in a program with hazards
     yielded           whether it sleeps, so that another wave should run
     signalled         whether it has signalled at a barrier that it has not waited at (gfx12)
     """
@@ -98,6 +99,7 @@ class Wave:
     ended: bool = False
     signalled: bool = False
     yielded: bool = False
+    trace: deque[int] = field(default_factory=lambda: deque(maxlen=24))
     executed: int = 0
     mode: int = 0x3F0
     clock: int = 0

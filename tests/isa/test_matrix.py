@@ -134,6 +134,32 @@ def test_float64_products(side: int, blocks: int) -> None:
                 assert found[item, lane] == expected
 
 
+@pytest.mark.parametrize("side", [16, 32])
+def test_products_with_chosen_formats(side: int) -> None:
+    """F8F6F4 with FP8 in A and BF8 in B (gfx950): lane group g has k from 16 g on, and as many half a dimension on."""
+    random = np.random.default_rng(side)
+    inner, groups, results = 2048 // side, 64 // side, side * side // 64
+    a, b = (random.integers(0, 3, (64, 32)) for _ in range(2))
+    wave = make_wave()
+    for first, values, codes in ((0, a, (0, 0x38, 0xC0)), (8, b, (0, 0xBC, 0x40))):
+        # 1 and -2 of FP8, -1 and 2 of BF8.
+        words = np.ascontiguousarray(np.array(codes, np.uint8)[values]).view(np.uint32)
+        for place in range(8):
+            set_vector(wave, first + place, words[:, place].copy())
+    name = f"v_mfma_f32_{side}x{side}x{inner}_f8f6f4"
+    run(wave, f"{name} v[16:{15 + results}], v[0:7], v[8:15], 0 blgp:1", arch="gfx950")
+    left, right = np.array([0, 1, -2])[a], np.array([0, -1, 2])[b]
+    for lane in range(0, 64, 5):
+        for register in range(results):
+            i = register % 4 + 4 * (lane // side) + register // 4 * (4 * groups)
+            expected = sum(
+                int(left[i + side * (k % (inner // 2) // 16), k % 16 + 16 * (k // (inner // 2))])
+                * int(right[lane % side + side * (k % (inner // 2) // 16), k % 16 + 16 * (k // (inner // 2))])
+                for k in range(inner)
+            )
+            assert wave.f32[16 + register, lane] == expected
+
+
 def test_int8_sums_wrap() -> None:
     """A sum of int8 products beyond 31 bits wraps, as the units drop the carry."""
     wave = make_wave()

@@ -101,5 +101,8 @@ def test_scaled_conversions() -> None:
     assert vector(wave, "v4")[0] == 0xA0440000
     run(wave, "v_cvt_scalef32_pk_f32_fp8 v[6:7], v4, v2 op_sel:[1,0,0]", arch="gfx950")
     assert [float(vector(wave, name).view(np.float32)[1]) for name in ("v6", "v7")] == [12.0, -0.5]
+    run(wave, "v_cvt_scalef32_pk_bf16_fp8 v8, v4, v2 op_sel:[1,0,0]", arch="gfx950")
+    run(wave, "v_cvt_scalef32_pk_f16_fp8 v9, v4, 1.0 op_sel:[1,0,0]", arch="gfx950")
+    assert [int(vector(wave, name)[1]) for name in ("v8", "v9")] == [0xBF00_4140, 0xB000_4200]
     with pytest.raises(UnknownInstructionError, match="the opcode"):
         run(wave, "v_cvt_scalef32_pk_fp8_f32 v4, v0, v1, v2")
