@@ -12,7 +12,7 @@ COMPILED = [
 """The kernel that does most of an operation; those beside it are compiled by `suites/test_code_objects.py`."""
 
 
-EXECUTED = {"triton.prefill_forward", "triton.gemm", "triton.rope", "hip.best", "hip.rope"}
+EXECUTED = {"triton.prefill_forward", "triton.gemm", "hip.best", "hip.rope"}
 """Executed, too, by an interpreter of machine code, on small problems; --attnperf-execute executes all."""
 
 

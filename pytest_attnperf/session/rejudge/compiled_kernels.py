@@ -21,7 +21,7 @@ from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session import case_records
 from pytest_attnperf.session.case_records import first_line
-from pytest_attnperf.session.code_session import FAILING, apply_code_decision, known_occupancy
+from pytest_attnperf.session.code_session import FAILING, apply_code_decision, apply_execution, known_occupancy
 from pytest_attnperf.session.rejudge.claims import plain_nodeid, reproduce_command
 
 NOT_JUDGED = frozenset({Verdict.ERROR, Verdict.UNSUPPORTED})
@@ -29,11 +29,14 @@ NOT_JUDGED = frozenset({Verdict.ERROR, Verdict.UNSUPPORTED})
 
 
 def rejudge_code(result: CodeResult, roots: Sequence[Path]) -> CodeResult:
-    """Returns a kernel's result, judged again by the stored kernel. What cannot be compared is an ERROR."""
+    """Returns a kernel's result, judged again by the stored kernel and by what executing it showed. What cannot be
+    compared is an ERROR."""
     base = _without_claims(result)
     try:
         found = CodeStore(*roots).find(result.key.label, entry_of(result.key))
         judged = _judge_result(result, base, found)
+        if judged.verdict not in NOT_JUDGED:
+            judged = apply_execution(judged, result.executed)
     except (BaselineError, CodeObjectError, UsageError, ValueError, TypeError, KeyError, ArithmeticError) as error:
         judged = replace(base, verdict=Verdict.ERROR, summary=first_line(error))
     if judged.verdict is not result.verdict:

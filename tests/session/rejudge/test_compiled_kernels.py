@@ -13,7 +13,7 @@ from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.code.code_policy import CodePolicy
 from pytest_attnperf.records import CaseKey, Verdict
-from pytest_attnperf.records.code import CodeResult, KernelCode
+from pytest_attnperf.records.code import CodeExecution, CodeResult, KernelCode
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
 from pytest_attnperf.session.rejudge.compiled_kernels import find_missing_code, rejudge_code
 from pytest_attnperf.session.rejudge.timed_cases import RejudgeSettings, rejudge_run
@@ -60,6 +60,17 @@ def test_a_forged_verdict_over_spilling_code_is_worse(root: Path) -> None:
     assert "the results file says SAME" in again.notes
     assert _judged(root, code=SPILLING, verdict=Verdict.RIGHT).verdict is Verdict.WORSE
     assert _judged(root, code=SPILLING, verdict=Verdict.INCOMPARABLE).verdict is Verdict.WORSE
+
+
+def test_what_was_executed_wrong_stays_incorrect(root: Path) -> None:
+    """A wrong execution decides over equal machine code, whatever verdict the file has; a right one does not."""
+    wrong = CodeExecution("wrong", "'out' is off by 3")
+    for verdict in (Verdict.INCORRECT, Verdict.SAME):
+        again = _judged(root, executed=wrong, verdict=verdict)
+        assert (again.verdict, again.fails, again.summary) == (Verdict.INCORRECT, True, "executed: 'out' is off by 3")
+    assert _judged(root, executed=CodeExecution("right")).verdict is Verdict.SAME
+    unproven = _judged(root, executed=CodeExecution("unproven", "not launched"), verdict=Verdict.ERROR, summary="s")
+    assert (unproven.verdict, unproven.summary) == (Verdict.ERROR, "s")
 
 
 def test_a_promise_that_was_withdrawn_still_holds(root: Path) -> None:

@@ -36,7 +36,6 @@ exit status: 0 it ran, 1 it is unsupported here or its result is wrong, 2 the co
 examples:
   attnperf kernel run hip.flash --workload s=512,d=64,h=8
   attnperf kernel run hip.flash --seq-len 512 --head-dim 64 --num-heads 8
-  attnperf kernel run triton.flash --arch gfx942 --workload s=64,h=4,hk=2,d=64,bf16,causal
   rocprofv3 --kernel-trace -- attnperf kernel run hip.flash --workload s=4096,h=16,d=128,causal --calls 5
   ncu --nvtx --nvtx-include attnperf/ attnperf kernel run triton.flash --workload prefill-b1-s512-h8-d64-f16
 """
@@ -65,8 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arch",
         default="",
-        help="AMD architecture, e.g. gfx942: without such a GPU, compile for it and execute one call by an interpreter "
-        "of machine code (default: none)",
+        help="without a GPU of it, interpret the machine code of one call (default: none)",
     )
     add_tests(parser)
 
