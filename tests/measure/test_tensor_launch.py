@@ -55,7 +55,16 @@ def test_views_share_their_storage(scale: Path) -> None:
     attnperf.execute(scale, (1,), (64,), (both[64:], both[:64], 3.0, 64))
     assert torch.equal(both, torch.cat((torch.arange(64.0), torch.arange(64.0) * 3)))
     with pytest.raises(ExecutionFault, match="beyond the end of argument 1"):
-        attnperf.execute(scale, (2,), (64,), (both[64:], both[:64], 3.0, 128))
+        attnperf.execute(scale, (2,), (64,), (both[64:], torch.ones(128), 3.0, 128))
+
+
+def test_workgroups_that_race_are_found(scale: Path) -> None:
+    """A workgroup that reads what another one wrote before is a fault: on a GPU it may run first."""
+    both = torch.arange(192.0)
+    with pytest.raises(
+        ExecutionFault, match=r"reads byte 256 of argument 1.*which workgroup \(0, 0, 0\), wave 0 wrote"
+    ):
+        attnperf.execute(scale, (2,), (64,), (both[64:], both[:128], 3.0, 128))
 
 
 def test_an_output_holds_nothing_before(scale: Path) -> None:
