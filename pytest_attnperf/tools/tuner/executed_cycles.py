@@ -100,7 +100,7 @@ def order_by_execution(
 
 def add_execution(figures: StaticFigures, executed: CycleEstimate) -> StaticFigures:
     """Returns the figures with what was executed, where a product that several waves compute counts once, too."""
-    lds = executed.busy["lds"] + executed.conflict_cycles
+    lds = executed.busy["lds"]
     return replace(
         figures,
         executed_share=executed.peak_share / figures.repeated,
