@@ -21,6 +21,7 @@ from pytest_attnperf.isa.atomics import (
     words_of,
 )
 from pytest_attnperf.isa.faults import ExecutionFault
+from pytest_attnperf.isa.global_access import is_coherent
 from pytest_attnperf.isa.lds_access import gather_registers, narrow_words, require_registers
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction
@@ -96,6 +97,7 @@ def _make_load(decoded: DecodedInstruction, form: str, half: str | None) -> Step
     if half and form not in _HALF:
         raise decoded.refuse("the opcode")
     sign_bits = 8 * size if form in ("sbyte", "sshort") and not half else 0
+    coherent = is_coherent(decoded)
 
     def run(wave: Wave) -> None:
         mask, active, addresses = wave.exec_mask, active_of(wave.exec_mask), read_addresses(wave)
@@ -104,7 +106,7 @@ def _make_load(decoded: DecodedInstruction, form: str, half: str | None) -> Step
 
         def load(kind: str, chosen: Array, places: Array) -> None:
             if kind == "global":
-                words[chosen] = wave.memory.load(places, size)
+                words[chosen] = wave.memory.load(places, size, coherent=coherent)
             elif kind == "lds":
                 words[chosen] = wave.lds.load(places, size, wave.number)
             else:
@@ -127,6 +129,7 @@ def _make_load(decoded: DecodedInstruction, form: str, half: str | None) -> Step
 def _make_store(decoded: DecodedInstruction, form: str, half: str | None) -> Step:
     size, registers = _BYTES[form], max(1, _BYTES[form] // 4)
     first, read_addresses = require_registers(decoded, decoded.operands[1], registers), _addresses(decoded, 0)
+    coherent = is_coherent(decoded)
 
     def run(wave: Wave) -> None:
         active, addresses = active_of(wave.exec_mask), read_addresses(wave)
@@ -136,7 +139,7 @@ def _make_store(decoded: DecodedInstruction, form: str, half: str | None) -> Ste
 
         def store(kind: str, chosen: Array, places: Array) -> None:
             if kind == "global":
-                wave.memory.store(places, size, words[chosen])
+                wave.memory.store(places, size, words[chosen], coherent=coherent)
             elif kind == "lds":
                 wave.lds.store(places, size, words[chosen], wave.number)
             else:

@@ -38,12 +38,14 @@ class Access:
                (the latter two share lgkmcnt before gfx12)
     complete   performs it
     index      of its instruction
+    store      whether it stores to global memory
     flat       whether it counts in two counters, as one that may reach LDS does: it ends in no order with others
     """
 
     counter: CounterName
     complete: Callable[[], None]
     index: int = -1
+    store: bool = False
     flat: bool = False
 
 
@@ -86,6 +88,7 @@ class Wave:
     mode              the MODE register: round to nearest even, denormals kept, DX10_CLAMP and IEEE
     clock             what S_MEMTIME read last
     scratch           memory of each lane's own (`scratch.Scratch`), if the kernel has any
+    actor             its number among all waves of the launch, for races
     trace             numbers of the last instructions, in a program with hazards
     yielded           whether it sleeps, so that another wave should run
     signalled         whether it has signalled at a barrier that it has not waited at (gfx12)
@@ -102,6 +105,7 @@ class Wave:
     ended: bool = False
     signalled: bool = False
     yielded: bool = False
+    actor: int = 0
     trace: deque[int] = field(default_factory=lambda: deque(maxlen=24))
     executed: int = 0
     mode: int = 0x3F0
@@ -317,9 +321,16 @@ class Wave:
             raise ExecutionFault(f"waits until {left} of {scalar} scalar loads are in flight, which end in any order")
         self._complete("scalar", left)
 
-    def issue(self, counter: CounterName, complete: Callable[[], None]) -> None:
+    def issue(self, counter: CounterName, complete: Callable[[], None], *, store: bool = False) -> None:
         """Queues an access of the instruction that runs."""
-        self.queue.append(Access(counter, complete, self.index - 1))
+        self.queue.append(Access(counter, complete, self.index - 1, store))
+
+    def perform_stores(self) -> None:
+        """Performs the stores to global memory that are in flight; they stay counted."""
+        for access in self.queue:
+            if access.store:
+                _perform(access)
+                access.complete = _do_nothing
 
     def issue_flat(
         self,
@@ -366,6 +377,10 @@ class Wave:
             else:
                 kept.append(access)
         self.queue = kept
+
+
+def _do_nothing() -> None:
+    return None
 
 
 def _perform(access: Access) -> None:

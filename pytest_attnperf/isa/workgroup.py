@@ -72,9 +72,27 @@ class KernelLaunch:
                     workgroup.waiting.add(wave.number)
             if any(not wave.ended and wave.number not in workgroup.waiting for wave in running):
                 return False
-            workgroup.waiting.clear()
-            workgroup.lds.pass_barrier()
+            self._pass_barrier(workgroup)
         return True
+
+    def _pass_barrier(self, workgroup: Workgroup) -> None:
+        """Lets the waves go on, each knowing what all of them did.
+
+        On gfx9 the waves of a workgroup share a cache that takes their accesses in order, so that no wait must stand
+        between a store to global memory and the barrier (LLVM, "User Guide for AMDGPU Backend", memory model of GFX942
+        where the mode is not tgsplit). From gfx10 on a workgroup has two such caches.
+        """
+        if self.arch.startswith("gfx9"):
+            for wave in workgroup.waves:
+                self.memory.races.current = wave.actor
+                try:
+                    wave.perform_stores()
+                except IsaError as error:
+                    error.locate(self.program.instructions[error.issued_at or 0], wave.place)
+                    raise
+        workgroup.waiting.clear()
+        workgroup.lds.pass_barrier()
+        self.memory.races.join(wave.actor for wave in workgroup.waves)
 
     def _run_to_stop(self, wave: Wave) -> bool:
         """Runs a wave to its next barrier or its end, or for a while. Returns whether it has come to one. Raises
@@ -82,6 +100,7 @@ class KernelLaunch:
         steps, limit = self.program.steps, self.instructions_most
         executed, index = wave.executed, wave.index
         pause = min(executed + _SLICE, limit)
+        self.memory.races.current = wave.actor
         try:
             while True:
                 index = wave.index
@@ -111,6 +130,7 @@ class KernelLaunch:
         wave = Wave(number, place, self.memory, lds, self.program.indices, size=self.lanes)
         if self.start.private_bytes:
             wave.scratch = Scratch(self.start.private_bytes, self.lanes, aligned=self.memory.aligned)
+        wave.actor = self.memory.races.add_wave(place)
         wave.jump(self.start.entry)
         lanes = np.arange(number * self.lanes, (number + 1) * self.lanes)
         wave.set_exec(wave.full >> max(0, int(lanes[-1]) + 1 - threads))
