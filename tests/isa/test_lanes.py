@@ -63,6 +63,35 @@ def test_transposed_reads() -> None:
         assert found[lane].tolist() == [64 * group + 16 * row + column for row in range(4)]
 
 
+@pytest.mark.parametrize(("name", "bits", "registers"), [("b64_tr_b8", 8, 2), ("b64_tr_b4", 4, 2), ("b96_tr_b6", 6, 3)])
+def test_transposed_reads_of_narrow_elements(name: str, bits: int, registers: int) -> None:
+    """Of 8, 6 and 4 bits a lane gets a column of 8, 16 or 16 rows of 16 elements."""
+    random, rows = np.random.default_rng(bits), 32 * registers // bits
+    wave = make_wave(lds_bytes=64 * 4 * registers)
+    words = random.integers(0, 2**32, (64, registers), dtype=np.uint32)
+    wave.lds.store(np.arange(64) * 4 * registers, 4 * registers, words, 0)
+    set_vector(wave, 0, [4 * registers * lane for lane in LANES])
+    run(wave, f"ds_read_{name} v[4:{3 + registers}], v0", "s_waitcnt lgkmcnt(0)", arch="gfx950")
+    for group in range(4):
+        stream = sum(
+            int(word) << 32 * place for place, word in enumerate(words[16 * group : 16 * group + 16].flatten())
+        )
+        for column in range(16):
+            expected = sum((stream >> bits * (16 * row + column) & 2**bits - 1) << bits * row for row in range(rows))
+            found = sum(int(vector(wave, f"v{4 + at}")[16 * group + column]) << 32 * at for at in range(registers))
+            assert found == expected
+
+
+def test_transposed_reads_need_all_lanes_and_alignment() -> None:
+    """An inactive lane and a misaligned address are faults."""
+    wave = make_wave()
+    set_vector(wave, 0, [8 * lane + 4 for lane in LANES])
+    with pytest.raises(ExecutionFault, match="not aligned to the data"):
+        run(wave, "ds_read_b64_tr_b16 v[4:5], v0", arch="gfx950")
+    with pytest.raises(ExecutionFault, match="EXEC must be all ones"):
+        run(wave, "s_mov_b64 exec, 1", "ds_read_b64_tr_b8 v[4:5], v0", arch="gfx950")
+
+
 def test_two_addresses_and_narrow_values() -> None:
     """read2 and write2 address in units of their values, st64 in 64 of them; narrow reads extend."""
     wave = make_wave(lds_bytes=65536)
