@@ -53,7 +53,8 @@ def make_packed_step(decoded: DecodedInstruction) -> Step | None:
 def _bits_of_half(decoded: DecodedInstruction, operand: Operand, upper: int) -> Read:
     """Returns a reader of one register of a pair, as uint32; of a constant only the low half exists."""
     if operand.constant:
-        if upper:
+        # Of zero both halves are zero, whether the constant is extended or repeated.
+        if upper and (operand.kind, operand.first) != ("integer", 0):
             raise decoded.refuse(f"the upper half of the constant {operand.text!r}")
         return bits_reader(decoded, operand)
     if operand.count != 2:

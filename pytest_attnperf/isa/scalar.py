@@ -90,7 +90,7 @@ _LOGIC: Mapping[str, Callable[[int, int], int]] = {
     "xnor": lambda a, b: ~(a ^ b),
 }
 
-_TWO: dict[str, tuple[int, int, int, Callable[[int, int, int], Result]]] = {
+TWO_SOURCES: dict[str, tuple[int, int, int, Callable[[int, int, int], Result]]] = {
     "s_add_u32": (32, 32, 32, lambda a, b, _: (a + b, int(a + b > _WORD))),
     "s_sub_u32": (32, 32, 32, lambda a, b, _: (a - b, int(b > a))),
     "s_addc_u32": (32, 32, 32, lambda a, b, c: (a + b + c, int(a + b + c > _WORD))),
@@ -127,7 +127,7 @@ _TWO: dict[str, tuple[int, int, int, Callable[[int, int, int], Result]]] = {
 
 _READ_SCC = frozenset({"s_addc_u32", "s_subb_u32", "s_cselect_b32", "s_cselect_b64"})
 
-_ONE: dict[str, tuple[int, int, Callable[[int], Result]]] = {
+ONE_SOURCE: dict[str, tuple[int, int, Callable[[int], Result]]] = {
     "s_mov_b32": (32, 32, lambda a: (a, None)),
     "s_mov_b64": (64, 64, lambda a: (a, None)),
     "s_not_b32": (32, 32, lambda a: (~a, int(a != _WORD))),
@@ -192,12 +192,10 @@ def make_scalar_step(decoded: DecodedInstruction) -> Step | None:
     if name.removesuffix(f"_b{decoded.lanes}") in _MASKS:
         decoded.allow()
         return _make_mask_logic(decoded)
-    for known, make in ((_TWO, _make_two), (_ONE, _make_one)):
+    for known, make in ((TWO_SOURCES, _make_two), (ONE_SOURCE, _make_one)):
         if name in known:
             decoded.allow()
             return make(decoded)
-    if name in ("s_bitset0_b32", "s_bitset1_b32", "s_bitset0_b64", "s_bitset1_b64"):
-        return _make_bit_set(decoded)
     if name.endswith(f"_saveexec_b{decoded.lanes}"):
         return _make_saveexec(decoded)
     if name in ("s_movk_i32", "s_addk_i32", "s_mulk_i32"):
@@ -207,24 +205,8 @@ def make_scalar_step(decoded: DecodedInstruction) -> Step | None:
     return None
 
 
-def _make_bit_set(decoded: DecodedInstruction) -> Step:
-    """S_BITSET0 and S_BITSET1: one bit of the destination becomes 0 or 1; SCC stays."""
-    decoded.allow()
-    bits = int(decoded.name[-2:])
-    target, source = decoded.operands
-    read, place = scalar_reader(decoded, target, bits), scalar_reader(decoded, source, 32)
-    write = scalar_writer(decoded, target, bits)
-    value = int(decoded.name[8])
-
-    def run(wave: Wave) -> None:
-        bit = 1 << (place(wave) & (bits - 1))
-        write(wave, read(wave) & ~bit | value * bit)
-
-    return run
-
-
 def _make_two(decoded: DecodedInstruction) -> Step:
-    to, left, right, compute = _TWO[decoded.name]
+    to, left, right, compute = TWO_SOURCES[decoded.name]
     target, first, second = decoded.operands
     write = scalar_writer(decoded, target, to)
     read_a, read_b = scalar_reader(decoded, first, left), scalar_reader(decoded, second, right)
@@ -280,7 +262,7 @@ def known_bits_reader(decoded: DecodedInstruction, source: Operand, bits: int) -
 
 
 def _make_one(decoded: DecodedInstruction) -> Step:
-    to, source, compute = _ONE[decoded.name]
+    to, source, compute = ONE_SOURCE[decoded.name]
     write = scalar_writer(decoded, decoded.operands[0], to)
     read = scalar_reader(decoded, decoded.operands[1], source)
 

@@ -41,6 +41,9 @@ def _find_operation(decoded: DecodedInstruction) -> Operation | None:
     return None
 
 
+_ALIGNING = frozenset({"v_alignbit_b32", "v_alignbyte_b32"})
+
+
 def make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
     """Returns the step of an operation of whole or half registers."""
     target, *sources = decoded.operands
@@ -53,7 +56,8 @@ def make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
     ):
         raise decoded.refuse("the modifier op_sel")
     reads = [
-        reader(decoded, source, kind, half=half)
+        # The amount of V_ALIGNBIT and V_ALIGNBYTE is a half from gfx11 on, of which the low bits count.
+        reader(decoded, source, "u16" if source.half is not None and decoded.name in _ALIGNING else kind, half=half)
         for source, kind, half in zip(sources, operation.sources, halves, strict=False)
     ]
     limited = operation.result[0] == "f" or decoded.name in SATURATING

@@ -81,6 +81,7 @@ class Wave:
                       others that were not
     kept_scalars      (vector register, lane) -> a scalar register that is kept there: its value, and its bits that
                       nothing wrote
+    index_mode        'SRC0' and 'DST', where M0 raises the register numbers of moves; None does not
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
     indices           address -> number of the instruction, for branches
     index             of the next instruction
@@ -111,6 +112,7 @@ class Wave:
     clock: int = 0
     scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
     unknown: dict[int, int] = field(default_factory=dict)
+    index_mode: frozenset[str] | None = None
     kept_scalars: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)
     flying: dict[int, int] = field(default_factory=dict)

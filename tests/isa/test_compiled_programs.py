@@ -64,9 +64,7 @@ def test_a_wrong_instruction_is_found() -> None:
     expected = run_on_host(compile_for_host([program], "gfx942"), program)
 
     def weaken(instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
-        return tuple(
-            replace(one, mnemonic=one.mnemonic.replace("v_xor_b32", "v_or_b32")) for one in instructions
-        )
+        return tuple(replace(one, mnemonic=one.mnemonic.replace("v_xor_b32", "v_or_b32")) for one in instructions)
 
     assert not run_interpreted(code_object, program).differences(expected)
     assert any(": a is" in one for one in run_interpreted(code_object, program, edit=weaken).differences(expected))

@@ -82,3 +82,25 @@ def test_lanes_keep_masks_that_are_written_in_parts() -> None:
     assert wave.exec_mask == 4
     with pytest.raises(ExecutionFault, match="s2: nothing wrote"):
         run(wave, "s_add_u32 s6, s2, 1")
+
+
+def test_indexed_moves() -> None:
+    """Between s_set_gpr_idx_on and off, M0 raises the source's or the destination's number of a move (gfx9)."""
+    wave = make_wave()
+    for number in range(4):
+        set_vector(wave, number, [number + 5] * 64)
+    run(wave, "s_mov_b32 s0, 0x102", "s_set_gpr_idx_on s0, gpr_idx(SRC0)", "v_mov_b32_e32 v8, v1", "s_set_gpr_idx_off")
+    run(wave, "s_set_gpr_idx_on s0, gpr_idx(DST)", "v_mov_b32_e32 v8, v1", "v_mov_b32_e32 v9, 3", "s_set_gpr_idx_off")
+    run(wave, "v_mov_b32_e32 v12, v0")
+    assert [vector(wave, name)[0] for name in ("v8", "v10", "v11", "v12")] == [8, 6, 3, 5]
+
+
+def test_moves_by_m0() -> None:
+    """v_movrels takes its source, v_movreld its destination M0 registers further (gfx11)."""
+    wave = make_wave(size=32)
+    for number in range(4):
+        set_vector(wave, number, [number + 5] * 32)
+    run(wave, "s_mov_b32 m0, 2", "v_movrels_b32_e32 v8, v1", "v_movreld_b32_e32 v8, v1", "v_movreld_b32_e32 v9, 7")
+    assert [vector(wave, name)[0] for name in ("v8", "v10", "v11")] == [8, 6, 7]
+    with pytest.raises(ExecutionFault, match="v257, beyond the last register"):
+        run(wave, "s_mov_b32 m0, 0x100", "v_movrels_b32_e32 v8, v1")

@@ -15,8 +15,8 @@ RUNS = (
     (Problem(150, 165, heads=1, spread=40.0), 2),
     (Problem(33, 200, heads=2), 0),
 )
-"""Problems, each with a seed of the waves' order: ragged blocks, several tiles of keys, several waves, and scores so far
-apart that the running maximum rises."""
+"""Problems, each with a seed of the waves' order: ragged blocks, several tiles of keys, several waves, and scores so
+far apart that the running maximum rises."""
 
 COVERED = "a wait that another one covers: nothing reads or overwrites what it waits for before that"
 PRELOADED = "stands in front of the kernel's entry, for hardware that preloads no arguments"
@@ -84,7 +84,7 @@ def test_a_mutant_changes_one_instruction(kernels: Path) -> None:
     assert changes["s_barrier", "dropped"] > 0 == changes["s_barrier", "register"]
     assert changes["ds_bpermute_b32", "dropped"] == changes["ds_bpermute_b32", "register"] > 0
     mutant: Mutant = next(one for one in mutants if one.change == "register")
-    before = tuple(Instruction("s_nop", "0", at, None) for at in range(mutant.place)) + (mutant.instruction,)
+    before = (*tuple(Instruction("s_nop", "0", at, None) for at in range(mutant.place)), mutant.instruction)
     after = mutant.edit(before)
     assert after[:-1] == before[:-1]
     assert after[-1].operands != before[-1].operands

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_attnperf.isa.faults import UnknownInstructionError
-from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, TTMP, VCC, decode
+from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, VCC, decode
 from pytest_attnperf.isa.program import make_step
 from tests.isa.one_wave import instruction
 
@@ -27,23 +27,6 @@ def test_operands_are_read() -> None:
         ("bits", 255, 1),
         ("v", 0, 1),
         ("off", 0, 1),
-    ]
-
-
-def test_operands_of_rdna_are_read() -> None:
-    """Halves of registers, the register that reads 0 and drops what is written, and those of the trap handler."""
-    found = decode(instruction("v_add_f16_e64 v1.h, -v2.l, |v3.h| op_sel:[0,1,1]"), "gfx1100", 32)
-    assert [(one.first, one.half, one.negative, one.absolute) for one in found.operands] == [
-        (1, 1, False, False),
-        (2, 0, True, False),
-        (3, 1, False, True),
-    ]
-    assert found.modifiers == {}
-    found = decode(instruction("s_and_b32 null, ttmp7, 0xffff"), "gfx1201", 32)
-    assert [(one.kind, one.first, one.null) for one in found.operands] == [
-        ("integer", 0, True),
-        ("s", TTMP + 7, False),
-        ("bits", 0xFFFF, False),
     ]
 
 
