@@ -17,6 +17,7 @@ from pytest_attnperf.isa.lds_access import gather_registers, narrow_words, requi
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import M0, DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader
+from pytest_attnperf.isa.scratch import make_private_buffer_step
 from pytest_attnperf.isa.sources import bits_reader
 from pytest_attnperf.isa.wave import CounterName, Step, Wave, active_of
 
@@ -153,7 +154,8 @@ def _make_buffer(decoded: DecodedInstruction, size: int, direction: str) -> Step
     if "lds" in decoded.modifiers:
         return _make_direct_load(decoded, size, _locate_buffer(decoded, operands, size))
     value = operands.pop(0)
-    return _make_access(decoded, value, size, direction, _locate_buffer(decoded, operands, size))
+    plain = _make_access(decoded, value, size, direction, _locate_buffer(decoded, operands, size))
+    return make_private_buffer_step(decoded, plain) if decoded.arch == "gfx90a" else plain
 
 
 def _locate_buffer(decoded: DecodedInstruction, operands: list[Operand], size: int) -> Callable[[Wave], Place]:

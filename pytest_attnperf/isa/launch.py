@@ -189,9 +189,6 @@ def _load(code_object: bytes, kernel: str) -> _Loaded:
         raise CodeObjectError(f"{source}: {contents.arch} cannot be executed; {', '.join(ARCHS)} can")
     chosen = select_kernel(contents, kernel, source)
     start = read_start(read_elf(contents.elf, source), chosen.code.name)
-    if start.private_bytes and contents.arch == "gfx90a":
-        # Where scratch lies is not architected there: registers of the kernel describe it.
-        raise CodeObjectError(f"{source}: {start.private_bytes} bytes of scratch cannot be executed on gfx90a")
     code = chosen.code
     program = make_program(list_instructions(contents, chosen), contents.arch, code.wave_size)
     return _Loaded(start, program, code)

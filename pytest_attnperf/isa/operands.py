@@ -28,11 +28,15 @@ MOVED = (2 * ACCUMULATORS, 2 * ACCUMULATORS + 1)
 VCC, M0, EXEC = 106, 124, 126
 """Numbers of the special scalar registers, as the encoding has them."""
 
+FLAT_SCRATCH = 102
+"""Number of the pair that says on gfx9 before gfx942 where scratch begins."""
+
 TTMP = 108
 """Number of ttmp0. gfx12 starts a kernel with its workgroup's numbers in ttmp7 and ttmp9."""
 
 _SPECIAL = {
     "vcc": (VCC, 2), "vcc_lo": (VCC, 1), "vcc_hi": (VCC + 1, 1), "m0": (M0, 1), "exec": (EXEC, 2),
+    "flat_scratch": (FLAT_SCRATCH, 2), "flat_scratch_lo": (FLAT_SCRATCH, 1), "flat_scratch_hi": (FLAT_SCRATCH + 1, 1),
     "exec_lo": (EXEC, 1), "exec_hi": (EXEC + 1, 1),
 }  # fmt: skip
 

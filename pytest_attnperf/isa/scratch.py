@@ -1,13 +1,16 @@
 """Scratch: memory of each lane's own, in which compilers keep spilled registers and arrays.
 
 The `scratch_` instructions address it from 0 on; where it lies is architected on gfx942 and from gfx11 on, so that no
-register of the kernel says it. Source: LLVM, "User Guide for AMDGPU Backend", flat scratch.
+register of the kernel says it. On gfx90a buffer accesses reach it through a resource that the kernel starts with, and
+to whose base it adds its wave's offset. Source: LLVM, "User Guide for AMDGPU Backend", flat scratch and private segment
+buffer.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +25,25 @@ from pytest_attnperf.isa.wave import CounterName, Step, Wave, active_of, lanes_o
 _NAME = re.compile(r"scratch_(load|store)_(ubyte|sbyte|byte|ushort|sshort|short|dword)(?:x([234]))?(_d16(?:_hi)?)?")
 _BYTES = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 2, "dword": 4}
 _NARROW = {"ubyte": "u8", "sbyte": "i8", "short": "u16"}
+
+
+PRIVATE_BASE = 0x7E00 << 32
+"""Where the private segment buffer of gfx90a begins: no other buffer lies there."""
+
+_SWIZZLED, _PRIVATE_WORD = 1 << 31, 0x00E00000
+"""The bits of the second and fourth word of its resource that say that each lane has its own bytes."""
+
+_LANES = 64
+
+
+def private_resource() -> tuple[int, int, int, int]:
+    """Returns the resource that a kernel of gfx90a starts with."""
+    return PRIVATE_BASE & 0xFFFFFFFF, PRIVATE_BASE >> 32 | _SWIZZLED, 0xFFFFFFFF, _PRIVATE_WORD
+
+
+def wave_offset(number: int) -> int:
+    """Returns what the wave of this number in its workgroup adds to the base of the resource."""
+    return (number + 1) << 20
 
 
 class Scratch:
@@ -76,8 +98,8 @@ class Scratch:
         return active[:, None], offsets[:, None] + np.arange(size)
 
 
-def make_scratch_step(decoded: DecodedInstruction) -> Step | None:
-    """Returns the step of an access to scratch; None for another instruction."""
+def make_scratch_step(decoded: DecodedInstruction, more: Callable[[Wave], int] | None = None) -> Step | None:
+    """Returns the step of an access to scratch; None for another instruction. `more` gives bytes to add to offsets."""
     if not decoded.name.startswith("scratch_"):
         return None
     found = _NAME.fullmatch(decoded.name)
@@ -86,13 +108,40 @@ def make_scratch_step(decoded: DecodedInstruction) -> Step | None:
     decoded.allow("offset")
     size = _BYTES[found[2]] * int(found[3] or 1)
     half = None if not found[4] else int(found[4].endswith("_hi"))
-    return (_make_load if found[1] == "load" else _make_store)(decoded, size, half, found[2])
+    return (_make_load if found[1] == "load" else _make_store)(decoded, size, half, found[2], more)
 
 
-def _make_load(decoded: DecodedInstruction, size: int, half: int | None, kind: str) -> Step:
+def make_private_buffer_step(decoded: DecodedInstruction, plain: Step) -> Step:
+    """Returns the step of a buffer load or store of gfx90a that is one of scratch where its resource is the private
+    one, else `plain`. Raises ExecutionFault where the base lacks the wave's offset."""
+    value, lane, resource, scalar_offset = decoded.operands
+    none = Operand("off", text="off")
+    # The scalar offset counts bytes of all lanes together.
+    read_offset = scalar_reader(decoded, scalar_offset, 32)
+    operands = (value, lane, none) if "_load_" in decoded.name else (lane, value, none)
+    modifiers = {name: one for name, one in decoded.modifiers.items() if name != "offen"}
+    renamed = replace(decoded, name=decoded.name.replace("buffer_", "scratch_"), operands=operands, modifiers=modifiers)
+    access = make_scratch_step(renamed, lambda wave: read_offset(wave) // _LANES)
+    number = resource.first
+
+    def run(wave: Wave) -> object:
+        if wave.scratch is None or wave.scalars[number + 3] != _PRIVATE_WORD:
+            return plain(wave)
+        base = wave.read_scalar(number) | (wave.read_scalar(number + 1) & 0xFFFF) << 32
+        expected = PRIVATE_BASE + wave_offset(wave.number)
+        if base != expected:
+            raise ExecutionFault(f"accesses scratch at {base:#x}; that of the wave begins at {expected:#x}")
+        return access(wave) if access else None
+
+    return run
+
+
+def _make_load(
+    decoded: DecodedInstruction, size: int, half: int | None, kind: str, more: Callable[[Wave], int] | None
+) -> Step:
     value, lane, base = decoded.operands
     registers = max(1, size // 4)
-    first, locate = require_registers(decoded, value, registers), _make_locate(decoded, lane, base)
+    first, locate = require_registers(decoded, value, registers), _make_locate(decoded, lane, base, more)
     sign_bits = 8 * size if kind in ("sbyte", "sshort") else 0
 
     def run(wave: Wave) -> None:
@@ -121,10 +170,12 @@ def _make_load(decoded: DecodedInstruction, size: int, half: int | None, kind: s
     return run
 
 
-def _make_store(decoded: DecodedInstruction, size: int, half: int | None, _kind: str) -> Step:
+def _make_store(
+    decoded: DecodedInstruction, size: int, half: int | None, _kind: str, more: Callable[[Wave], int] | None
+) -> Step:
     lane, value, base = decoded.operands
     registers = max(1, size // 4)
-    first, locate = require_registers(decoded, value, registers), _make_locate(decoded, lane, base)
+    first, locate = require_registers(decoded, value, registers), _make_locate(decoded, lane, base, more)
     counter: CounterName = "store" if decoded.rdna else "vm"
 
     def run(wave: Wave) -> None:
@@ -143,15 +194,17 @@ def _make_store(decoded: DecodedInstruction, size: int, half: int | None, _kind:
     return run
 
 
-def _make_locate(decoded: DecodedInstruction, lane: Operand, base: Operand) -> Callable[[Wave, Array], Array]:
+def _make_locate(
+    decoded: DecodedInstruction, lane: Operand, base: Operand, more: Callable[[Wave], int] | None
+) -> Callable[[Wave, Array], Array]:
     """Returns a function of the active lanes to their offsets in scratch: a register of the lane, a scalar one, both or
-    neither, plus the instruction's offset."""
+    neither, plus the instruction's offset and `more`."""
     read_lane = None if lane.kind == "off" else bits_reader(decoded, lane)
     read_base = None if base.kind == "off" else scalar_reader(decoded, base, 32)
     fixed = decoded.number("offset")
 
     def locate(wave: Wave, active: Array) -> Array:
-        start = fixed + (read_base(wave) if read_base else 0)
+        start = fixed + (read_base(wave) if read_base else 0) + (more(wave) if more else 0)
         if read_lane is None:
             return np.full(len(active), start, np.int64)
         offsets: Array = np.broadcast_to(read_lane(wave), wave.size)[active].astype(np.int64) + start

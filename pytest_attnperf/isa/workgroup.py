@@ -14,7 +14,7 @@ from pytest_attnperf.isa.memory import Buffer, GlobalMemory
 from pytest_attnperf.isa.operands import TTMP
 from pytest_attnperf.isa.program import Program
 from pytest_attnperf.isa.recording import Recorder
-from pytest_attnperf.isa.scratch import Scratch
+from pytest_attnperf.isa.scratch import PRIVATE_BASE, Scratch, private_resource, wave_offset
 from pytest_attnperf.isa.wave import Wave
 
 _SLICE = 10_000
@@ -150,10 +150,18 @@ class KernelLaunch:
 
     def _set_scalars(self, wave: Wave, identity: Size3) -> None:
         place = 0
-        values = {"dispatch packet": self.dispatch.base, "kernel arguments": self.kernarg.base, "dispatch id": 0}
+        values = {
+            "dispatch packet": self.dispatch.base,
+            "kernel arguments": self.kernarg.base,
+            "dispatch id": 0,
+            "flat scratch": PRIVATE_BASE,
+        }
         for name, registers in USER_REGISTERS:
             if name in self.start.asked:
-                # Queues and scratch stay unwritten: a kernel that uses them reads what nothing wrote.
+                # Queues stay unwritten: a kernel that uses them reads what nothing wrote.
+                if name == "private segment buffer":
+                    for at, word in enumerate(private_resource()):
+                        wave.write_scalar(place + at, word)
                 if name in values:
                     wave.write_scalar_pair(place, values[name])
                 place += registers
@@ -170,6 +178,10 @@ class KernelLaunch:
             if enabled:
                 wave.write_scalar(place, value)
                 place += 1
+        information, offset = self.start.wave_registers
+        if self.arch == "gfx90a" and offset:
+            # What the register of sizes holds is not stated: a kernel that reads it reads what nothing wrote.
+            wave.write_scalar(place + information, wave_offset(wave.number))
 
 
 def _set_trap_registers(wave: Wave, identity: Size3) -> None:

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from pytest_attnperf.codeobject.building import build_object
+from pytest_attnperf.codeobject.built import object_bytes
+from pytest_attnperf.codeobject.hip_toolchain import hip_reasons
 from pytest_attnperf.isa.faults import ExecutionFault
-from pytest_attnperf.isa.scratch import Scratch
+from pytest_attnperf.isa.launch import Output, execute
+from pytest_attnperf.isa.scratch import Scratch, private_resource, wave_offset
 from pytest_attnperf.isa.wave import Wave
+from pytest_attnperf.kernel_builds import HipSource, KernelBuild
 from tests.isa.one_wave import make_wave, run, set_vector, vector
 
 LANES = list(range(32))
+REASONS = hip_reasons("gfx942")
 
 
 def wave_with_scratch(size: int = 64) -> Wave:
@@ -87,3 +95,57 @@ def test_words_that_nothing_wrote_can_be_spilled() -> None:
     for text, lane in (("v_not_b32_e32 v4, v2", 0), ("v_not_b32_e32 v4, v3", 0)):
         with pytest.raises(ExecutionFault, match=f"lane {lane} of v"):
             run(wave, "s_mov_b64 exec, -1", text)
+
+
+def wave_of_gfx90a(number: int = 1) -> Wave:
+    """A wave of gfx90a with 64 bytes of scratch in each of 64 lanes and the private segment buffer in s[0:3], to which
+    the kernel has added the wave's offset."""
+    wave = make_wave(number=number)
+    wave.scratch = Scratch(64, 64)
+    for place, word in enumerate(private_resource()):
+        wave.write_scalar(place, word)
+    wave.write_scalar(9, wave_offset(number))
+    set_vector(wave, 0, list(range(64)))
+    return wave
+
+
+def test_the_private_segment_buffer_of_gfx90a() -> None:
+    """Buffer accesses through the resource that the kernel starts with reach each lane's own bytes; a scalar offset
+    counts the bytes of all lanes."""
+    wave = wave_of_gfx90a()
+    run(wave, "s_add_u32 s0, s0, s9", "s_addc_u32 s1, s1, 0", "s_movk_i32 s8, 0x200", "v_mov_b32_e32 v3, 4")
+    run(wave, "buffer_store_dword v0, off, s[0:3], 0 offset:12", "buffer_load_dword v1, off, s[0:3], s8 offset:4",
+        "buffer_load_dword v2, v3, s[0:3], 0 offen offset:8", "s_waitcnt vmcnt(0)", arch="gfx90a")  # fmt: skip
+    assert vector(wave, "v1").tolist() == vector(wave, "v2").tolist() == list(range(64))
+
+
+def test_scratch_of_another_wave_is_a_fault() -> None:
+    """A kernel that does not add its wave's offset to the base reaches what is not its own."""
+    wave = wave_of_gfx90a()
+    with pytest.raises(ExecutionFault, match="that of the wave begins at 0x7e0000200000"):
+        run(wave, "buffer_load_dword v1, off, s[0:3], 0", arch="gfx90a")
+
+
+SPILLING = """
+extern "C" __attribute__((global)) void spill(int* out, const int* in, int n) {
+    volatile int a[40];
+    const int t = __builtin_amdgcn_workitem_id_x();
+    for (int i = 0; i < 40; i++) a[(i * 7 + n) % 40] = in[i] + t;
+    out[t] = a[n % 40] * 100 + a[(n * 7) % 40];
+}
+"""
+
+
+@pytest.mark.skipif(bool(REASONS), reason="; ".join(REASONS))
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_compiled_kernels_with_arrays(arch: str, tmp_path: Path) -> None:
+    """An array that the compiler keeps in scratch, with two waves: each architecture finds it its own way."""
+    path = tmp_path / "spill.hip"
+    path.write_text(SPILLING)
+    build = KernelBuild("hip.spill", "one", arch, HipSource(path, "spill", threads=128))
+    content = object_bytes(build_object(build, tmp_path / "cache"))
+    given = np.arange(40, dtype=np.int32) * 5
+    found = execute(content, "spill", (1, 1, 1), (128, 1, 1), [Output(np.zeros(128, np.int32)), given, 3]).arrays[0]
+    expected = {(i * 7 + 3) % 40: int(given[i]) for i in range(40)}
+    assert found is not None
+    assert found.tolist() == [(expected[3] + t) * 100 + expected[21] + t for t in range(128)]
