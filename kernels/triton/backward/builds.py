@@ -100,7 +100,7 @@ class BackwardKernel(TritonKernel):
                 },
                 divisible_by_16=(*pointers, "heads", *(LENGTHS if even else ())),
                 matrix=has_matrix_instructions(arch, bits),
-                proofs=[(self.backends[0], _make_proof(head_dim, variant))],
+                proofs=[(self.backends[0], _make_proof(head_dim, variant, rule))],
             )
 
     def _kernel_signature(self, element: str, *, varlen: bool) -> dict[str, str]:
@@ -138,18 +138,21 @@ class BackwardDeltaKernel(TritonKernel):
             },
             constants={"HEAD_DIM": head_dim, "BLOCK_D": pad_size(head_dim)},
             divisible_by_16=(*pointers, "delta_ptr"),
-            proofs=[(self.backends[0], _make_proof(head_dim, BackwardVariant(dtype, True, "ragged"), heads=4))],
+            proofs=[(self.backends[0], _make_proof(head_dim, BackwardVariant(dtype, True, "ragged"), rule, 4))],
         )
 
 
-def _make_proof(head_dim: int, variant: BackwardVariant, heads: int = 16) -> Backward | VarlenBackward:
-    """Returns a small problem of the variant, with two query heads per K/V head."""
+def _make_proof(
+    head_dim: int, variant: BackwardVariant, rule: ConfigRule, heads: int = 16
+) -> Backward | VarlenBackward:
+    """Returns a small problem of the variant, with two query heads per K/V head; even lengths are those of a tile."""
     if variant.lengths == "varlen":
         return VarlenBackward(
             seqs_q=(9, 1), seqs_kv=(21, 5), heads=heads, kv_heads=heads // 2, head_dim=head_dim, dtype=variant.dtype,
             causal=variant.causal,
         )  # fmt: skip
-    seq_q, seq_kv = (128, 128) if variant.lengths == "even" else (9, 21)
+    tile = max(int(rule.config[name]) for name in ("BLOCK_M", "BLOCK_N") if name in rule.config)
+    seq_q, seq_kv = (tile, tile) if variant.lengths == "even" else (9, 21)
     return Backward(
         batch=1, seq_q=seq_q, seq_kv=seq_kv, heads=heads, kv_heads=heads // 2, head_dim=head_dim, dtype=variant.dtype,
         causal=variant.causal,
