@@ -1,4 +1,4 @@
-"""The table and the plot of a file that `gate_quality.py` has filled, as docs/gate-quality.md shows them."""
+"""The table and the plot of a file that `gate_quality.py` has filled, as docs/evidence.md shows them."""
 
 from __future__ import annotations
 

@@ -85,10 +85,10 @@ def report(file: Path) -> str:
 
 
 def test_the_page_shows_what_was_measured() -> None:
-    """The table of docs/gate-quality.md is the one that the command prints of the stored file, to the last figure."""
+    """The table of docs/evidence.md is the one that the command prints of the stored file, to the last figure."""
     printed = report(STORED)
     table = printed[printed.index("| tool and rule") : printed.index("\n\nSLOWER")]
-    assert table in (ROOT / "docs" / "gate-quality.md").read_text(encoding="utf-8")
+    assert table in (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
 
 
 def test_spreads_that_the_page_states_are_printed() -> None:
@@ -101,7 +101,7 @@ def test_spreads_that_the_page_states_are_printed() -> None:
     spreads = {
         tool: [float(row[3].removesuffix(" %")) for row in rows if row[1] == tool] for tool in ("nvbench", "attnperf")
     }
-    page = " ".join((ROOT / "docs" / "gate-quality.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").split())
     assert f"reads {ratios['do_bench']:.1f} and {ratios['pytest_benchmark']:.1f} times the fastest" in page
     assert f"by {max(spreads['nvbench']):.1f} % at most for nvbench" in page
     assert f"by {min(spreads['attnperf']):.2f} to {max(spreads['attnperf']):.2f} % for this plugin" in page
