@@ -8,8 +8,10 @@ import pytest
 
 from pytest_attnperf.codeobject.building import build_object
 from pytest_attnperf.codeobject.built import object_bytes
+from pytest_attnperf.codeobject.elf import read_elf
 from pytest_attnperf.codeobject.hip_toolchain import hip_reasons
 from pytest_attnperf.codeobject.instructions import Instruction
+from pytest_attnperf.codeobject.objects import read_object
 from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.isa.faults import ExecutionFault, UnknownInstructionError
 from pytest_attnperf.isa.launch import Argument, Execution, Output, execute
@@ -146,3 +148,16 @@ def test_an_unknown_instruction_stops_only_where_it_is_reached(objects: dict[str
     execute(objects["places"], "places", (2, 2, 1), (32, 4, 1), given, edit=append)
     with pytest.raises(UnknownInstructionError, match=r"v_magic_f32 v0, v1 at 0x.*the opcode is not implemented"):
         execute(objects["places"], "places", (2, 2, 1), (32, 4, 1), given, edit=begin)
+
+
+def test_other_float_modes_are_refused(objects: dict[str, bytes]) -> None:
+    """A kernel whose descriptor asks for flushed denormals is not executed as if it kept them."""
+    content = objects["places"]
+    elf = read_elf(read_object(content, "places").elf, "places")
+    symbol = next(one for one in elf.symbols if one.name == "places.kd")
+    descriptor = elf.read_code(symbol.section, symbol.address, 64)
+    registers = int.from_bytes(descriptor[48:52], "little") & ~(0x30 << 12)
+    changed = descriptor[:48] + registers.to_bytes(4, "little") + descriptor[52:]
+    assert content.count(descriptor) == 1
+    with pytest.raises(CodeObjectError, match="starts with the mode 0xc0 of rounding and denormals; only 0xf0"):
+        execute(content.replace(descriptor, changed), "places", (1, 1, 1), (32, 1, 1), [])
