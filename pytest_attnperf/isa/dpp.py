@@ -42,7 +42,7 @@ _IN_WAVE: dict[str, Callable[[Array, int], Array]] = {
 """The same of lanes in the wave. row_bcast:15 gives a row the last lane of the row before it, row_bcast:31 the upper
 half of the wave lane 31."""
 
-_CONTROLS = (*_IN_ROW, *_IN_WAVE)
+_CONTROLS = frozenset({*_IN_ROW, *_IN_WAVE})
 _MODIFIERS = frozenset({*_CONTROLS, "row_mask", "bank_mask", "bound_ctrl", "fi"})
 
 
@@ -65,7 +65,7 @@ class _Move:
 def is_dpp(decoded: DecodedInstruction) -> bool:
     """Returns whether the instruction reads its first source from other lanes."""
     # LLVM writes some comparisons without the suffix.
-    return decoded.encoding == "dpp" or any(name in decoded.modifiers for name in _CONTROLS)
+    return decoded.encoding == "dpp" or not _CONTROLS.isdisjoint(decoded.modifiers)
 
 
 def make_dpp_step(decoded: DecodedInstruction, make: Callable[[DecodedInstruction], Step]) -> Step:

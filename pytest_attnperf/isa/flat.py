@@ -21,13 +21,14 @@ from pytest_attnperf.isa.atomics import (
     words_of,
 )
 from pytest_attnperf.isa.faults import ExecutionFault
+from pytest_attnperf.isa.global_access import is_coherent
 from pytest_attnperf.isa.lds_access import gather_registers, narrow_words, require_registers
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction
 from pytest_attnperf.isa.scalar import APERTURES
 from pytest_attnperf.isa.scratch import scratch_of
 from pytest_attnperf.isa.sources import bits_reader
-from pytest_attnperf.isa.wave import Step, Wave, active_of
+from pytest_attnperf.isa.wave import CounterName, Step, Wave, active_of
 
 _BYTES = {"ubyte": 1, "byte": 1, "sbyte": 1, "ushort": 2, "short": 2, "sshort": 2, "dword": 4, "dwordx2": 8}
 _BYTES |= {"dwordx3": 12, "dwordx4": 16}
@@ -77,16 +78,17 @@ def _split(addresses: Array) -> Iterator[tuple[str, Array, Array]]:
         yield "global", chosen, addresses[chosen]
 
 
-def _load(wave: Wave, active: Array, addresses: Array, size: int) -> Array:
-    words = np.zeros((len(addresses), max(1, size // 4)), np.uint32)
-    for kind, chosen, places in _split(addresses):
-        if kind == "global":
-            words[chosen] = wave.memory.load(places, size)
-        elif kind == "lds":
-            words[chosen] = wave.lds.load(places, size, wave.number)
-        else:
-            words[chosen] = scratch_of(wave).load(active[chosen], places, size)
-    return words
+def _by_counter(
+    addresses: Array, perform: Callable[[str, Array, Array], None]
+) -> dict[CounterName, Callable[[], None]]:
+    """Returns what happens where each counter says that the access has ended: its part in LDS, and the rest."""
+
+    def run(*kinds: str) -> None:
+        for kind, chosen, places in _split(addresses):
+            if kind in kinds:
+                perform(kind, chosen, places)
+
+    return {"vm": lambda: run("global", "scratch"), "lds": lambda: run("lds")}
 
 
 def _make_load(decoded: DecodedInstruction, form: str, half: str | None) -> Step:
@@ -95,22 +97,31 @@ def _make_load(decoded: DecodedInstruction, form: str, half: str | None) -> Step
     if half and form not in _HALF:
         raise decoded.refuse("the opcode")
     sign_bits = 8 * size if form in ("sbyte", "sshort") and not half else 0
+    coherent = is_coherent(decoded)
 
     def run(wave: Wave) -> None:
         mask, active, addresses = wave.exec_mask, active_of(wave.exec_mask), read_addresses(wave)
 
-        def complete() -> None:
-            words = _load(wave, active, addresses, size)
+        words = np.zeros((len(addresses), registers), np.uint32)
+
+        def load(kind: str, chosen: Array, places: Array) -> None:
+            if kind == "global":
+                words[chosen] = wave.memory.load(places, size, coherent=coherent)
+            elif kind == "lds":
+                words[chosen] = wave.lds.load(places, size, wave.number)
+            else:
+                words[chosen] = scratch_of(wave).load(active[chosen], places, size)
+
+        def finish() -> None:
             if half:
                 wave.finish_half(first, int(half == "_d16_hi"), narrow_words(words, _HALF[form]), mask)
                 return
-            if sign_bits:
-                shift = np.int32(32 - sign_bits)
-                words = (words.view(np.int32) << shift >> shift).view(np.uint32)
-            wave.finish_load(first, words, mask)
+            shift = np.int32(32 - sign_bits)
+            extended = (words.view(np.int32) << shift >> shift).view(np.uint32) if sign_bits else words
+            wave.finish_load(first, extended, mask)
 
         wave.start_load(first, registers, mask)
-        wave.issue_flat(complete)
+        wave.issue_flat(_by_counter(addresses, load), finish, ordered=decoded.rdna)
 
     return run
 
@@ -118,6 +129,7 @@ def _make_load(decoded: DecodedInstruction, form: str, half: str | None) -> Step
 def _make_store(decoded: DecodedInstruction, form: str, half: str | None) -> Step:
     size, registers = _BYTES[form], max(1, _BYTES[form] // 4)
     first, read_addresses = require_registers(decoded, decoded.operands[1], registers), _addresses(decoded, 0)
+    coherent = is_coherent(decoded)
 
     def run(wave: Wave) -> None:
         active, addresses = active_of(wave.exec_mask), read_addresses(wave)
@@ -125,16 +137,15 @@ def _make_store(decoded: DecodedInstruction, form: str, half: str | None) -> Ste
         if half == "_d16_hi":
             words = words >> np.uint32(16)
 
-        def complete() -> None:
-            for kind, chosen, places in _split(addresses):
-                if kind == "global":
-                    wave.memory.store(places, size, words[chosen])
-                elif kind == "lds":
-                    wave.lds.store(places, size, words[chosen], wave.number)
-                else:
-                    scratch_of(wave).store(active[chosen], places, size, words[chosen])
+        def store(kind: str, chosen: Array, places: Array) -> None:
+            if kind == "global":
+                wave.memory.store(places, size, words[chosen], coherent=coherent)
+            elif kind == "lds":
+                wave.lds.store(places, size, words[chosen], wave.number)
+            else:
+                scratch_of(wave).store(active[chosen], places, size, words[chosen])
 
-        wave.issue_flat(complete)
+        wave.issue_flat(_by_counter(addresses, store), ordered=decoded.rdna)
 
     return run
 
@@ -150,23 +161,26 @@ def _make_atomic(decoded: DecodedInstruction, atomic: Atomic) -> Step:
         mask, addresses = wave.exec_mask, read_addresses(wave)
         operands = split_operand(gather_registers(wave, first, count), atomic)
 
-        def complete() -> None:
-            found = np.zeros((len(addresses), registers), np.uint32)
-            for kind, chosen, places in _split(addresses):
-                update = updates_of(atomic, [operands[at] for at in np.flatnonzero(chosen)])
-                if kind == "scratch":
-                    raise ExecutionFault("updates scratch, on which there are no atomics")
-                old = (
-                    wave.memory.update(places, atomic.size, update)
-                    if kind == "global"
-                    else wave.lds.update(places, atomic.size, update, wave.number)
-                )
-                found[chosen] = words_of(old, atomic)
-            if result is not None:
-                wave.finish_load(result, found, mask)
+        found = np.zeros((len(addresses), registers), np.uint32)
 
-        if result is not None:
-            wave.start_load(result, registers, mask)
-        wave.issue_flat(complete)
+        def update(kind: str, chosen: Array, places: Array) -> None:
+            if kind == "scratch":
+                raise ExecutionFault("updates scratch, on which there are no atomics")
+            change = updates_of(atomic, [operands[at] for at in np.flatnonzero(chosen)])
+            old = (
+                wave.memory.update(places, atomic.size, change)
+                if kind == "global"
+                else wave.lds.update(places, atomic.size, change, wave.number)
+            )
+            found[chosen] = words_of(old, atomic)
+
+        if result is None:
+            wave.issue_flat(_by_counter(addresses, update), ordered=decoded.rdna)
+            return
+        number = result
+        wave.start_load(number, registers, mask)
+        wave.issue_flat(
+            _by_counter(addresses, update), lambda: wave.finish_load(number, found, mask), ordered=decoded.rdna
+        )
 
     return run

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from pytest_attnperf.isa.lds_access import gather_registers, narrow_words, requi
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import M0, DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader
+from pytest_attnperf.isa.scratch import make_private_buffer_step
 from pytest_attnperf.isa.sources import bits_reader
 from pytest_attnperf.isa.wave import CounterName, Step, Wave, active_of
 
@@ -152,7 +154,8 @@ def _make_buffer(decoded: DecodedInstruction, size: int, direction: str) -> Step
     if "lds" in decoded.modifiers:
         return _make_direct_load(decoded, size, _locate_buffer(decoded, operands, size))
     value = operands.pop(0)
-    return _make_access(decoded, value, size, direction, _locate_buffer(decoded, operands, size))
+    plain = _make_access(decoded, value, size, direction, _locate_buffer(decoded, operands, size))
+    return make_private_buffer_step(decoded, plain) if decoded.arch == "gfx90a" else plain
 
 
 def _locate_buffer(decoded: DecodedInstruction, operands: list[Operand], size: int) -> Callable[[Wave], Place]:
@@ -188,7 +191,7 @@ def _locate_buffer(decoded: DecodedInstruction, operands: list[Operand], size: i
 def _make_access(
     decoded: DecodedInstruction, value: Operand, size: int, direction: str, locate: Callable[[Wave], Place]
 ) -> Step:
-    registers = max(1, size // 4)
+    registers, coherent = max(1, size // 4), is_coherent(decoded)
     first = require_registers(decoded, value, registers)
     sign_bits = 8 * size if decoded.name.endswith(("_load_sbyte", "_load_sshort")) else 0
 
@@ -201,7 +204,7 @@ def _make_access(
         addresses, inside = locate(wave)
 
         def complete() -> None:
-            words = _load_inside(wave, addresses, inside, size)
+            words = _load_inside(wave, addresses, inside, size, coherent=coherent)
             if half is not None:
                 wave.finish_half(first, half, narrow_words(words, narrow), mask)
                 return
@@ -218,22 +221,28 @@ def _make_access(
         words = gather_registers(wave, first, registers)
         if half:
             words = words >> np.uint32(16)
-        wave.issue(stores, lambda: wave.memory.store(addresses[inside], size, words[inside]))
+        complete = partial(wave.memory.store, addresses[inside], size, words[inside], coherent=coherent)
+        wave.issue(stores, complete, store=True)
 
     return load if direction == "load" else store
 
 
-def _load_inside(wave: Wave, addresses: Array, inside: Any, size: int) -> Array:
+def is_coherent(decoded: DecodedInstruction) -> bool:
+    """Returns whether an access has a scope beyond its wave, as compilers give it to acquire and release."""
+    return any(name in decoded.modifiers for name in ("glc", "sc0", "sc1", "scope"))
+
+
+def _load_inside(wave: Wave, addresses: Array, inside: Any, size: int, *, coherent: bool) -> Array:
     if inside.all():
-        return wave.memory.load(addresses, size)
+        return wave.memory.load(addresses, size, coherent=coherent)
     words = np.zeros((len(addresses), max(1, size // 4)), np.uint32)
-    words[inside] = wave.memory.load(addresses[inside], size)
+    words[inside] = wave.memory.load(addresses[inside], size, coherent=coherent)
     return words
 
 
 def _make_direct_load(decoded: DecodedInstruction, size: int, locate: Callable[[Wave], Place]) -> Step:
     """A load straight into LDS: lane l's bytes go to M0 + offset + size * l, in order of the lanes, active or not."""
-    fixed = decoded.number("offset")
+    fixed, coherent = decoded.number("offset"), is_coherent(decoded)
     if size not in (4, 12, 16):
         raise decoded.refuse("a load of this size into LDS")
 
@@ -243,7 +252,7 @@ def _make_direct_load(decoded: DecodedInstruction, size: int, locate: Callable[[
         targets = wave.read_scalar(M0) + fixed + size * active.astype(np.int64)
 
         def complete() -> None:
-            wave.lds.store(targets, size, _load_inside(wave, addresses, inside, size), wave.number)
+            wave.lds.store(targets, size, _load_inside(wave, addresses, inside, size, coherent=coherent), wave.number)
 
         wave.issue("vm", complete)
 

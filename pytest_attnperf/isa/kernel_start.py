@@ -60,6 +60,8 @@ class KernelStart:
     workgroup_ids    which of x, y, z follow
     arguments        explicit and hidden ones, in the order of the metadata
     private_bytes    of scratch, for each lane
+    wave_registers   whether a register with sizes of the workgroup follows those, and one with the wave's offset in
+                     scratch (before gfx942)
     """
 
     entry: int
@@ -69,6 +71,7 @@ class KernelStart:
     workgroup_ids: tuple[bool, bool, bool]
     arguments: tuple[KernelArgument, ...]
     private_bytes: int = 0
+    wave_registers: tuple[bool, bool] = (False, False)
 
 
 def read_start(elf: Elf, name: str) -> KernelStart:
@@ -89,6 +92,7 @@ def read_start(elf: Elf, name: str) -> KernelStart:
         (bool(resources >> 7 & 1), bool(resources >> 8 & 1), bool(resources >> 9 & 1)),
         _read_arguments(elf, name),
         private_bytes,
+        (bool(resources >> 10 & 1), bool(resources & 1)),
     )
 
 

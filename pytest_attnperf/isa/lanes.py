@@ -8,10 +8,12 @@ import numpy as np
 
 from pytest_attnperf.isa.operands import ACCUMULATORS, DecodedInstruction, Operand
 from pytest_attnperf.isa.parts import write_row
-from pytest_attnperf.isa.scalar import scalar_reader, scalar_writer
+from pytest_attnperf.isa.scalar import known_bits_reader, scalar_reader, scalar_writer
 from pytest_attnperf.isa.sources import bits_reader
 from pytest_attnperf.isa.vector_table import count_bits
 from pytest_attnperf.isa.wave import Step, Wave
+
+_WORD = 0xFFFFFFFF
 
 
 def make_lane_step(decoded: DecodedInstruction) -> Step | None:
@@ -44,29 +46,40 @@ def _make_first_lane(decoded: DecodedInstruction) -> Step:
 
 
 def _make_read_lane(decoded: DecodedInstruction) -> Step:
+    """V_READLANE_B32: one lane, active or not. Compilers keep scalar registers in lanes: what nothing wrote there is
+    copied as such."""
     target, source, lane_operand = decoded.operands
     write, number = scalar_writer(decoded, target, 32), _require_vector(decoded, source)
     lane_of = scalar_reader(decoded, lane_operand, 32)
 
     def run(wave: Wave) -> None:
         lane = lane_of(wave) % wave.size
-        wave.require_written(number, 1 << lane)
-        write(wave, int(wave.vectors[number, lane]))
+        if wave.flying.get(number):
+            wave.require_written(number, 1 << lane)
+        value = int(wave.vectors[number, lane])
+        write(wave, value)
+        kept, missing = wave.kept_scalars.get((number, lane), (0, 0))
+        if not wave.written[number] >> lane & 1:
+            wave.write_known_bits(target.first, 0, _WORD, 1)
+        elif missing and kept == value:
+            wave.write_known_bits(target.first, value, missing, 1)
 
     return run
 
 
 def _make_write_lane(decoded: DecodedInstruction) -> Step:
-    """V_WRITELANE_B32: one lane, active or not."""
+    """V_WRITELANE_B32: one lane, active or not; of a register that nothing wrote it becomes unwritten."""
     target, source, lane_operand = decoded.operands
-    number, read = _require_vector(decoded, target), scalar_reader(decoded, source, 32)
+    number, read = _require_vector(decoded, target), known_bits_reader(decoded, source, 32)
     lane_of = scalar_reader(decoded, lane_operand, 32)
 
     def run(wave: Wave) -> None:
         lane = lane_of(wave) % wave.size
         wave.require_landed(number)
-        wave.vectors[number, lane] = read(wave)
-        wave.written[number] |= 1 << lane
+        value, missing = read(wave)
+        wave.vectors[number, lane] = value
+        wave.written[number] = wave.written[number] & ~(1 << lane) | (0 if missing == _WORD else 1 << lane)
+        wave.kept_scalars[number, lane] = value, missing
 
     return run
 

@@ -99,6 +99,7 @@ def execute(
     seed: int = 0,
     instructions_most: int = INSTRUCTIONS_MOST,
     edit: Callable[[tuple[Instruction, ...]], tuple[Instruction, ...]] | None = None,
+    aligned: bool = True,
 ) -> Execution:
     """Executes a kernel of an AMD code object on the CPU and returns its buffers.
 
@@ -107,6 +108,9 @@ def execute(
     arguments   in the kernel's order
     seed        of the order in which waves of a workgroup run between barriers
     edit        changes the decoded instructions before they run, e.g. leaves a barrier out
+    aligned     whether an access of 2 bytes or more at an address that they (at most 4) do not divide is a fault;
+                HSA's memory performs it (LLVM, "User Guide for AMDGPU Backend", unaligned-access-mode), and compilers
+                use it for what the source says is unaligned
 
     Raises UnknownInstructionError for an instruction that is not implemented, ExecutionFault for what the kernel does
     wrong, UsageError for arguments that it cannot take, CodeObjectError for an object that cannot be read.
@@ -116,7 +120,7 @@ def execute(
     program = loaded.program
     if edit:
         program = make_program(edit(program.instructions), loaded.arch, loaded.lanes)
-    memory = GlobalMemory()
+    memory = GlobalMemory(aligned=aligned)
     buffers = _add_buffers(memory, arguments)
     values = [_argument_value(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True)]
     segment = lay_out_arguments(loaded.start, values, grid, block, loaded.kernarg_bytes)
@@ -176,9 +180,6 @@ def _load(code_object: bytes, kernel: str) -> _Loaded:
         raise CodeObjectError(f"{source}: {contents.arch} cannot be executed; {', '.join(ARCHS)} can")
     chosen = select_kernel(contents, kernel, source)
     start = read_start(read_elf(contents.elf, source), chosen.code.name)
-    if start.private_bytes and contents.arch == "gfx90a":
-        # Where scratch lies is not architected there: registers of the kernel describe it.
-        raise CodeObjectError(f"{source}: {start.private_bytes} bytes of scratch cannot be executed on gfx90a")
     code = chosen.code
     program = make_program(list_instructions(contents, chosen), contents.arch, code.wave_size)
     return _Loaded(start, program, code.kernarg_bytes, code.lds_static_bytes, contents.arch, code.wave_size)

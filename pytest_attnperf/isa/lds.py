@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pytest_attnperf.isa.faults import ExecutionFault
-from pytest_attnperf.isa.memory import POISON, Array
+from pytest_attnperf.isa.memory import POISON, Array, join_bytes
 
 _SEVERAL = 0xFF
 _EVERY_BYTE = np.uint32(0x01010101)
@@ -18,11 +18,12 @@ class Lds:
 
     Two waves race if both touch a byte between two barriers and at least one changes it: the hardware orders neither.
     A wave may write what a byte holds already, as compilers do for values that several waves have.
-    Raises ExecutionFault for a race, an unwritten byte, an address beyond the end and a misaligned one.
+    Raises ExecutionFault for a race, an unwritten byte, an address beyond the end and, if `aligned`, one that is not.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, aligned: bool = True) -> None:
         self.size = size
+        self.aligned = aligned
         space = -(-size // 16) * 16
         self.data = np.full(space, POISON, np.uint8)
         self._written = np.zeros(space, np.uint8)
@@ -48,11 +49,10 @@ class Lds:
     def load(self, addresses: Array, size: int, wave: int) -> Array:
         """Returns `size` bytes (1, 2 or a multiple of 4) from each of the n addresses: uint32 (n, words)."""
         offsets = self._check_addresses(addresses, size)
-        if size < 4:
+        if size < 4 or not (self.aligned or _are_words(offsets)):
             at = offsets[:, None] + np.arange(size)
             self._mark_read(at, wave)
-            narrow = self.data[at].astype(np.uint32)
-            return narrow if size == 1 else narrow[:, :1] | narrow[:, 1:] << np.uint32(8)
+            return join_bytes(self.data[at])
         words = _words_at(offsets, size)
         mine = np.uint32(wave + 1) * _EVERY_BYTE
         writers, readers = self._words["writers"][words], self._words["readers"][words]
@@ -69,7 +69,7 @@ class Lds:
         """Stores the low `size` bytes of each row of `values`, uint32 (n, words)."""
         offsets = self._check_addresses(addresses, size)
         mine = np.uint32(wave + 1) * _EVERY_BYTE
-        if size >= 4:
+        if size >= 4 and (self.aligned or _are_words(offsets)):
             words = _words_at(offsets, size)
             touched = self._words["writers"][words] | self._words["readers"][words]
             if ((touched == 0) | (touched == mine)).all():
@@ -124,14 +124,14 @@ class Lds:
         self._readers[at] = np.where((readers == 0) | (readers == wave + 1), wave + 1, _SEVERAL)
 
     def _check_addresses(self, addresses: Array, size: int) -> Array:
-        """Returns the addresses as int64, all of them within the LDS and aligned."""
+        """Returns the addresses as int64, all of them within the LDS and, if they must be, aligned."""
         offsets = addresses.astype(np.int64)
         unit = min(size, 4)
         if len(offsets) and (offsets.min() < 0 or offsets.max() + size > self.size):
             raise ExecutionFault(
                 f"accesses {size} bytes of the LDS at {int(offsets.max())}; the workgroup has {self.size} bytes"
             )
-        if (offsets & (unit - 1)).any():
+        if self.aligned and (offsets & (unit - 1)).any():
             raise ExecutionFault(f"accesses {size} bytes of the LDS at an address that {unit} does not divide")
         return offsets
 
@@ -143,6 +143,10 @@ class Lds:
             raise ExecutionFault(
                 f"wave {wave} {does} byte {byte} of the LDS, which {who} {did} without a barrier between them"
             )
+
+
+def _are_words(offsets: Array) -> bool:
+    return not (offsets & 3).any()
 
 
 def _words_at(offsets: Array, size: int) -> Array:

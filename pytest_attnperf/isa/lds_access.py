@@ -8,14 +8,17 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pytest_attnperf.isa.faults import ExecutionFault
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.sources import bits_reader
+from pytest_attnperf.isa.swizzle import choose_lanes
 from pytest_attnperf.isa.wave import Step, Wave, active_of
 
 _BYTES = {"u8": 1, "i8": 1, "b8": 1, "u16": 2, "i16": 2, "b16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
 _PLAIN = re.compile(r"ds_(read|write)_(u8|i8|b8|u16|i16|b16|b32|b64|b96|b128)")
 _HALF = re.compile(r"ds_(?:read_(u8|i8|u16)|write_(b8|b16))_d16(_hi)?")
+_TRANSPOSED = re.compile(r"ds_read_b64_tr_b(16|8|4)|ds_read_b96_tr_b(6)")
 _TWO = re.compile(r"ds_(read|write)2(st64)?_(b32|b64)")
 
 
@@ -28,8 +31,8 @@ def make_lds_step(decoded: DecodedInstruction) -> Step | None:
         return _make_permute(decoded)
     if name == "ds_swizzle_b32":
         return _make_swizzle(decoded)
-    if name == "ds_read_b64_tr_b16":
-        return _make_transposed_read(decoded)
+    if found := _TRANSPOSED.fullmatch(name):
+        return _make_transposed_read(decoded, int(found[1] or found[2]))
     if found := _PLAIN.fullmatch(name):
         decoded.allow("offset")
         size = _BYTES[found[2]]
@@ -157,16 +160,13 @@ def _make_permute(decoded: DecodedInstruction) -> Step:
 
 
 def _make_swizzle(decoded: DecodedInstruction) -> Step:
-    """DS_SWIZZLE_B32 in its bit-mask mode: lane (l & and | or) ^ xor of each 32."""
+    """DS_SWIZZLE_B32: every lane gets the value of the one that the pattern in the offset says."""
     decoded.allow("offset")
-    pattern = decoded.number("offset")
     target, value = decoded.operands
     first, source = require_registers(decoded, target, 1), require_registers(decoded, value, 1)
-    if pattern & 0x8000:
+    chosen = choose_lanes(decoded.number("offset"), decoded.lanes)
+    if chosen is None:
         raise decoded.refuse("the mode of this offset")
-    lanes = np.arange(decoded.lanes)
-    within = (lanes % 32 & (pattern & 31) | pattern >> 5 & 31) ^ (pattern >> 10 & 31)
-    chosen = (lanes - lanes % 32 + within).astype(np.uint32)
     return _make_exchange(first, source, lambda _wave: chosen)
 
 
@@ -184,25 +184,30 @@ def _make_exchange(first: int, source: int, choose: Callable[[Wave], Array]) -> 
     return run
 
 
-def _make_transposed_read(decoded: DecodedInstruction) -> Step:
-    """DS_READ_B64_TR_B16 of gfx950: 16 lanes read a matrix of 4 rows and 16 columns of 16-bit elements, 4 lanes of 4
-    elements to a row; lane l of them gets column l."""
+def _make_transposed_read(decoded: DecodedInstruction, element_bits: int) -> Step:
+    """DS_READ_B64_TR_B16, B8 and B4 and DS_READ_B96_TR_B6 of gfx950: each 16 lanes read a matrix of 16 columns, row by
+    row, a lane 64 or 96 bits of it; lane l of them gets column l. EXEC must be all ones and the address aligned to
+    the data; of 96 bits a multiple of 4 is asked for (AMD, "CDNA4 Instruction Set Architecture", 11.4)."""
     decoded.allow("offset")
     target, address = decoded.operands
-    first, offset = require_registers(decoded, target, 2), decoded.number("offset")
-    read_address = bits_reader(decoded, address)
+    size = 12 if element_bits == 6 else 8
+    first, offset = require_registers(decoded, target, size // 4), decoded.number("offset")
+    read_address, rows = bits_reader(decoded, address), 8 * size // element_bits
 
     def run(wave: Wave) -> None:
         if wave.exec_mask != wave.full:
-            raise decoded.refuse("a transposed read with inactive lanes")
+            raise ExecutionFault("reads transposed with inactive lanes; EXEC must be all ones")
         base = np.broadcast_to(read_address(wave), wave.size).astype(np.int64) + offset
+        if (base % (4 if size == 12 else 8)).any():
+            raise ExecutionFault(f"reads transposed at {int(base.max())}, which is not aligned to the data")
 
         def complete() -> None:
-            halves = wave.lds.load(base, 8, wave.number).view(np.uint16).reshape(-1, 4, 16)
-            columns = np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(-1, 4)
-            wave.finish_load(first, columns.view(np.uint32), wave.full)
+            bits = np.unpackbits(wave.lds.load(base, size, wave.number).view(np.uint8), bitorder="little")
+            columns = bits.reshape(-1, rows, 16, element_bits).transpose(0, 2, 1, 3)
+            words = np.packbits(columns.reshape(wave.size, -1), axis=1, bitorder="little").view(np.uint32)
+            wave.finish_load(first, words, wave.full)
 
-        wave.start_load(first, 2, wave.full)
+        wave.start_load(first, size // 4, wave.full)
         wave.issue("lds", complete)
 
     return run

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pytest_attnperf.isa.faults import ExecutionFault
+from pytest_attnperf.isa.races import Marks, Races
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -21,7 +22,8 @@ POISON = 0xFF
 
 @dataclass
 class Buffer:
-    """One buffer in global memory. `data` and `written` have a byte per byte; 1 is written."""
+    """One buffer in global memory. `data` and `written` have a byte per byte; 1 is written. `marks` say which waves
+    touched it, once one has stored to it."""
 
     name: str
     base: int
@@ -29,6 +31,7 @@ class Buffer:
     data: Array
     written: Array
     complete: bool = False
+    marks: Marks | None = None
 
     def read_bytes(self) -> bytes:
         """Returns the content."""
@@ -37,10 +40,12 @@ class Buffer:
 
 class GlobalMemory:
     """Buffers, each in the middle of 4 GiB of addresses of its own, so that an address just outside of one is named
-    with its distance."""
+    with its distance. An address that its size (at most 4) does not divide is a fault if `aligned`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, aligned: bool = True) -> None:
         self.buffers: list[Buffer] = []
+        self.aligned = aligned
+        self.races = Races()
 
     def add(self, name: str, size: int, content: bytes | None = None) -> Buffer:
         """Adds a buffer of `size` bytes: with `content` written throughout, else poisoned and unwritten."""
@@ -54,13 +59,15 @@ class GlobalMemory:
         self.buffers.append(Buffer(name, base, size, data, written, content is not None))
         return self.buffers[-1]
 
-    def load(self, addresses: Array, size: int) -> Array:
+    def load(self, addresses: Array, size: int, *, coherent: bool = False) -> Array:
         """Returns `size` bytes (1, 2, or a multiple of 4) from each of the n uint64 addresses: uint32 (n, words), a
-        narrow value in the low bits."""
+        narrow value in the low bits. A coherent load orders its wave behind the stores that it meets."""
         width = max(1, size // 4)
         found = np.empty((len(addresses), width), np.uint32)
         for buffer, chosen, offsets in self._split(addresses, size):
-            if size < 4:
+            if not (self.aligned or _are_multiples(offsets, size)):
+                found[chosen] = join_bytes(buffer.data[offsets[:, None] + np.arange(size)])
+            elif size < 4:
                 at = offsets if size == 1 else offsets >> 1
                 view = buffer.data if size == 1 else buffer.data.view(np.uint16)
                 found[chosen, 0] = view[at]
@@ -69,12 +76,19 @@ class GlobalMemory:
                 found[chosen] = buffer.data.view(np.uint32)[at]
             if not buffer.complete:
                 self._require_written(buffer, offsets, size)
+            if buffer.marks is not None:
+                self.races.read(buffer.marks, offsets[:, None] + np.arange(size), coherent=coherent)
         return found
 
-    def store(self, addresses: Array, size: int, values: Array) -> None:
+    def store(self, addresses: Array, size: int, values: Array, *, coherent: bool = False) -> None:
         """Stores `values`, uint32 (n, words), as `load` returns them; where lanes collide, the last one wins."""
         for buffer, chosen, offsets in self._split(addresses, size):
-            if size < 4:
+            self._note_store(buffer, offsets, size, values[chosen], coherent=coherent)
+            if not (self.aligned or _are_multiples(offsets, size)):
+                at = offsets[:, None] + np.arange(size)
+                buffer.data[at] = np.ascontiguousarray(values[chosen]).view(np.uint8)[:, :size]
+                buffer.written[at] = 1
+            elif size < 4:
                 at = offsets if size == 1 else offsets >> 1
                 kind = np.uint8 if size == 1 else np.uint16
                 buffer.data.view(kind)[at] = values[chosen, 0].astype(kind)
@@ -92,11 +106,25 @@ class GlobalMemory:
             one = addresses[place : place + 1]
             if int(one[0]) % size:
                 raise ExecutionFault(f"updates {size} bytes at {int(one[0]):#x}, which {size} does not divide")
-            held = int.from_bytes(self.load(one, size).tobytes(), "little")
-            new = compute(place, held).to_bytes(size, "little")
-            self.store(one, size, np.frombuffer(new, np.uint32)[None])
+            ((buffer, _, offsets),) = self._split(one, size)
+            if buffer.marks is None:
+                buffer.marks = Marks(buffer.name, len(buffer.data))
+            self.races.update(buffer.marks, offsets[:, None] + np.arange(size))
+            at = slice(int(offsets[0]), int(offsets[0]) + size)
+            if not buffer.complete:
+                self._require_written(buffer, offsets, size)
+            held = int.from_bytes(buffer.data[at].tobytes(), "little")
+            buffer.data[at] = np.frombuffer(compute(place, held).to_bytes(size, "little"), np.uint8)
             old.append(held)
         return old
+
+    def _note_store(self, buffer: Buffer, offsets: Array, size: int, values: Array, *, coherent: bool) -> None:
+        if buffer.marks is None:
+            buffer.marks = Marks(buffer.name, len(buffer.data))
+        at = offsets[:, None] + np.arange(size)
+        stored = np.ascontiguousarray(values).view(np.uint8)[:, :size]
+        changed = (buffer.data[at] != stored) | (buffer.written[at] == 0)
+        self.races.write(buffer.marks, at, changed, coherent=coherent)
 
     def _require_written(self, buffer: Buffer, offsets: Array, size: int) -> None:
         unwritten = buffer.written[offsets[:, None] + np.arange(size)] == 0
@@ -109,7 +137,7 @@ class GlobalMemory:
 
     def _split(self, addresses: Array, size: int) -> list[tuple[Buffer, Any, Array]]:
         """Returns (buffer, which addresses, their offsets) for each buffer. Raises ExecutionFault for an address in
-        none, one whose bytes leave the buffer, and a misaligned one."""
+        none, one whose bytes leave the buffer, and a misaligned one where that is a fault."""
         if not len(addresses):
             return []
         regions = addresses >> np.uint64(_REGION_BITS)
@@ -134,6 +162,19 @@ class GlobalMemory:
                 f"accesses {side} of {buffer.name}, which has {buffer.size} bytes ({size} bytes at a time)"
             )
         unit = min(size, 4)
-        if (offsets & (unit - 1)).any():
+        if self.aligned and not _are_multiples(offsets, size):
             raise ExecutionFault(f"accesses {size} bytes of {buffer.name} at an offset that {unit} does not divide")
         return buffer, chosen, offsets
+
+
+def _are_multiples(offsets: Array, size: int) -> bool:
+    return not (offsets & (min(size, 4) - 1)).any()
+
+
+def join_bytes(content: Array) -> Array:
+    """Returns uint8 (n, size) as uint32 (n, words); a narrow value stands in the low bits."""
+    size = content.shape[1]
+    padded = np.zeros((len(content), max(4, size)), np.uint8)
+    padded[:, :size] = content
+    words: Array = padded.view(np.uint32)
+    return words

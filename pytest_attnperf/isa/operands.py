@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 from pytest_attnperf.codeobject.instructions import Instruction
 from pytest_attnperf.isa.faults import UnknownInstructionError
 from pytest_attnperf.isa.spellings import WITHOUT_OPERANDS, rename
+from pytest_attnperf.isa.swizzle import is_swizzle, read_pattern
 
 Kind: TypeAlias = Literal["v", "s", "special", "integer", "bits", "float", "off"]
 
@@ -27,11 +28,15 @@ MOVED = (2 * ACCUMULATORS, 2 * ACCUMULATORS + 1)
 VCC, M0, EXEC = 106, 124, 126
 """Numbers of the special scalar registers, as the encoding has them."""
 
+FLAT_SCRATCH = 102
+"""Number of the pair that says on gfx9 before gfx942 where scratch begins."""
+
 TTMP = 108
 """Number of ttmp0. gfx12 starts a kernel with its workgroup's numbers in ttmp7 and ttmp9."""
 
 _SPECIAL = {
     "vcc": (VCC, 2), "vcc_lo": (VCC, 1), "vcc_hi": (VCC + 1, 1), "m0": (M0, 1), "exec": (EXEC, 2),
+    "flat_scratch": (FLAT_SCRATCH, 2), "flat_scratch_lo": (FLAT_SCRATCH, 1), "flat_scratch_hi": (FLAT_SCRATCH + 1, 1),
     "exec_lo": (EXEC, 1), "exec_hi": (EXEC + 1, 1),
 }  # fmt: skip
 
@@ -193,7 +198,9 @@ def _join_halves(decoded: DecodedInstruction) -> DecodedInstruction:
     chosen = decoded.numbers("op_sel", ())
     if not chosen or all(one.half is None for one in decoded.operands):
         return decoded
-    named = [one.half or 0 for one in (*sources[: len(chosen) - 1], target)]
+    # V_CMPX has no destination, and its first operand is a source.
+    in_order = decoded.operands if decoded.name.startswith("v_cmpx_") else (*sources[: len(chosen) - 1], target)
+    named = [one.half or 0 for one in in_order][: len(chosen)]
     if list(chosen) != named:
         raise decoded.refuse(f"op_sel with the halves {named}")
     rest = {name: value for name, value in decoded.modifiers.items() if name != "op_sel"}
@@ -215,12 +222,15 @@ def _split_operands(text: str) -> list[str]:
 
 def _split_modifiers(plain: DecodedInstruction, text: str) -> tuple[str, dict[str, object]]:
     """Returns the last operand and the modifiers behind it."""
-    operand, _, rest = text.partition(" ") if not text.startswith("hwreg(") else (text, "", "")
+    operand, _, rest = text.partition(" ") if not text.startswith(("hwreg(", "gpr_idx(")) else (text, "", "")
     known = _MODIFIER.fullmatch(operand)
     if known and (operand in _FLAGS or (known[1] in (*_LISTS, *_NUMBERS, *_WORDS))):
         operand, rest = "", text
     modifiers: dict[str, object] = {}
     for part in rest.split():
+        if is_swizzle(part) and (pattern := read_pattern(part)) is not None:
+            modifiers["offset"] = pattern
+            continue
         found = _MODIFIER.fullmatch(part)
         if found is None:
             raise plain.refuse(f"the modifier {part!r}")
@@ -257,7 +267,7 @@ def _read_operand(plain: DecodedInstruction, text: str) -> Operand:
         return Operand("s", first, count, 0.0, negative, absolute, text)
     if inner == "off":
         return Operand("off", text=text)
-    if inner in ("scc", "src_shared_base", "src_private_base") or inner.startswith("hwreg("):
+    if inner in ("scc", "src_shared_base", "src_private_base") or inner.startswith(("hwreg(", "gpr_idx(")):
         return Operand("special", text=text)
     if found := _REGISTER.fullmatch(inner):
         bank = found[1] or found[3]
@@ -278,3 +288,8 @@ def _read_operand(plain: DecodedInstruction, text: str) -> Operand:
 def float_bits(number: float) -> int:
     """Returns the 32 bits of an inline float. 0.15915494 is 1 / (2 pi), as the encoding rounds it."""
     return 0x3E22F983 if number == 0.15915494 else int(struct.unpack("<I", struct.pack("<f", number))[0])
+
+
+def wide_float_bits(number: float) -> int:
+    """Returns the 64 bits of an inline float."""
+    return int(struct.unpack("<Q", struct.pack("<d", number))[0])

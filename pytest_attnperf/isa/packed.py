@@ -15,7 +15,7 @@ from pytest_attnperf.isa import floats
 from pytest_attnperf.isa.half_table import HALF_OPERATIONS
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.parts import check_overflow, write_row
-from pytest_attnperf.isa.sources import DTYPES, Read, bits_reader, reader
+from pytest_attnperf.isa.sources import DTYPES, Read, bits_reader, constant_bits, reader
 from pytest_attnperf.isa.vector import compose
 from pytest_attnperf.isa.vector_table import OPERATIONS, Operation
 from pytest_attnperf.isa.wave import Step, Wave
@@ -53,7 +53,8 @@ def make_packed_step(decoded: DecodedInstruction) -> Step | None:
 def _bits_of_half(decoded: DecodedInstruction, operand: Operand, upper: int) -> Read:
     """Returns a reader of one register of a pair, as uint32; of a constant only the low half exists."""
     if operand.constant:
-        if upper:
+        # Of zero both halves are zero, whether the constant is extended or repeated.
+        if upper and (operand.kind, operand.first) != ("integer", 0):
             raise decoded.refuse(f"the upper half of the constant {operand.text!r}")
         return bits_reader(decoded, operand)
     if operand.count != 2:
@@ -142,10 +143,14 @@ def _make_packed_halves(decoded: DecodedInstruction, operation: Operation) -> St
 
 
 def _half_reader(decoded: DecodedInstruction, source: Operand, kind: str, half: int, *, negated: bool) -> Read:
-    if source.constant and half:
-        raise decoded.refuse(f"the upper half of the constant {source.text!r}")
     if negated and kind[0] != "f":
         raise decoded.refuse(f"the negation of a value of type {kind}")
+    if source.constant:
+        # A word: integers sign-extended, floats as float16 with nothing above for an operation of floats, else as
+        # float32 (LLVM, `getInlineEncodingV216`).
+        word = constant_bits(decoded, source, "f16" if kind[0] == "f" and source.kind == "float" else "b32")
+        value = np.uint16(word >> 16 * half & 0xFFFF).view(DTYPES[kind])
+        return lambda _wave: -value if negated else value
     read = reader(decoded, source, kind, half=half)
     return (lambda wave: -read(wave)) if negated else read
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from pytest_attnperf.isa.hazards import HazardWatch, find_hazards
 from pytest_attnperf.isa.lanes import make_lane_step
 from pytest_attnperf.isa.lds_access import make_lds_step
 from pytest_attnperf.isa.matrix import make_matrix_step
+from pytest_attnperf.isa.moves import make_move_step
 from pytest_attnperf.isa.operands import DecodedInstruction, decode
 from pytest_attnperf.isa.packed import make_packed_step
 from pytest_attnperf.isa.rdna import make_rdna_step
@@ -43,6 +44,7 @@ ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 
 _MAKERS: tuple[Callable[[DecodedInstruction], Step | None], ...] = (
     make_flow_step,
+    make_move_step,
     make_hardware_step,
     make_scalar_float_step,
     make_scalar_step,
@@ -93,7 +95,7 @@ def make_program(instructions: tuple[Instruction, ...], arch: str = "gfx942", la
     """
     indices = {one.address: index for index, one in enumerate(instructions)}
     with np.errstate(all="ignore"):
-        steps = tuple(_make_step_or_refusal(one, arch, lanes) for one in instructions)
+        steps = tuple(_make_step_or_refusal(one, arch, lanes) for one in _refuse_indexed(instructions))
     if hazards := find_hazards(instructions, arch) if arch in hazard_archs else ():
         watch = HazardWatch(instructions, hazards, arch)
         steps = tuple(watch.watch(step, index) for index, step in enumerate(steps))
@@ -130,3 +132,17 @@ def _make_step_or_refusal(instruction: Instruction, arch: str, lanes: int) -> St
         raise refusal
 
     return refuse
+
+
+def _refuse_indexed(instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+    """Returns the instructions, with the opcode of those made unknown that stand between S_SET_GPR_IDX_ON and OFF and
+    are no plain move, whose registers are indexed there."""
+    checked, inside = [], False
+    for one in instructions:
+        inside = inside and one.mnemonic != "s_set_gpr_idx_off"
+        known = one.mnemonic in ("v_mov_b32_e32", "s_nop") or not one.mnemonic.startswith(
+            ("v_", "s_cbranch", "s_branch")
+        )
+        checked.append(one if known or not inside else replace(one, mnemonic=f"{one.mnemonic} with indices"))
+        inside = inside or one.mnemonic == "s_set_gpr_idx_on"
+    return tuple(checked)

@@ -64,7 +64,7 @@ def make_rdna_step(decoded: DecodedInstruction) -> Step | None:
 def _make_compare(decoded: DecodedInstruction) -> Step:
     """V_CMPX: EXEC becomes the active lanes in which the comparison holds; nothing else is written."""
     _, _, relation, kind = decoded.name.split("_", 3)
-    known = ("f32", "f16", "i32", "u32", "i16", "u16", "i64", "u64")
+    known = ("f32", "f16", "f64", "i32", "u32", "i16", "u16", "i64", "u64")
     if relation not in COMPARISONS or kind not in known:
         raise decoded.refuse("the opcode")
     decoded.allow()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from pytest_attnperf.isa.operands import DecodedInstruction, Operand, float_bits
+from pytest_attnperf.isa.operands import DecodedInstruction, Operand, float_bits, wide_float_bits
 from pytest_attnperf.isa.wave import Step, Wave
 
 _WORD = 0xFFFFFFFF
@@ -57,6 +57,12 @@ def _extract(value: int, field: int, *, sign: bool, bits: int) -> Result:
     return found, int(found != 0)
 
 
+def _count_signs(value: int, bits: int) -> int:
+    """Returns the number of bits that equal the sign, from the top; -1 if all do."""
+    other = value ^ ((1 << bits) - 1) if value >> (bits - 1) else value
+    return bits - other.bit_length() if other else -1
+
+
 def _shift_add(amount: int) -> Callable[[int, int, int], Result]:
     def add(a: int, b: int, _scc: int) -> Result:
         total = (a << amount) + b
@@ -84,7 +90,7 @@ _LOGIC: Mapping[str, Callable[[int, int], int]] = {
     "xnor": lambda a, b: ~(a ^ b),
 }
 
-_TWO: dict[str, tuple[int, int, int, Callable[[int, int, int], Result]]] = {
+TWO_SOURCES: dict[str, tuple[int, int, int, Callable[[int, int, int], Result]]] = {
     "s_add_u32": (32, 32, 32, lambda a, b, _: (a + b, int(a + b > _WORD))),
     "s_sub_u32": (32, 32, 32, lambda a, b, _: (a - b, int(b > a))),
     "s_addc_u32": (32, 32, 32, lambda a, b, c: (a + b + c, int(a + b + c > _WORD))),
@@ -121,13 +127,14 @@ _TWO: dict[str, tuple[int, int, int, Callable[[int, int, int], Result]]] = {
 
 _READ_SCC = frozenset({"s_addc_u32", "s_subb_u32", "s_cselect_b32", "s_cselect_b64"})
 
-_ONE: dict[str, tuple[int, int, Callable[[int], Result]]] = {
+ONE_SOURCE: dict[str, tuple[int, int, Callable[[int], Result]]] = {
     "s_mov_b32": (32, 32, lambda a: (a, None)),
     "s_mov_b64": (64, 64, lambda a: (a, None)),
     "s_not_b32": (32, 32, lambda a: (~a, int(a != _WORD))),
     "s_not_b64": (64, 64, lambda a: (~a, int(a != _LONG))),
     "s_abs_i32": (32, 32, lambda a: (abs(signed(a)), int(a != 0))),
     "s_brev_b32": (32, 32, lambda a: (int(f"{a:032b}"[::-1], 2), None)),
+    "s_brev_b64": (64, 64, lambda a: (int(f"{a:064b}"[::-1], 2), None)),
     "s_sext_i32_i8": (32, 32, lambda a: (signed(a, 8), None)),
     "s_sext_i32_i16": (32, 32, lambda a: (signed(a, 16), None)),
     "s_bcnt1_i32_b32": (32, 32, lambda a: (a.bit_count(), int(a != 0))),
@@ -136,6 +143,8 @@ _ONE: dict[str, tuple[int, int, Callable[[int], Result]]] = {
     "s_ff1_i32_b64": (32, 64, lambda a: ((a & -a).bit_length() - 1, None)),
     "s_flbit_i32_b32": (32, 32, lambda a: (32 - a.bit_length() if a else -1, None)),
     "s_flbit_i32_b64": (32, 64, lambda a: (64 - a.bit_length() if a else -1, None)),
+    "s_flbit_i32": (32, 32, lambda a: (_count_signs(a, 32), None)),
+    "s_flbit_i32_i64": (32, 64, lambda a: (_count_signs(a, 64), None)),
 }
 
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
@@ -158,8 +167,9 @@ def scalar_reader(decoded: DecodedInstruction, operand: Operand, bits: int) -> C
     if operand.kind in ("integer", "bits"):
         value = number & ((1 << bits) - 1)
         return lambda _wave: value
-    if operand.kind == "float" and bits == 32:
-        value = float_bits(operand.number)
+    if operand.kind == "float":
+        # Of 64 bits as float64 (LLVM, "Syntax of AMDGPU Instruction Operands", floating-point inline constants).
+        value = float_bits(operand.number) if bits == 32 else wide_float_bits(operand.number)
         return lambda _wave: value
     raise decoded.refuse(f"the operand {operand.text!r} as a scalar source of {bits} bits")
 
@@ -182,7 +192,7 @@ def make_scalar_step(decoded: DecodedInstruction) -> Step | None:
     if name.removesuffix(f"_b{decoded.lanes}") in _MASKS:
         decoded.allow()
         return _make_mask_logic(decoded)
-    for known, make in ((_TWO, _make_two), (_ONE, _make_one)):
+    for known, make in ((TWO_SOURCES, _make_two), (ONE_SOURCE, _make_one)):
         if name in known:
             decoded.allow()
             return make(decoded)
@@ -196,7 +206,7 @@ def make_scalar_step(decoded: DecodedInstruction) -> Step | None:
 
 
 def _make_two(decoded: DecodedInstruction) -> Step:
-    to, left, right, compute = _TWO[decoded.name]
+    to, left, right, compute = TWO_SOURCES[decoded.name]
     target, first, second = decoded.operands
     write = scalar_writer(decoded, target, to)
     read_a, read_b = scalar_reader(decoded, first, left), scalar_reader(decoded, second, right)
@@ -222,7 +232,7 @@ def _make_mask_logic(decoded: DecodedInstruction) -> Step:
     scalar_writer(decoded, target, decoded.lanes)
     if target.null:
         raise decoded.refuse("the destination null")
-    reads = [_known_bits_reader(decoded, source) for source in sources]
+    reads = [known_bits_reader(decoded, source, decoded.lanes) for source in sources]
 
     def run(wave: Wave) -> None:
         (a, lost_a), (b, lost_b) = (*(read(wave) for read in reads), (0, 0))[:2]
@@ -243,15 +253,16 @@ def _make_mask_logic(decoded: DecodedInstruction) -> Step:
     return run
 
 
-def _known_bits_reader(decoded: DecodedInstruction, source: Operand) -> Callable[[Wave], tuple[int, int]]:
-    if source.kind == "s" and source.count == decoded.mask_words:
-        return lambda wave: wave.read_known_bits(source.first, decoded.mask_words)
-    read = scalar_reader(decoded, source, decoded.lanes)
+def known_bits_reader(decoded: DecodedInstruction, source: Operand, bits: int) -> Callable[[Wave], tuple[int, int]]:
+    """Returns a reader of 32 or 64 bits and of those that nothing wrote."""
+    if source.kind == "s" and source.count == bits // 32:
+        return lambda wave: wave.read_known_bits(source.first, bits // 32)
+    read = scalar_reader(decoded, source, bits)
     return lambda wave: (read(wave), 0)
 
 
 def _make_one(decoded: DecodedInstruction) -> Step:
-    to, source, compute = _ONE[decoded.name]
+    to, source, compute = ONE_SOURCE[decoded.name]
     write = scalar_writer(decoded, decoded.operands[0], to)
     read = scalar_reader(decoded, decoded.operands[1], source)
 

@@ -20,6 +20,8 @@ from pytest_attnperf.isa.wave import Step, Wave
 
 _TYPES: Mapping[str, Any] = {"f32": np.float32, "u32": np.uint32, "i32": np.int32, "b32": np.uint32}
 
+_INFINITY, _QUIET = 0x7F800000, 0x7FC00000
+
 _FLOATS = {
     f"s_{name}": f"v_{vector}"
     for name, vector in (
@@ -61,7 +63,15 @@ def _number_reader(decoded: DecodedInstruction, source: Operand, kind: str) -> C
     if source.negative or source.absolute:
         raise decoded.refuse(f"the source modifier of {source.text!r}")
     read, dtype = scalar_reader(decoded, source, 32), _TYPES[kind]
-    return lambda wave: np.array(read(wave), np.uint32).view(dtype)
+    if kind != "f32":
+        return lambda wave: np.array(read(wave), np.uint32).view(dtype)
+
+    def read_float(wave: Wave) -> Any:
+        bits = read(wave)
+        # numpy's functions of one number tell signalling NaNs from quiet ones.
+        return np.array(_QUIET if bits & 0x7FFFFFFF > _INFINITY else bits, np.uint32).view(dtype)
+
+    return read_float
 
 
 def _number_writer(decoded: DecodedInstruction, target: Operand, kind: str) -> Callable[[Wave, Any], None]:

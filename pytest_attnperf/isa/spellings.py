@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 WITHOUT_OPERANDS = frozenset(
     {
@@ -48,9 +49,15 @@ _PARTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 _WHOLE: Mapping[str, str] = {
     "v_subrevb_co_u32": "v_subbrev_co_u32",
     "v_cvt_pk_rtz_f16_f32": "v_cvt_pkrtz_f16_f32",
+    "v_clz_i32_u32": "v_ffbh_u32",
+    "v_ctz_i32_b32": "v_ffbl_b32",
+    "v_cls_i32": "v_ffbh_i32",
+    "s_cls_i32": "s_flbit_i32",
+    "s_cls_i32_i64": "s_flbit_i32_i64",
 }
 
 
+@lru_cache(maxsize=4096)
 def rename(name: str) -> str:
     """Returns the name that the same instruction has on gfx9: 'global_load_dword' of 'global_load_b32'; `name` itself
     where it has no other."""

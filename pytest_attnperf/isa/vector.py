@@ -41,6 +41,9 @@ def _find_operation(decoded: DecodedInstruction) -> Operation | None:
     return None
 
 
+_ALIGNING = frozenset({"v_alignbit_b32", "v_alignbyte_b32"})
+
+
 def make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
     """Returns the step of an operation of whole or half registers."""
     target, *sources = decoded.operands
@@ -53,7 +56,8 @@ def make_plain(decoded: DecodedInstruction, operation: Operation) -> Step:
     ):
         raise decoded.refuse("the modifier op_sel")
     reads = [
-        reader(decoded, source, kind, half=half)
+        # The amount of V_ALIGNBIT and V_ALIGNBYTE is a half from gfx11 on, of which the low bits count.
+        reader(decoded, source, "u16" if source.half is not None and decoded.name in _ALIGNING else kind, half=half)
         for source, kind, half in zip(sources, operation.sources, halves, strict=False)
     ]
     limited = operation.result[0] == "f" or decoded.name in SATURATING
@@ -192,20 +196,24 @@ def _make_carry(decoded: DecodedInstruction) -> Step:
 def _make_wide_product(decoded: DecodedInstruction) -> Step:
     """V_MAD_U64_U32 and V_MAD_I64_I32: a 32 x 32 bit product plus 64 bits. The mask of carries is the 65th bit.
 
-    Compilers use it for 32 bits, too, with an upper half of the addend that nothing wrote; then nothing has written
-    that of the result and the carry either.
+    Compilers use them for 32 bits, with an upper half of the addend that nothing wrote: that of the result then is
+    unwritten, too, and so is the carry.
     """
     decoded.allow()
     signed = decoded.name == "v_mad_i64_i32"
     kind, wide = ("i32", np.int64) if signed else ("u32", np.uint64)
     target, carry, first, second, third = decoded.operands
     write, write_carry = writer(decoded, target, "u64"), mask_writer(decoded, carry)
-    a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), _addend_reader(decoded, third)
-    upper = target.first + 1
+    a, b, c = reader(decoded, first, kind), reader(decoded, second, kind), reader(decoded, third, "u64")
+    upper = third.first + 1
+    lower = c if third.constant else bits_reader(decoded, third)
 
     def run(wave: Wave) -> None:
+        missing = wave.find_missing(third.kind, upper)
         product = (a(wave).astype(wide) * b(wave).astype(wide)).view(_U64)
-        addend, missing = c(wave)
+        addend = c(wave) if not missing else lower(wave).astype(_U64)
+        if missing and third.kind == "v":
+            addend = addend | wave.vectors[upper].astype(_U64) << _U64(32)
         total = product + addend
         carried = total < product
         if signed:
@@ -213,28 +221,14 @@ def _make_wide_product(decoded: DecodedInstruction) -> Step:
             carried = carried ^ (product >> _U64(63) != 0) ^ (addend >> _U64(63) != 0)
         write_carry(wave, carried)
         write(wave, total)
-        wave.written[upper] &= ~missing
-        if missing and not carry.null:
+        if missing:
+            wave.written[target.first + 1] &= ~missing
+            if carry.null:
+                return
             known, _ = wave.read_known_bits(carry.first, decoded.mask_words)
             wave.write_known_bits(carry.first, known, missing, decoded.mask_words)
 
     return run
-
-
-def _addend_reader(decoded: DecodedInstruction, source: Operand) -> Callable[[Wave], tuple[Any, int]]:
-    """Returns a reader of 64 bits, and of the active lanes whose upper half nothing wrote."""
-    plain = reader(decoded, source, "u64")
-    if source.kind != "v":
-        return lambda wave: (plain(wave), 0)
-    low, number = bits_reader(decoded, source), source.first + 1
-
-    def read(wave: Wave) -> tuple[Any, int]:
-        missing = wave.exec_mask & ~wave.written[number]
-        if not missing or wave.flying.get(number):
-            return plain(wave), 0
-        return low(wave).astype(_U64) | wave.vectors[number].astype(_U64) << _U64(32), missing
-
-    return read
 
 
 def _make_division_scale(decoded: DecodedInstruction) -> Step:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -38,12 +38,14 @@ class Access:
                (the latter two share lgkmcnt before gfx12)
     complete   performs it
     index      of its instruction
+    store      whether it stores to global memory
     flat       whether it counts in two counters, as one that may reach LDS does: it ends in no order with others
     """
 
     counter: CounterName
     complete: Callable[[], None]
     index: int = -1
+    store: bool = False
     flat: bool = False
 
 
@@ -77,12 +79,16 @@ class Wave:
     written           a mask of lanes per vector register
     scalars           values of 32 bits by number in the encoding; None was never written; `unknown` has the bits of
                       others that were not
+    kept_scalars      (vector register, lane) -> a scalar register that is kept there: its value, and its bits that
+                      nothing wrote
+    index_mode        'SRC0' and 'DST', where M0 raises the register numbers of moves; None does not
     exec_mask, scc    EXEC as an integer; SCC as 0 or 1, None was never written
     indices           address -> number of the instruction, for branches
     index             of the next instruction
     mode              the MODE register: round to nearest even, denormals kept, DX10_CLAMP and IEEE
     clock             what S_MEMTIME read last
     scratch           memory of each lane's own (`scratch.Scratch`), if the kernel has any
+    actor             its number among all waves of the launch, for races
     trace             numbers of the last instructions, in a program with hazards
     yielded           whether it sleeps, so that another wave should run
     signalled         whether it has signalled at a barrier that it has not waited at (gfx12)
@@ -99,12 +105,15 @@ class Wave:
     ended: bool = False
     signalled: bool = False
     yielded: bool = False
+    actor: int = 0
     trace: deque[int] = field(default_factory=lambda: deque(maxlen=24))
     executed: int = 0
     mode: int = 0x3F0
     clock: int = 0
     scalars: list[int | None] = field(default_factory=lambda: [None] * _SCALAR_REGISTERS)
     unknown: dict[int, int] = field(default_factory=dict)
+    index_mode: frozenset[str] | None = None
+    kept_scalars: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     written: list[int] = field(default_factory=lambda: [0] * _VECTOR_REGISTERS)
     flying: dict[int, int] = field(default_factory=dict)
     landed: dict[int, int] = field(default_factory=dict)
@@ -170,8 +179,8 @@ class Wave:
         For masks of lanes: compilers keep the bits of some lanes of a register that holds nothing yet, and replace them
         before they matter. Raises ExecutionFault where a load of a register is in flight.
         """
-        if number == EXEC:
-            return self.exec_mask, 0
+        if number >= EXEC:
+            return self.exec_mask >> 32 * (number - EXEC) & (1 << 32 * words) - 1, 0
         value = missing = 0
         for place in range(words):
             held = self.scalars[number + place]
@@ -185,7 +194,7 @@ class Wave:
     def write_known_bits(self, number: int, value: int, missing: int, words: int = 2) -> None:
         """Writes the bits of `words` registers, of which those in `missing` are not known. Raises ExecutionFault for
         EXEC, whose bits must."""
-        if missing and number == EXEC:
+        if missing and number >= EXEC:
             raise ExecutionFault("writes bits into exec that nothing wrote")
         (self.write_scalar_pair if words == 2 else self.write_scalar)(number, value)
         for place in range(words):
@@ -221,6 +230,14 @@ class Wave:
             if self.flying.get(number):
                 how = "its load is in flight: no s_waitcnt covers it"
             raise ExecutionFault(f"reads lane {lane} of {name_vector(number)}: {how}")
+
+    def find_missing(self, kind: str, number: int) -> int:
+        """Returns the active lanes of a vector ('v') or scalar ('s') register that nothing wrote; a load in flight is
+        no such register."""
+        if kind == "v":
+            return 0 if self.flying.get(number) else self.exec_mask & ~self.written[number]
+        known = kind != "s" or number >= M0 or number in self.flying_scalars or self.scalars[number] is not None
+        return 0 if known else self.exec_mask
 
     def require_landed(self, number: int) -> None:
         """Raises ExecutionFault if a load of the vector register is in flight."""
@@ -304,21 +321,37 @@ class Wave:
             raise ExecutionFault(f"waits until {left} of {scalar} scalar loads are in flight, which end in any order")
         self._complete("scalar", left)
 
-    def issue(self, counter: CounterName, complete: Callable[[], None]) -> None:
+    def issue(self, counter: CounterName, complete: Callable[[], None], *, store: bool = False) -> None:
         """Queues an access of the instruction that runs."""
-        self.queue.append(Access(counter, complete, self.index - 1))
+        self.queue.append(Access(counter, complete, self.index - 1, store))
 
-    def issue_flat(self, complete: Callable[[], None]) -> None:
-        """Queues an access that may reach LDS or global memory: it has ended when both counters say so."""
-        left = [2]
+    def perform_stores(self) -> None:
+        """Performs the stores to global memory that are in flight; they stay counted."""
+        for access in self.queue:
+            if access.store:
+                _perform(access)
+                access.complete = _do_nothing
 
-        def complete_half() -> None:
+    def issue_flat(
+        self,
+        parts: Mapping[CounterName, Callable[[], None]],
+        finish: Callable[[], None] | None = None,
+        *,
+        ordered: bool = False,
+    ) -> None:
+        """Queues an access that may reach LDS or global memory: its part in each is done when that counter says so, and
+        `finish`, which brings the result, when both do. On gfx9 other accesses may end before it; where it is
+        `ordered`, as from gfx10 on, both counters count it in order (LLVM, `hasFlatLgkmVMemCountInOrder`)."""
+        left = [len(parts)]
+
+        def complete(counter: CounterName) -> None:
+            parts[counter]()
             left[0] -= 1
-            if not left[0]:
-                complete()
+            if finish and not left[0]:
+                finish()
 
-        for counter in ("vm", "lds"):
-            self.queue.append(Access(counter, complete_half, self.index - 1, flat=True))
+        for counter in parts:
+            self.queue.append(Access(counter, partial(complete, counter), self.index - 1, flat=not ordered))
 
     def drain(self) -> None:
         """Completes everything that is in flight, as the end of the program does."""
@@ -344,6 +377,10 @@ class Wave:
             else:
                 kept.append(access)
         self.queue = kept
+
+
+def _do_nothing() -> None:
+    return None
 
 
 def _perform(access: Access) -> None:

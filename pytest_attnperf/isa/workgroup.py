@@ -13,7 +13,7 @@ from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import Buffer, GlobalMemory
 from pytest_attnperf.isa.operands import TTMP
 from pytest_attnperf.isa.program import Program
-from pytest_attnperf.isa.scratch import Scratch
+from pytest_attnperf.isa.scratch import PRIVATE_BASE, Scratch, private_resource, wave_offset
 from pytest_attnperf.isa.wave import Wave
 
 _SLICE = 10_000
@@ -56,7 +56,7 @@ class KernelLaunch:
 
     def start_workgroup(self, identity: Size3) -> Workgroup:
         """Returns a workgroup whose waves stand before their first instruction."""
-        lds = Lds(self.lds_bytes)
+        lds = Lds(self.lds_bytes, aligned=self.memory.aligned)
         threads = self.block[0] * self.block[1] * self.block[2]
         count = -(-threads // self.lanes)
         return Workgroup(lds, [self._start_wave(number, threads, identity, lds) for number in range(count)])
@@ -72,9 +72,27 @@ class KernelLaunch:
                     workgroup.waiting.add(wave.number)
             if any(not wave.ended and wave.number not in workgroup.waiting for wave in running):
                 return False
-            workgroup.waiting.clear()
-            workgroup.lds.pass_barrier()
+            self._pass_barrier(workgroup)
         return True
+
+    def _pass_barrier(self, workgroup: Workgroup) -> None:
+        """Lets the waves go on, each knowing what all of them did.
+
+        On gfx9 the waves of a workgroup share a cache that takes their accesses in order, so that no wait must stand
+        between a store to global memory and the barrier (LLVM, "User Guide for AMDGPU Backend", memory model of GFX942
+        where the mode is not tgsplit). From gfx10 on a workgroup has two such caches.
+        """
+        if self.arch.startswith("gfx9"):
+            for wave in workgroup.waves:
+                self.memory.races.current = wave.actor
+                try:
+                    wave.perform_stores()
+                except IsaError as error:
+                    error.locate(self.program.instructions[error.issued_at or 0], wave.place)
+                    raise
+        workgroup.waiting.clear()
+        workgroup.lds.pass_barrier()
+        self.memory.races.join(wave.actor for wave in workgroup.waves)
 
     def _run_to_stop(self, wave: Wave) -> bool:
         """Runs a wave to its next barrier or its end, or for a while. Returns whether it has come to one. Raises
@@ -82,6 +100,7 @@ class KernelLaunch:
         steps, limit = self.program.steps, self.instructions_most
         executed, index = wave.executed, wave.index
         pause = min(executed + _SLICE, limit)
+        self.memory.races.current = wave.actor
         try:
             while True:
                 index = wave.index
@@ -110,7 +129,8 @@ class KernelLaunch:
         place = f"workgroup {identity}, wave {number}"
         wave = Wave(number, place, self.memory, lds, self.program.indices, size=self.lanes)
         if self.start.private_bytes:
-            wave.scratch = Scratch(self.start.private_bytes, self.lanes)
+            wave.scratch = Scratch(self.start.private_bytes, self.lanes, aligned=self.memory.aligned)
+        wave.actor = self.memory.races.add_wave(place)
         wave.jump(self.start.entry)
         lanes = np.arange(number * self.lanes, (number + 1) * self.lanes)
         wave.set_exec(wave.full >> max(0, int(lanes[-1]) + 1 - threads))
@@ -122,10 +142,18 @@ class KernelLaunch:
 
     def _set_scalars(self, wave: Wave, identity: Size3) -> None:
         place = 0
-        values = {"dispatch packet": self.dispatch.base, "kernel arguments": self.kernarg.base, "dispatch id": 0}
+        values = {
+            "dispatch packet": self.dispatch.base,
+            "kernel arguments": self.kernarg.base,
+            "dispatch id": 0,
+            "flat scratch": PRIVATE_BASE,
+        }
         for name, registers in USER_REGISTERS:
             if name in self.start.asked:
-                # Queues and scratch stay unwritten: a kernel that uses them reads what nothing wrote.
+                # Queues stay unwritten: a kernel that uses them reads what nothing wrote.
+                if name == "private segment buffer":
+                    for at, word in enumerate(private_resource()):
+                        wave.write_scalar(place + at, word)
                 if name in values:
                     wave.write_scalar_pair(place, values[name])
                 place += registers
@@ -142,6 +170,10 @@ class KernelLaunch:
             if enabled:
                 wave.write_scalar(place, value)
                 place += 1
+        information, offset = self.start.wave_registers
+        if self.arch == "gfx90a" and offset:
+            # What the register of sizes holds is not stated: a kernel that reads it reads what nothing wrote.
+            wave.write_scalar(place + information, wave_offset(wave.number))
 
 
 def _set_trap_registers(wave: Wave, identity: Size3) -> None:

@@ -25,17 +25,20 @@ ROUNDING = {"f16": 2.0**-11, "bf16": 2.0**-8}
 """Relative rounding error of an element."""
 
 LSE_ERROR = 1e-5
+"""Absolute, of a log-sum-exp beyond 1 relative."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Sizes of an attention problem; rows see keys up to their own, bottom-right aligned, if `causal`."""
+    """Sizes of an attention problem, and the factor of its scores, which are normally distributed; rows see keys up to
+    their own, bottom-right aligned, if `causal`."""
 
     seq_q: int = 64
     seq_kv: int = 64
     heads: int = 2
     kv_heads: int = 1
     batch: int = 1
+    spread: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,10 @@ class Compiled:
         # One rounding of the weights and one of the result, each relative to the largest value.
         allowed = 2 * ROUNDING[self.dtype] * float(np.abs(expected).max())
         error = np.abs(widen(found, self.dtype) - expected).max() / allowed
-        lse = np.abs(found_lse - expected_lse).max() / LSE_ERROR if written_lse.any() else None
+        with np.errstate(invalid="ignore"):
+            away = np.where(found_lse == expected_lse, 0, np.abs(found_lse - expected_lse))
+            away = away / np.maximum(1, np.abs(expected_lse))
+        lse = float(np.nan_to_num(away, nan=np.inf).max()) / LSE_ERROR if written_lse.any() else None
         complete = bool(written.all() and (written_lse.all() or not written_lse.any()))
         # NaN compares as wrong.
         return Outcome(float(np.nan_to_num(error, nan=np.inf)), lse, complete, executed)
@@ -138,11 +144,12 @@ def draw_inputs(problem: Problem, head_dim: int) -> list[Array]:
     random = np.random.default_rng(1)
     keys = (problem.batch, problem.seq_kv, problem.kv_heads, head_dim)
     shapes = ((problem.batch, problem.seq_q, problem.heads, head_dim), keys, keys)
-    return [random.standard_normal(shape) for shape in shapes]
+    q, k, v = (random.standard_normal(shape) for shape in shapes)
+    return [q * problem.spread, k, v]
 
 
 def reference(q: Array, k: Array, v: Array, *, causal: bool) -> tuple[Array, Array]:
-    """Attention and its log-sum-exp in float64."""
+    """Attention and its log-sum-exp in float64; of a row without keys zeros, and minus infinity."""
     group = q.shape[2] // k.shape[2]
     k, v = np.repeat(k, group, axis=2), np.repeat(v, group, axis=2)
     scores = np.einsum("bshd,blhd->bhsl", q, k) / math.sqrt(q.shape[3])
@@ -150,9 +157,11 @@ def reference(q: Array, k: Array, v: Array, *, causal: bool) -> tuple[Array, Arr
         last = np.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1]
         scores = np.where(np.arange(k.shape[1])[None] <= last, scores, -np.inf)
     largest = scores.max(axis=-1, keepdims=True)
-    weights = np.exp(scores - largest)
+    weights = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
     total = weights.sum(axis=-1, keepdims=True)
-    return np.einsum("bhsl,blhd->bshd", weights / total, v), (largest + np.log(total))[..., 0]
+    with np.errstate(divide="ignore"):
+        lse = (largest + np.log(total))[..., 0]
+    return np.einsum("bhsl,blhd->bshd", weights / np.where(total > 0, total, 1), v), lse
 
 
 def compile_build(name: str, cache: Path) -> Compiled:

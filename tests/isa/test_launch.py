@@ -35,13 +35,14 @@ GLOBAL void forever(volatile __attribute__((address_space(1))) int* out) {
 
 @pytest.fixture(scope="session")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The two kernels of SOURCE, compiled for gfx942, and the first for gfx1100, by name."""
+    """The two kernels of SOURCE, compiled for gfx942, and the first for others, by name."""
     folder = tmp_path_factory.mktemp("launch")
     path = folder / "places.hip"
     path.write_text(SOURCE)
     found = {}
     for name, kernel, arch in (
-        ("places", "places", "gfx942"), ("forever", "forever", "gfx942"), ("rdna", "places", "gfx1100")
+        ("places", "places", "gfx942"), ("forever", "forever", "gfx942"), ("gfx1100", "places", "gfx1100"),
+        ("gfx1201", "places", "gfx1201"), ("gfx1030", "places", "gfx1030"),
     ):  # fmt: skip
         build = KernelBuild(f"hip.{kernel}", "one", arch, HipSource(path, kernel, threads=128))
         found[name] = object_bytes(build_object(build, Path(folder / "cache")))
@@ -51,22 +52,24 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 VALUES = np.linspace(-50, 50, 50).astype(np.float32)
 
 
-def launch(objects: dict[str, bytes], *arguments: Argument, **options: int) -> Execution:
+def launch(objects: dict[str, bytes], *arguments: Argument, name: str = "places", **options: int) -> Execution:
     """Runs `places` over 50 columns and 8 rows."""
     given = arguments or (Output(np.zeros((8, 50), np.int32), "out"), VALUES, 2.5, 50, -3)
-    return execute(objects["places"], "places", (2, 2, 1), (32, 4, 1), given, **options)
+    return execute(objects[name], "places", (2, 2, 1), (32, 4, 1), given, **options)
 
 
-def test_ids_and_arguments(objects: dict[str, bytes]) -> None:
-    """Workgroup and workitem ids in two directions, pointers, floats, integers, a short, and a ragged end."""
-    executed = launch(objects)
+@pytest.mark.parametrize(("name", "lanes"), [("places", 64), ("gfx1100", 32), ("gfx1201", 32)])
+def test_ids_and_arguments(objects: dict[str, bytes], name: str, lanes: int) -> None:
+    """Workgroup and workitem ids in two directions, pointers, floats, integers, a short, and a ragged end, in both
+    sizes of wave."""
+    executed = launch(objects, name=name)
     expected = (VALUES * np.float32(2.5)).astype(np.int32)[None] + 1000 * np.arange(8)[:, None] - 3
     assert executed.arrays[0] is not None
     assert executed.written[0] is not None
     assert (executed.arrays[0] == expected).all()
     assert executed.written[0].all()
     assert executed.arrays[2:] == (None, None, None)
-    assert executed.lane_instructions == 64 * executed.instructions > 0
+    assert executed.lane_instructions == lanes * executed.instructions > 0
 
 
 def test_elements_that_nothing_wrote_are_known(objects: dict[str, bytes]) -> None:
@@ -109,8 +112,8 @@ def test_sizes_architectures_and_names(objects: dict[str, bytes]) -> None:
     """Impossible workgroups, other architectures and unknown kernels are refused."""
     with pytest.raises(UsageError, match="at most 1024 threads"):
         execute(objects["places"], "places", (1, 1, 1), (32, 64, 1), [])
-    with pytest.raises(CodeObjectError, match="gfx1100 cannot be executed; gfx90a, gfx942, gfx950 can"):
-        execute(objects["rdna"], "places", (1, 1, 1), (32, 1, 1), [])
+    with pytest.raises(CodeObjectError, match="gfx1030 cannot be executed; gfx90a, gfx942, gfx950, gfx1100"):
+        execute(objects["gfx1030"], "places", (1, 1, 1), (32, 1, 1), [])
     with pytest.raises(CodeObjectError, match="has no kernel 'other'"):
         execute(objects["places"], "other", (1, 1, 1), (32, 1, 1), [])
 

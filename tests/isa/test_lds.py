@@ -75,3 +75,19 @@ def test_bounds_and_alignment() -> None:
         lds.store(at(20), 4, words(1), 0)
     with pytest.raises(ExecutionFault, match="4 does not divide"):
         lds.store(at(2), 4, words(1), 0)
+
+
+def test_unaligned_accesses_where_they_are_allowed() -> None:
+    """A word at any byte, as the hardware of HSA has it; bounds, unwritten bytes and races are seen as before."""
+    lds = Lds(20, aligned=False)
+    lds.store(at(3, 9), 4, words(0x44332211, 0x88776655), 0)
+    assert lds.load(at(9, 3), 4, 0)[:, 0].tolist() == [0x88776655, 0x44332211]
+    assert lds.load(at(5), 2, 0)[0, 0] == 0x4433
+    lds.store(at(5), 2, words(0xBBAA), 0)
+    assert lds.load(at(3), 4, 0)[0, 0] == 0xBBAA2211
+    with pytest.raises(ExecutionFault, match="byte 7 of the LDS, which nothing wrote"):
+        lds.load(at(5), 4, 0)
+    with pytest.raises(ExecutionFault, match="wave 1 reads byte 3"):
+        lds.load(at(3), 4, 1)
+    with pytest.raises(ExecutionFault, match="has 20 bytes"):
+        lds.load(at(17), 4, 0)

@@ -50,3 +50,17 @@ def test_unwritten_bytes_cannot_be_read() -> None:
     assert memory.load(addresses(buffer.base, 0), 4)[0, 0] == 1
     with pytest.raises(ExecutionFault, match="byte 4 of out, which nothing wrote"):
         memory.load(addresses(buffer.base, 0), 8)
+
+
+def test_unaligned_accesses_where_they_are_allowed() -> None:
+    """A word or a half at any byte, as the hardware of HSA has it; bounds and unwritten bytes are seen as before."""
+    memory = GlobalMemory(aligned=False)
+    buffer = memory.add("out", 16)
+    memory.store(addresses(buffer.base, 1, 7), 4, np.array([[0x44332211], [0x88776655]], np.uint32))
+    assert memory.load(addresses(buffer.base, 7, 1), 4)[:, 0].tolist() == [0x88776655, 0x44332211]
+    memory.store(addresses(buffer.base, 3), 2, np.array([[0xBBAA]], np.uint32))
+    assert memory.load(addresses(buffer.base, 1), 4)[0, 0] == 0xBBAA2211
+    with pytest.raises(ExecutionFault, match="byte 5 of out, which nothing wrote"):
+        memory.load(addresses(buffer.base, 3), 4)
+    with pytest.raises(ExecutionFault, match="1 bytes beyond the end"):
+        memory.load(addresses(buffer.base, 13), 4)

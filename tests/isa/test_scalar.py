@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.isa.faults import ExecutionFault
 from tests.isa.one_wave import make_wave, run
-from tests.isa.semantics import WORD, signed
+from tests.isa.statements import WORD, signed
 
 EDGES = (0, 1, 31, 32, 63, 0x7FFFFFFF, 0x80000000, WORD, 0x20006, 0x100008)
 
@@ -91,3 +91,13 @@ def test_masks_that_are_written_in_parts() -> None:
     run(wave, "s_mov_b64 exec, 3")
     with pytest.raises(ExecutionFault, match="s2 as a mask of lanes"):
         run(wave, "v_cndmask_b32_e64 v1, 0, 1, s[2:3]")
+
+
+def test_single_bits_and_orders_of_bits() -> None:
+    """Bits that are set or cleared, reversed pairs, counts of signs, and floats as 64-bit constants."""
+    wave = make_wave()
+    run(wave, "s_mov_b32 s0, 0xf0", "s_bitset1_b32 s0, 33", "s_bitset0_b32 s0, 4", "s_mov_b64 s[2:3], 0.5")
+    assert (wave.read_scalar(0), wave.read_scalar_pair(2)) == (0xE2, 0x3FE0000000000000)
+    run(wave, "s_brev_b64 s[4:5], s[2:3]", "s_flbit_i32 s6, s0", "s_flbit_i32 s7, -3", "s_flbit_i32_i64 s8, -1")
+    assert wave.read_scalar_pair(4) == 0x7FC
+    assert [wave.read_scalar(at) for at in (6, 7, 8)] == [24, 30, WORD]

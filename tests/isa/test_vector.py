@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pytest_attnperf.isa.faults import ExecutionFault
+from tests.isa.formats import F32, fused
 from tests.isa.one_wave import make_wave, run, set_vector, vector
-from tests.isa.semantics import WORD, as_float, fused
+from tests.isa.statements import WORD
 
 RANDOM = Random(3)
 A, B, C, D = ([RANDOM.getrandbits(32) for _ in range(64)] for _ in range(4))
@@ -32,6 +33,21 @@ def test_wide_integers() -> None:
         assert got[8][lane] == (left * 8 + right) % 2**64
         assert got[10][lane] == left >> 9
         assert got[12][lane] == (right << a % 64) % 2**64
+
+
+def test_sums_of_products_whose_upper_half_nothing_wrote() -> None:
+    """Compilers use v_mad_u64_u32 for 32 bits with an unwritten upper half of the addend: the low half is right, the
+    upper one stays unwritten, and so does its carry."""
+    wave = make_wave()
+    for place, values in ((0, A), (1, B), (2, C)):
+        set_vector(wave, place, values)
+    run(wave, "v_mad_u64_u32 v[4:5], null, v0, v1, v[2:3]", "v_mov_b32_e32 v6, v4")
+    assert vector(wave, "v6").tolist() == [(a * b + c) % 2**32 for a, b, c in zip(A, B, C, strict=True)]
+    with pytest.raises(ExecutionFault, match="v5: nothing wrote"):
+        run(wave, "v_not_b32_e32 v6, v5")
+    run(wave, "v_mad_u64_u32 v[4:5], vcc, v0, v1, v[2:3]")
+    with pytest.raises(ExecutionFault, match="vcc_lo as a mask of lanes"):
+        run(wave, "v_cndmask_b32_e32 v6, v0, v1, vcc")
 
 
 def test_source_and_output_modifiers() -> None:
@@ -109,24 +125,22 @@ def test_accumulating_fma_and_constants() -> None:
     run(wave, "v_fmamk_f32 v3, v0, 0x3e0293ee, v1", "v_fmac_f32_e32 v2, v0, v1")
     for lane in range(64):
         for register, expected in (
-            ("v2", fused(A[lane], B[lane], C[lane])),
-            ("v3", fused(A[lane], 0x3E0293EE, B[lane])),
+            ("v2", fused(F32, A[lane], B[lane], C[lane])),
+            ("v3", fused(F32, A[lane], 0x3E0293EE, B[lane])),
         ):
             bits = int(vector(wave, register)[lane]) & WORD
-            assert bits == expected or (expected is None and as_float(bits) != as_float(bits))
+            assert bits == expected or (expected is None and F32.is_nan(bits))
 
 
-def test_a_wide_product_for_its_lower_half() -> None:
-    """An upper half of the addend that nothing wrote makes that of the result, and the carry, unwritten; the lower one
-    is right, and an unwritten lower half is a fault."""
-    wave = make_wave()
-    for place, values in enumerate((A, B, C)):
-        set_vector(wave, place, values)
-    run(wave, "v_mad_u64_u32 v[6:7], s[4:5], v0, v1, v[2:3]")
-    found = vector(wave, "v6")
-    assert [int(value) for value in found] == [(a * b + c) % 2**32 for a, b, c in zip(A, B, C, strict=True)]
-    for reading in ("v_mov_b32_e32 v8, v7", "v_cndmask_b32_e64 v8, v0, v1, s[4:5]"):
-        with pytest.raises(ExecutionFault, match="nothing wrote"):
-            run(wave, reading)
-    with pytest.raises(ExecutionFault, match="v10: nothing wrote"):
-        run(wave, "v_mad_u64_u32 v[6:7], s[4:5], v0, v1, v[10:11]")
+def test_an_addend_of_which_only_the_lower_half_was_written() -> None:
+    """v_mad_u64_u32 gives the lower half of the sum; the upper one, and the carry, stay unwritten."""
+    for third, low in (("v[2:3]", "v_mov_b32_e32 v2, 7"), ("s[2:3]", "s_mov_b32 s2, 7")):
+        wave = make_wave()
+        set_vector(wave, 0, A)
+        set_vector(wave, 1, B)
+        run(wave, low, f"v_mad_u64_u32 v[4:5], s[4:5], v0, v1, {third}")
+        assert vector(wave, "v4").tolist() == [(a * b + 7) & WORD for a, b in zip(A, B, strict=True)]
+        with pytest.raises(ExecutionFault, match="lane 0 of v5: nothing wrote"):
+            run(wave, "v_not_b32_e32 v6, v5")
+        with pytest.raises(ExecutionFault, match="s4 as a mask of lanes"):
+            run(wave, "v_cndmask_b32_e64 v6, 0, 1, s[4:5]")

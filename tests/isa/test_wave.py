@@ -77,14 +77,14 @@ def test_unwritten_registers_cannot_be_read() -> None:
     """Neither vector registers, in the active lanes, nor scalar ones, nor SCC."""
     wave = make_wave()
     with pytest.raises(ExecutionFault, match="lane 0 of v1: nothing wrote"):
-        run(wave, "v_mov_b32_e32 v0, v1")
+        run(wave, "v_not_b32_e32 v0, v1")
     with pytest.raises(ExecutionFault, match="s3: nothing wrote"):
-        run(wave, "s_mov_b32 s0, s3")
+        run(wave, "s_not_b32 s0, s3")
     with pytest.raises(ExecutionFault, match="scc"):
         run(wave, "s_cselect_b32 s0, 1, 2")
     run(wave, "s_mov_b64 exec, 5", "v_mov_b32_e32 v1, 7", "v_mov_b32_e32 v0, v1", "s_mov_b64 exec, -1")
     with pytest.raises(ExecutionFault, match="lane 1 of v0"):
-        run(wave, "v_mov_b32_e32 v2, v0")
+        run(wave, "v_not_b32_e32 v2, v0")
 
 
 def test_inactive_lanes_keep_their_values() -> None:
