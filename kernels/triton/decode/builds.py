@@ -24,6 +24,9 @@ TYPES = {
 }
 """Element types as Triton writes them."""
 
+BLOCK_N = 64
+"""Keys of a tile of the kernel over the keys, which the reduction is built for."""
+
 FNUZ = frozenset({"gfx942"})
 """Architectures whose native fp8 is the fnuz format (CDNA3 instruction set, section 9.2: BF8 and FP8)."""
 
@@ -108,12 +111,12 @@ class DecodeReduceKernel(TritonKernel):
                 "SINKS": True,
                 "WITH_LSE": True,
                 "HEAD_DIM": head_dim,
-                "BLOCK_N": 64,
+                "BLOCK_N": BLOCK_N,
                 "BLOCK_D": pad_size(head_dim),
             },
             divisible_by_16=[*pointers, "heads", "split_keys"],
             proofs=[(self.backends[0], problem)],
-            pins=[(SPACE, split_often(SPACE.choose(arch, problem_of(problem)).rule))],
+            pins=[(SPACE, split_often(SPACE.choose(arch, problem_of(problem)).rule, BLOCK_N=BLOCK_N))],
         )
 
 
@@ -130,9 +133,10 @@ def shrink_problem(workload: Decode) -> Decode:
     return replace(workload, batch=2, seq_kv=keys, heads=2 * group, kv_heads=2, ragged=True)
 
 
-def split_often(rule: ConfigRule) -> ConfigRule:
-    """Returns the rule with the grid of a small problem on which a few hundred keys are several splits."""
-    return replace(rule, config={**rule.config, "PROGRAMS": 64, "SPLIT_KEYS_MIN": 64})
+def split_often(rule: ConfigRule, **constants: int) -> ConfigRule:
+    """Returns the rule with the grid of a small problem on which a few hundred keys are several splits, and with other
+    `constants`."""
+    return replace(rule, config={**rule.config, "PROGRAMS": 64, "SPLIT_KEYS_MIN": 64, **constants})
 
 
 def config_id(workload: Decode) -> str:
