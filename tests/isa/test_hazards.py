@@ -49,7 +49,7 @@ CASES: list[tuple[str, str, str, int]] = [
         "v_mfma_f32_4x4x4_16b_f16 v[0:3], v[8:9], v[10:11], 0",
         "v_mfma_f32_4x4x4_16b_f16 v[0:3], v[8:9], v[10:11], v[0:3]",
         2,
-    ),  # noqa: E501
+    ),
     ("gfx950", PRODUCT, "v_add_f32_e32 v40, v0, v41", 8),
     ("gfx950", WIDE, "v_add_f32_e32 v40, v31, v41", 12),
     ("gfx950", DOUBLE, "v_add_f64 v[40:41], v[0:1], v[42:43]", 19),
@@ -62,7 +62,7 @@ CASES: list[tuple[str, str, str, int]] = [
         "v_or_b32_sdwa v40, v41, v42 dst_sel:WORD_1 dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:DWORD",
         "v_mov_b32_e32 v43, v40",
         1,
-    ),  # noqa: E501
+    ),
     ("gfx942", "v_readfirstlane_b32 s0, v40", "global_load_dword v41, v42, s[0:1]", 5),
     ("gfx942", "v_readfirstlane_b32 s4, v40", "buffer_load_dword v41, v42, s[4:7], 0 offen", 5),
     ("gfx942", "v_readfirstlane_b32 s4, v40", "v_add_u32_e32 v42, s4, v41", 2),
