@@ -14,7 +14,7 @@ _SEVERAL = 0xFF
 _EVERY_BYTE = np.uint32(0x01010101)
 
 
-class Watch(Protocol):
+class LdsWatch(Protocol):
     """Is told of accesses."""
 
     def __call__(self, offsets: Array, size: int, *, writes: bool) -> None:
@@ -31,7 +31,7 @@ class Lds:
 
     def __init__(self, size: int, *, aligned: bool = True) -> None:
         self.size = size
-        self.watch: Watch | None = None
+        self.watch: LdsWatch | None = None
         self.aligned = aligned
         space = -(-size // 16) * 16
         self.data = np.full(space, POISON, np.uint8)
