@@ -14,9 +14,11 @@ RUNS = (
     (Problem(150, 165, heads=1), 1),
     (Problem(150, 165, heads=1, spread=40.0), 2),
     (Problem(33, 200, heads=2), 0),
+    (Problem(64, 64, heads=1), 0),
+    (Problem(129, 131, heads=1), 1),
 )
-"""Problems, each with a seed of the waves' order: ragged blocks, several tiles of keys, several waves, and scores so
-far apart that the running maximum rises."""
+"""Problems, each with a seed of the waves' order: ragged blocks and whole ones, several tiles of keys, several waves,
+and scores so far apart that the running maximum rises."""
 
 COVERED = "a wait that another one covers: nothing reads or overwrites what it waits for before that"
 PRELOADED = "stands in front of the kernel's entry, for hardware that preloads no arguments"
