@@ -164,9 +164,7 @@ def test_a_missing_barrier_is_found(objects: dict[str, bytes]) -> None:
         return found
 
     assert (launch(1) == 3 * np.arange(127, -1, -1)).all()
-    with pytest.raises(
-        ExecutionFault, match=r"races.hip:\d+ .*wave 1\): .* of argument 2, which .*wave \d"
-    ):
+    with pytest.raises(ExecutionFault, match=r"races.hip:\d+ .*wave 1\): .* of argument 2, which .*wave \d"):
         launch(0)
 
 
