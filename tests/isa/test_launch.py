@@ -44,9 +44,10 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     found = {}
     for name, kernel, arch in (
         ("places", "places", "gfx942"), ("forever", "forever", "gfx942"), ("gfx1100", "places", "gfx1100"),
-        ("gfx1201", "places", "gfx1201"), ("gfx1030", "places", "gfx1030"),
+        ("gfx1201", "places", "gfx1201"), ("gfx1030", "places", "gfx1030"), ("64 lanes", "places", "gfx1201"),
     ):  # fmt: skip
-        build = KernelBuild(f"hip.{kernel}", "one", arch, HipSource(path, kernel, threads=128))
+        flags = ("-mwavefrontsize64",) if name == "64 lanes" else ()
+        build = KernelBuild(f"hip.{kernel}", "one", arch, HipSource(path, kernel, flags=flags, threads=128))
         found[name] = object_bytes(build_object(build, Path(folder / "cache")))
     return found
 
@@ -60,7 +61,7 @@ def launch(objects: dict[str, bytes], *arguments: Argument, name: str = "places"
     return execute(objects[name], "places", (2, 2, 1), (32, 4, 1), given, **options)
 
 
-@pytest.mark.parametrize(("name", "lanes"), [("places", 64), ("gfx1100", 32), ("gfx1201", 32)])
+@pytest.mark.parametrize(("name", "lanes"), [("places", 64), ("gfx1100", 32), ("gfx1201", 32), ("64 lanes", 64)])
 def test_ids_and_arguments(objects: dict[str, bytes], name: str, lanes: int) -> None:
     """Workgroup and workitem ids in two directions, pointers, floats, integers, a short, and a ragged end, in both
     sizes of wave."""
