@@ -98,6 +98,7 @@ def list_instructions(contents: ObjectContents, kernel: ObjectKernel) -> tuple[I
     raise CodeObjectError(f"{kernel.code.name} cannot be disassembled: {'; '.join(reasons)}")
 
 
+@lru_cache(maxsize=4)
 def make_program(instructions: tuple[Instruction, ...], arch: str = "gfx942", lanes: int = 64) -> Program:
     """Returns the steps of a kernel for waves of `lanes` on `arch`.
 
