@@ -60,7 +60,7 @@ class HipDecodeReduce(HipKernelBuilds):
     def _make_build(self, arch: str, head_dim: int, dtype: str, splits: int) -> KernelBuild:
         kernel = decode_reduce(head_dim, dtype, splits, with_lse=True)
         # Two splits of ragged sequences, or with more threads 18 of one sequence.
-        sizes = "b=1,kv=4608,h=2,hk=1" if splits > REDUCE_SPLITS else "b=2,kv=600,h=4,hk=2,ragged"
+        sizes = "b=1,kv=4608,h=4,hk=1" if splits > REDUCE_SPLITS else "b=2,kv=600,h=4,hk=2,ragged"
         problem = Decode.parse_line(f"{sizes},d={head_dim},{dtype},lse")
         proofs = [Proof(self.backends[0], problem)]
         return make_build(self.name, f"d{head_dim}-s{splits}-{dtype}", arch, kernel, proofs=proofs)
