@@ -30,7 +30,7 @@ _LINE = re.compile(
 _UNDECODED = re.compile(r"\.long\b|\.byte\b|<unknown>|<invalid")
 _WORD_BYTES = 4
 
-_FEATURES = dict.fromkeys(("gfx11", "gfx12"), ("--mattr=+real-true16",))
+_FEATURES = dict.fromkeys(("gfx11", "gfx12"), ("+real-true16",))
 """By the first five characters of the architecture. Without it LLVM 22 does not know the instructions on upper halves
 of registers (`v114.h`) that Triton's compiler writes for gfx1201; other code reads the same with it. A tool that does
 not know the feature only warns."""
@@ -44,15 +44,22 @@ def disassemble(
     size: int,
     tool: Tool,
     place: Callable[[int], Place | None] = lambda _address: None,
+    lanes: int = 0,
 ) -> Listing:
     """Returns the instructions from address `start` to `start + size` of the bare AMDGPU ELF `elf`. If the tool cannot
-    decode something, the listing has a reason. `place` maps an address to its source line. Raises CodeObjectError if
-    the tool fails."""
+    decode something, the listing has a reason. `place` maps an address to its source line; with 64 `lanes` on an
+    architecture that has 32 by default, masks of lanes are written as two registers. Raises CodeObjectError if the tool
+    fails."""
+    features = (*_FEATURES.get(arch[:5], ()), *(("+wavefrontsize64",) if lanes == 64 and arch[:4] != "gfx9" else ()))
     with tempfile.TemporaryDirectory(prefix="attnperf-") as folder:
         (Path(folder) / "kernel.hsaco").write_bytes(elf)
         # Without -z a run of zero words would be printed as one line of dots.
         window = [f"--start-address={start:#x}", f"--stop-address={start + size:#x}"]
-        text = run(tool.path, ["-d", "-z", *_FEATURES.get(arch[:5], ()), *window, "kernel.hsaco"], folder=Path(folder))
+        text = run(
+            tool.path,
+            ["-d", "-z", *([f"--mattr={','.join(features)}"] if features else []), *window, "kernel.hsaco"],
+            folder=Path(folder),
+        )
     return parse_listing(text, start=start, size=size, place=place)
 
 

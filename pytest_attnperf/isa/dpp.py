@@ -7,13 +7,15 @@ LLVM, "Syntax of AMDGPU Instruction Modifiers".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pytest_attnperf.codeobject.instructions import Instruction
 from pytest_attnperf.isa.memory import Array
-from pytest_attnperf.isa.operands import MOVED, DecodedInstruction
+from pytest_attnperf.isa.operands import MOVED, DecodedInstruction, decode
 from pytest_attnperf.isa.wave import Step, Wave, lanes_of, mask_of
 
 _ROW = 16
@@ -43,6 +45,7 @@ _IN_WAVE: dict[str, Callable[[Array, int], Array]] = {
 half of the wave lane 31."""
 
 _CONTROLS = frozenset({*_IN_ROW, *_IN_WAVE})
+_CONTROL = re.compile(rf"\b({'|'.join(sorted(_CONTROLS))})\b")
 _MODIFIERS = frozenset({*_CONTROLS, "row_mask", "bank_mask", "bound_ctrl", "fi"})
 
 
@@ -62,19 +65,24 @@ class _Move:
     zeros: Array | None
 
 
-def is_dpp(decoded: DecodedInstruction) -> bool:
+def is_dpp(instruction: Instruction) -> bool:
     """Returns whether the instruction reads its first source from other lanes."""
     # LLVM writes some comparisons without the suffix.
-    return decoded.encoding == "dpp" or not _CONTROLS.isdisjoint(decoded.modifiers)
+    return "_dpp" in instruction.mnemonic or _CONTROL.search(instruction.operands) is not None
 
 
-def make_dpp_step(decoded: DecodedInstruction, make: Callable[[DecodedInstruction], Step]) -> Step:
-    """Returns the step of a DPP instruction; `make` gives that of the plain one.
+def make_dpp_step(
+    instruction: Instruction, arch: str, lanes: int, make: Callable[[DecodedInstruction], Step]
+) -> Step | None:
+    """Returns the step of a DPP instruction, None for another one; `make` gives that of the plain one.
 
     A lane whose source is outside of its row, or inactive without `fi`, reads 0 with `bound_ctrl:1`, and is not written
     without. Raises UnknownInstructionError for an unknown control, and where it runs for a mask of lanes or DPP8 with
     a lane that has no source.
     """
+    if not is_dpp(instruction):
+        return None
+    decoded = decode(instruction, arch, lanes)
     place = _place_of_source(decoded)
     source = decoded.operands[place]
     if source.kind != "v" or source.count > len(MOVED):

@@ -17,13 +17,12 @@ _SEPARATOR = " :: "
 _PREFIX = "v_dual_"
 
 
-def is_dual(instruction: Instruction) -> bool:
-    """Returns whether the instruction is two."""
-    return instruction.mnemonic.startswith(_PREFIX)
-
-
-def make_dual_step(instruction: Instruction, arch: str, lanes: int, make: Callable[[DecodedInstruction], Step]) -> Step:
-    """Returns the step of both; `make` gives that of one."""
+def make_dual_step(
+    instruction: Instruction, arch: str, lanes: int, make: Callable[[DecodedInstruction], Step]
+) -> Step | None:
+    """Returns the step of both instructions of a pair, None for another instruction; `make` gives that of one."""
+    if not instruction.mnemonic.startswith(_PREFIX):
+        return None
     first, second = _split(instruction, arch, lanes)
     if lanes != 32:
         raise first.refuse("a pair of instructions in a wave of 64 lanes")

@@ -52,6 +52,11 @@ def flush_half(value: Any) -> Any:
     return np.where(np.abs(value) < np.float16(2.0**-14), np.copysign(np.float16(0), value), value)
 
 
+def multiply_add(a: Any, b: Any, c: Any) -> Any:
+    """Returns a * b + c of float32, each rounded, denormals flushed (V_MAD_F32 and V_MAC_F32 of gfx90a)."""
+    return flush(flush(flush(a) * flush(b)) + flush(c))
+
+
 def exp2(a: Any) -> Any:
     """Returns 2^a (V_EXP_F32: 1 ulp, denormals flushed)."""
     return flush(np.exp2(flush(a).astype(np.float64)).astype(np.float32))

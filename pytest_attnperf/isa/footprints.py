@@ -169,7 +169,7 @@ def _of_vector(decoded: DecodedInstruction) -> Footprint:
         scalar_writes=frozenset(scalar),
         opcode=name if name.startswith("v_dot") else "",
         transcendental=name in _TRANSCENDENTAL,
-        dpp=is_dpp(decoded),
+        dpp=is_dpp(decoded.instruction),
         shifts_result=shifts,
         divides=name.startswith("v_div_fmas_"),
         moves_lanes=name in _LANE_MOVES,

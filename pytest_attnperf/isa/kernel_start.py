@@ -21,6 +21,9 @@ _SEGMENT_UNIT = 16
 _PRELOAD_PROLOGUE_BYTES = 256
 """Code at the entry that loads what hardware with preloading has loaded: such hardware starts behind it."""
 
+_FLOAT_MODE = 0xF0
+"""FLOAT_ROUND_MODE and FLOAT_DENORM_MODE of the descriptor, bits 12 to 19 of COMPUTE_PGM_RSRC1."""
+
 USER_REGISTERS = (
     ("private segment buffer", 4), ("dispatch packet", 2), ("queue", 2), ("kernel arguments", 2), ("dispatch id", 2),
     ("flat scratch", 2), ("private segment size", 1),
@@ -75,13 +78,20 @@ class KernelStart:
 
 
 def read_start(elf: Elf, name: str) -> KernelStart:
-    """Returns how the kernel `name` starts. Raises CodeObjectError for metadata that is not as documented."""
+    """Returns how the kernel `name` starts. Raises CodeObjectError for metadata that is not as documented, and for a
+    kernel that starts with other rounding or other denormals than are implemented."""
     symbol = next((one for one in elf.symbols if one.name == f"{name}.kd"), None)
     if symbol is None:
         raise CodeObjectError(f"{elf.source}: has no descriptor {name}.kd; was it stripped?")
     content = elf.read_code(symbol.section, symbol.address, _DESCRIPTOR_BYTES)
     private_bytes, entry_offset = struct.unpack_from("<I", content, 4)[0], struct.unpack_from("<q", content, 16)[0]
     resources, properties, preload = struct.unpack_from("<IHH", content, 52)
+    mode = struct.unpack_from("<I", content, 48)[0] >> 12 & 0xFF
+    if mode != _FLOAT_MODE:
+        raise CodeObjectError(
+            f"{elf.source}: {name} starts with the mode {mode:#x} of rounding and denormals; only {_FLOAT_MODE:#x}, "
+            "round to nearest even and denormals kept, is implemented"
+        )
     words, first = preload & 0x7F, preload >> 7
     entry = symbol.address + entry_offset + (_PRELOAD_PROLOGUE_BYTES if words else 0)
     return KernelStart(

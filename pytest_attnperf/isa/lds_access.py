@@ -146,8 +146,11 @@ def gather_registers(wave: Wave, first: int, count: int) -> Array:
 
 
 def _make_permute(decoded: DecodedInstruction) -> Step:
-    """DS_BPERMUTE_B32: lane l gets the value of lane (address / 4) % lanes; 0 of an inactive one."""
+    """DS_BPERMUTE_B32: lane l gets the value of lane (address / 4) % lanes; 0 of an inactive one. From gfx11 on it
+    permutes 32 lanes at a time, and a wave of 64 is refused."""
     decoded.allow("offset")
+    if decoded.rdna and decoded.lanes != 32:
+        raise decoded.refuse("a permutation of 64 lanes")
     target, address, value = decoded.operands
     first, source = require_registers(decoded, target, 1), require_registers(decoded, value, 1)
     read_address, offset = bits_reader(decoded, address), np.uint32(decoded.number("offset"))

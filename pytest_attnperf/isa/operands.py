@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from pytest_attnperf.codeobject.instructions import Instruction
@@ -151,6 +152,7 @@ class DecodedInstruction:
                 raise self.refuse(f"the modifier {name!r} here")
 
 
+@lru_cache(maxsize=1 << 14)
 def decode(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -> DecodedInstruction:
     """Returns the instruction's operands and modifiers, as a wave of `lanes` on `arch` executes it.
 

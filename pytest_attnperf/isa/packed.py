@@ -25,7 +25,7 @@ _PACKED: Mapping[str, Callable[..., Any]] = {
     "v_pk_mov_b32": lambda a, b: (a, b),
 }
 
-_PACKED_HALVES: Mapping[str, Operation] = {
+PACKED_HALVES: Mapping[str, Operation] = {
     f"v_pk_{name}": HALF_OPERATIONS[f"v_{name}"]
     for name in (
         *("add_f16", "mul_f16", "max_f16", "min_f16", "fma_f16", "add_u16", "add_i16", "sub_u16", "sub_i16"),
@@ -41,9 +41,9 @@ def make_packed_step(decoded: DecodedInstruction) -> Step | None:
     if name in _PACKED:
         decoded.allow("op_sel", "op_sel_hi", "neg_lo", "neg_hi")
         return _make_packed_move(decoded) if name == "v_pk_mov_b32" else _make_packed_floats(decoded, _PACKED[name])
-    if name in _PACKED_HALVES:
+    if name in PACKED_HALVES:
         decoded.allow("op_sel", "op_sel_hi", "neg_lo", "neg_hi")
-        return _make_packed_halves(decoded, _PACKED_HALVES[name])
+        return _make_packed_halves(decoded, PACKED_HALVES[name])
     if name in ("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16"):
         decoded.allow("op_sel", "op_sel_hi", "neg_lo", "neg_hi")
         return _make_mixed(decoded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from pytest_attnperf.codeobject.tools import find_objdumps
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.isa.atomics import make_lds_atomic_step
 from pytest_attnperf.isa.dot import make_dot_step
-from pytest_attnperf.isa.dpp import is_dpp, make_dpp_step
-from pytest_attnperf.isa.dual import is_dual, make_dual_step
+from pytest_attnperf.isa.dpp import make_dpp_step
+from pytest_attnperf.isa.dual import make_dual_step
 from pytest_attnperf.isa.faults import UnknownInstructionError
 from pytest_attnperf.isa.flat import make_flat_step
 from pytest_attnperf.isa.flow import make_flow_step
@@ -41,6 +42,9 @@ from pytest_attnperf.isa.wmma import make_wmma_step
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 """Architectures whose instructions are executed: CDNA, RDNA3 and RDNA4."""
+
+_FORMS = (make_dual_step, make_dpp_step)
+"""Makers of instructions that run one or two plain ones."""
 
 _MAKERS: tuple[Callable[[DecodedInstruction], Step | None], ...] = (
     make_flow_step,
@@ -80,7 +84,13 @@ def list_instructions(contents: ObjectContents, kernel: ObjectKernel) -> tuple[I
     reasons = []
     for tool in find_objdumps(contents.arch):
         listing = disassemble(
-            contents.elf, contents.arch, start=kernel.address, size=kernel.size, tool=tool, place=place
+            contents.elf,
+            contents.arch,
+            start=kernel.address,
+            size=kernel.size,
+            tool=tool,
+            place=place,
+            lanes=kernel.code.wave_size,
         )
         if not listing.undecoded:
             return listing.instructions
@@ -88,6 +98,7 @@ def list_instructions(contents: ObjectContents, kernel: ObjectKernel) -> tuple[I
     raise CodeObjectError(f"{kernel.code.name} cannot be disassembled: {'; '.join(reasons)}")
 
 
+@lru_cache(maxsize=4)
 def make_program(instructions: tuple[Instruction, ...], arch: str = "gfx942", lanes: int = 64) -> Program:
     """Returns the steps of a kernel for waves of `lanes` on `arch`.
 
@@ -105,10 +116,10 @@ def make_program(instructions: tuple[Instruction, ...], arch: str = "gfx942", la
 def make_step(instruction: Instruction, arch: str = "gfx942", lanes: int = 64) -> Step:
     """Returns the step of an instruction. Raises UnknownInstructionError, naming the opcode, operand or modifier that
     is not implemented."""
-    if is_dual(instruction):
-        return make_dual_step(instruction, arch, lanes, _make_plain_step)
-    decoded = decode(instruction, arch, lanes)
-    return make_dpp_step(decoded, _make_plain_step) if is_dpp(decoded) else _make_plain_step(decoded)
+    for make in _FORMS:
+        if (step := make(instruction, arch, lanes, _make_plain_step)) is not None:
+            return step
+    return _make_plain_step(decode(instruction, arch, lanes))
 
 
 def _make_plain_step(decoded: DecodedInstruction) -> Step:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_attnperf.isa import floats
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.scalar import scalar_reader, scalar_writer
@@ -23,7 +24,20 @@ _FOUR = np.uint16(15)
 _LOW24 = np.uint64(0xFFFFFF)
 _ROW = 16
 
+_LIMITS: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "f32": (floats.minimum, floats.maximum), "f16": (floats.minimum, floats.maximum),
+    "u32": (np.minimum, np.maximum), "i32": (np.minimum, np.maximum),
+}  # fmt: skip
+
 RDNA_OPERATIONS: Mapping[str, Operation] = {
+    **{
+        f"v_maxmin_{kind}": Operation(kind, (kind,) * 3, lambda a, b, c, low=low, high=high: low(high(a, b), c))
+        for kind, (low, high) in _LIMITS.items()
+    },
+    **{
+        f"v_minmax_{kind}": Operation(kind, (kind,) * 3, lambda a, b, c, low=low, high=high: high(low(a, b), c))
+        for kind, (low, high) in _LIMITS.items()
+    },
     "v_mov_b16": Operation("b16", ("b16",), lambda a: a),
     "v_not_b16": Operation("u16", ("u16",), lambda a: ~a),
     "v_and_b16": Operation("u16", ("u16", "u16"), lambda a, b: a & b),

@@ -105,8 +105,8 @@ def adjusting_writer(decoded: DecodedInstruction, write: Write, kind: Any = np.f
     def adjust(wave: Wave, value: Any) -> None:
         value = value * kind(scale)
         if clamp:
-            # With DX10_CLAMP, which compilers set, NaN becomes 0.
-            value = np.where(np.isnan(value), kind(0), np.clip(value, kind(0), kind(1)))
+            # With DX10_CLAMP, which compilers set, NaN becomes 0, and -0 is below +0.
+            value = np.where(np.isnan(value), kind(0), np.clip(value, kind(0), kind(1))) + kind(0)
         write(wave, value)
 
     return adjust
@@ -261,23 +261,32 @@ def _make_division_fma(decoded: DecodedInstruction) -> Step:
 _FMA: dict[str, Callable[..., Any]] = {"f16": fma_f16, "f32": floats.fma_f32, "f64": double_table.fma_f64}
 
 
+def _sum_of_product(decoded: DecodedInstruction) -> Callable[..., Any]:
+    """Returns the fused operation of the instruction's type, or that of V_MAD, which rounds twice."""
+    return floats.multiply_add if decoded.name.startswith("v_ma") else _FMA[decoded.name[-3:]]
+
+
 def _make_accumulate(decoded: DecodedInstruction) -> Step:
-    """V_FMAC: the destination is the addend."""
+    """V_FMAC, V_MAC: the destination is the addend."""
     decoded.allow("clamp", "mul", "div")
     kind = decoded.name[-3:]
     target, first, second = decoded.operands
     # SDWA writes a part of the destination; as the addend it is read whole.
     addend = replace(target, part="", unused="")
     reads = [reader(decoded, one, kind) for one in (first, second, addend)]
-    return compose(_FMA[kind], reads, adjusting_writer(decoded, writer(decoded, target, kind), DTYPES[kind]))
+    return compose(
+        _sum_of_product(decoded), reads, adjusting_writer(decoded, writer(decoded, target, kind), DTYPES[kind])
+    )
 
 
 def _make_constant_fma(decoded: DecodedInstruction) -> Step:
-    """V_FMAMK (a * K + b) and V_FMAAK (a * b + K): the three sources in the order of the text."""
+    """V_FMAMK, V_MADMK (a * K + b) and V_FMAAK, V_MADAK (a * b + K): three sources in the order of the text."""
     decoded.allow()
     kind = decoded.name[-3:]
     target, *sources = decoded.operands
-    return compose(_FMA[kind], [reader(decoded, one, kind) for one in sources], writer(decoded, target, kind))
+    return compose(
+        _sum_of_product(decoded), [reader(decoded, one, kind) for one in sources], writer(decoded, target, kind)
+    )
 
 
 def _make_table_logic(decoded: DecodedInstruction) -> Step:
@@ -306,6 +315,8 @@ _SPECIAL: dict[str, Callable[[DecodedInstruction], Step]] = {
     **{f"v_div_scale_{kind}": _make_division_scale for kind in ("f32", "f64")},
     **{f"v_div_fmas_{kind}": _make_division_fma for kind in ("f32", "f64")},
     **{f"v_fmac_{kind}": _make_accumulate for kind in _FMA},
+    "v_mac_f32": _make_accumulate,
+    **{f"v_{name}_f32": _make_constant_fma for name in ("madmk", "madak")},
     **{f"v_{name}_{kind}": _make_constant_fma for name in ("fmamk", "fmaak") for kind in ("f16", "f32")},
     "v_bitop3_b32": _make_table_logic,
     "v_bitop3_b16": _make_table_logic,

@@ -166,6 +166,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "v_max_f32": _f32(floats.maximum),
     "v_min_f32": _f32(floats.minimum),
     "v_fma_f32": _f32(floats.fma_f32, 3),
+    "v_mad_f32": _f32(floats.multiply_add, 3),
     "v_max3_f32": _f32(lambda a, b, c: floats.maximum(floats.maximum(a, b), c), 3),
     "v_min3_f32": _f32(lambda a, b, c: floats.minimum(floats.minimum(a, b), c), 3),
     "v_med3_f32": _f32(floats.median, 3),

@@ -330,7 +330,7 @@ class Wave:
         for access in self.queue:
             if access.store:
                 _perform(access)
-                access.complete = _do_nothing
+                access.complete = lambda: None
 
     def issue_flat(
         self,
@@ -377,10 +377,6 @@ class Wave:
             else:
                 kept.append(access)
         self.queue = kept
-
-
-def _do_nothing() -> None:
-    return None
 
 
 def _perform(access: Access) -> None:

@@ -52,7 +52,8 @@ INLINE f16 to_f16(u16 bits) { return __builtin_bit_cast(f16, (u16)((bits & 0x7ff
 INLINE bf16 to_bf16(u16 bits) { return __builtin_bit_cast(bf16, (u16)((bits & 0x7fff) > 0x7f80 ? 0x7fc0 : bits)); }
 INLINE u64 bits_of(f32 x) { return x != x ? 0x7fc00000u : __builtin_bit_cast(u32, x); }
 INLINE u64 bits_of(f64 x) { return x != x ? 0x7ff8000000000000ull : __builtin_bit_cast(u64, x); }
-INLINE u64 bits_of(f16 x) { return x != x ? 0x7e00u : __builtin_bit_cast(u16, x); }
+// clang 22 makes 0 - x of float16 into -x for the GPU: zeros count as one.
+INLINE u64 bits_of(f16 x) { return x != x ? 0x7e00u : x == (f16)0 ? 0 : __builtin_bit_cast(u16, x); }
 INLINE u64 bits_of(bf16 x) { return (f32)x != (f32)x ? 0x7fc0u : __builtin_bit_cast(u16, x); }
 INLINE u64 bits_of(i8 x) { return (u64)(i64)x; }
 INLINE u64 bits_of(i16 x) { return (u64)(i64)x; }

@@ -235,10 +235,22 @@ def _pair(form: Format, rule: Callable[[Fraction], int] = round) -> Callable[[in
     return pack
 
 
+def _flushed(bits: int) -> int:
+    return bits if bits & F32.infinity else bits & F32.sign
+
+
+def _product_and_sum(a: int, b: int, c: int) -> int | None:
+    """a * b + c, each rounded, of float32 without denormals."""
+    product = multiply(F32, _flushed(a), _flushed(b))
+    total = None if product is None else add(F32, _flushed(product), _flushed(c))
+    return None if total is None else _flushed(total)
+
+
 _SIGNED, _UNSIGNED = (-(2**31), 2**31 - 1), (0, WORD)
 
 _CONVERSIONS: Mapping[str, Statement] = {
     "v_mul_legacy_f32": Statement("f32", ("f32", "f32"), _legacy_product),
+    "v_mad_f32": Statement("f32", ("f32",) * 3, _product_and_sum),
     "v_frexp_exp_i32_f32": Statement("i32", ("f32",), lambda a: split(F32, a)[1]),
     "v_frexp_exp_i32_f64": Statement("i32", ("f64",), lambda a: split(F64, a)[1]),
     "v_frexp_exp_i16_f16": Statement("i16", ("f16",), lambda a: split(F16, a)[1]),

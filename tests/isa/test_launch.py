@@ -8,8 +8,10 @@ import pytest
 
 from pytest_attnperf.codeobject.building import build_object
 from pytest_attnperf.codeobject.built import object_bytes
+from pytest_attnperf.codeobject.elf import read_elf
 from pytest_attnperf.codeobject.hip_toolchain import hip_reasons
 from pytest_attnperf.codeobject.instructions import Instruction
+from pytest_attnperf.codeobject.objects import read_object
 from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.isa.faults import ExecutionFault, UnknownInstructionError
 from pytest_attnperf.isa.launch import Argument, Execution, Output, execute
@@ -42,9 +44,10 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     found = {}
     for name, kernel, arch in (
         ("places", "places", "gfx942"), ("forever", "forever", "gfx942"), ("gfx1100", "places", "gfx1100"),
-        ("gfx1201", "places", "gfx1201"), ("gfx1030", "places", "gfx1030"),
+        ("gfx1201", "places", "gfx1201"), ("gfx1030", "places", "gfx1030"), ("64 lanes", "places", "gfx1201"),
     ):  # fmt: skip
-        build = KernelBuild(f"hip.{kernel}", "one", arch, HipSource(path, kernel, threads=128))
+        flags = ("-mwavefrontsize64",) if name == "64 lanes" else ()
+        build = KernelBuild(f"hip.{kernel}", "one", arch, HipSource(path, kernel, flags=flags, threads=128))
         found[name] = object_bytes(build_object(build, Path(folder / "cache")))
     return found
 
@@ -58,7 +61,7 @@ def launch(objects: dict[str, bytes], *arguments: Argument, name: str = "places"
     return execute(objects[name], "places", (2, 2, 1), (32, 4, 1), given, **options)
 
 
-@pytest.mark.parametrize(("name", "lanes"), [("places", 64), ("gfx1100", 32), ("gfx1201", 32)])
+@pytest.mark.parametrize(("name", "lanes"), [("places", 64), ("gfx1100", 32), ("gfx1201", 32), ("64 lanes", 64)])
 def test_ids_and_arguments(objects: dict[str, bytes], name: str, lanes: int) -> None:
     """Workgroup and workitem ids in two directions, pointers, floats, integers, a short, and a ragged end, in both
     sizes of wave."""
@@ -145,3 +148,16 @@ def test_an_unknown_instruction_stops_only_where_it_is_reached(objects: dict[str
     execute(objects["places"], "places", (2, 2, 1), (32, 4, 1), given, edit=append)
     with pytest.raises(UnknownInstructionError, match=r"v_magic_f32 v0, v1 at 0x.*the opcode is not implemented"):
         execute(objects["places"], "places", (2, 2, 1), (32, 4, 1), given, edit=begin)
+
+
+def test_other_float_modes_are_refused(objects: dict[str, bytes]) -> None:
+    """A kernel whose descriptor asks for flushed denormals is not executed as if it kept them."""
+    content = objects["places"]
+    elf = read_elf(read_object(content, "places").elf, "places")
+    symbol = next(one for one in elf.symbols if one.name == "places.kd")
+    descriptor = elf.read_code(symbol.section, symbol.address, 64)
+    registers = int.from_bytes(descriptor[48:52], "little") & ~(0x30 << 12)
+    changed = descriptor[:48] + registers.to_bytes(4, "little") + descriptor[52:]
+    assert content.count(descriptor) == 1
+    with pytest.raises(CodeObjectError, match="starts with the mode 0xc0 of rounding and denormals; only 0xf0"):
+        execute(content.replace(descriptor, changed), "places", (1, 1, 1), (32, 1, 1), [])

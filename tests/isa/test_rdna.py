@@ -10,7 +10,10 @@ import pytest
 from pytest_attnperf.isa.faults import ExecutionFault, UnknownInstructionError
 from pytest_attnperf.isa.rdna import RDNA_OPERATIONS
 from tests.isa.one_wave import make_wave, run, set_vector, vector
+from tests.isa.operand_sets import draw as draw_operand
 from tests.isa.semantics import WORD, as_float, signed, to_half_bits
+from tests.isa.statements import STATEMENTS
+from tests.isa.test_vector_table import agree
 
 LOW = 2**16 - 1
 LANES = list(range(32))
@@ -93,6 +96,7 @@ def test_extending_conversions() -> None:
 def test_all_operations_are_tested() -> None:
     """No operation of the table is left out above."""
     here = {name.replace("_nc_", "_") for name in (*HALVES, *WORDS)} | {"v_cvt_u32_u16", "v_cvt_i32_i16"}
+    here |= {f"v_{name}_{kind}" for name in ("maxmin", "minmax") for kind in ("f32", "f16", "u32", "i32")}
     assert RDNA_OPERATIONS.keys() <= here
 
 
@@ -173,3 +177,25 @@ def test_functions_of_scalar_registers() -> None:
         assert as_float(wave.read_scalar(1)) == pytest.approx(expected, rel=2**-23)
     run(wave, "v_s_sqrt_f32 s1, s0", arch="gfx1201")
     assert as_float(wave.read_scalar(1)) == 1.5
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "u32", "i32"])
+def test_limits_of_both_sides(kind: str) -> None:
+    """V_MAXMIN is the smaller of a third number and the larger of two, V_MINMAX the larger of it and the smaller."""
+    random = Random(kind)
+    drawn = [[draw_operand(random, kind) for _ in range(32)] for _ in range(3)]
+    wave = make_wave(size=32)
+    for place, values in enumerate(drawn):
+        set_vector(wave, place, values)
+    half = ".l" if kind == "f16" else ""
+    sources = ", ".join(f"v{place}{half}" for place in range(3))
+    set_vector(wave, 8, [0] * 32)
+    set_vector(wave, 9, [0] * 32)
+    run(wave, f"v_maxmin_{kind} v8{half}, {sources}", f"v_minmax_{kind} v9{half}, {sources}")
+    low, high = (STATEMENTS[f"v_{name}_{kind}"].compute for name in ("min", "max"))
+    quiet = {"f32": 0x7FC00000, "f16": 0x7E00}.get(kind, 0)
+    for register, first, second in (("v8", high, low), ("v9", low, high)):
+        for lane, bits in enumerate(vector(wave, register).tolist()):
+            a, b, c = (values[lane] for values in drawn)
+            inner = first(a, b)
+            assert agree(kind, bits, second(quiet if inner is None else inner, c)), (hex(a), hex(b), hex(c), hex(bits))

@@ -157,7 +157,8 @@ def test_a_fault_names_instruction_and_source_line(compiled: Callable[[str], Com
 @pytest.mark.parametrize("name", [FLASH, BEST, TRITON, BEST_11, TRITON_11, BEST_12, TRITON_12])
 def test_nearly_every_dropped_instruction_is_found(compiled: Callable[[str], Compiled], name: str) -> None:
     """Of all barriers, waits, LDS stores, shuffles and matrix instructions, dropped one at a time, at least 90 % are
-    found. Not found are waits that a later one covers, and code that the problem does not reach."""
+    found. Not found are waits that a later one covers, and code that the problem does not reach. Waits before a load of
+    an upper half, whose register's lower half is in flight, are left out: LDS returns both in order without them."""
     kernel = compiled(name)
     places = places_of(
         kernel, r"s_barrier|s_waitcnt(?!_depctr)|s_wait_(?!alu)|ds_write|ds_store|ds_bpermute|v_mfma|v_wmma"
@@ -170,5 +171,6 @@ def _missed(kernel: Compiled, places: list[int]) -> Iterator[str]:
     seen: list[Instruction] = []
     kernel.run(Problem(16, 16, heads=1), edit=lambda all_of_it: (seen.extend(all_of_it), all_of_it)[1])
     for place in places:
-        if not is_found(kernel, LONG, place):
+        orders_halves = seen[place].mnemonic.startswith("s_wait") and seen[place + 1].mnemonic.endswith("_d16_hi")
+        if not orders_halves and not is_found(kernel, LONG, place):
             yield format_place(seen[place])

@@ -144,3 +144,12 @@ def test_an_addend_of_which_only_the_lower_half_was_written() -> None:
             run(wave, "v_not_b32_e32 v6, v5")
         with pytest.raises(ExecutionFault, match="s4 as a mask of lanes"):
             run(wave, "v_cndmask_b32_e64 v6, 0, 1, s[4:5]")
+
+
+def test_sums_of_products_that_are_rounded_twice() -> None:
+    """v_mac adds to its destination, v_madmk and v_madak take a literal; they round product and sum (gfx90a)."""
+    wave = make_wave()
+    for place, value in enumerate((1.0 + 2.0**-23, 1.0 + 2.0**-23, -1.0)):
+        set_vector(wave, place, np.full(64, value, np.float32))
+    run(wave, "v_madak_f32 v3, v0, v1, 0xbf800000", "v_madmk_f32 v4, v0, 0x3f800001, v2", "v_mac_f32_e32 v2, v0, v1")
+    assert [float(vector(wave, name).view(np.float32)[7]) for name in ("v2", "v3", "v4")] == [2.0**-22] * 3

@@ -114,6 +114,7 @@ def test_the_mode_that_limits_halves() -> None:
         ("s_barrier_signal m0", "the barrier"),
         ("s_barrier_signal_isfirst -1", "the opcode"),
         ("s_wait_loadcnt s0", "the operand"),
+        ("s_waitcnt_vscnt s0, 0x0", "the operand 's0'"),
     ],
 )
 def test_what_is_no_hint_is_refused(text: str, named: str) -> None:
