@@ -16,9 +16,11 @@ from pytest_attnperf.kernel_builds import (
     KernelSource,
     KeyTile,
     ObjectFile,
+    Proof,
     TritonSource,
     with_settings,
 )
+from pytest_attnperf.workloads.softmax import Softmax
 
 TRITON = TritonSource(
     module="kernels.triton.prefill.forward",
@@ -244,6 +246,15 @@ def test_macros_of_a_hip_kernel_stay_text() -> None:
     new = with_settings(build(source=HIP), {"HEAD_DIM": "64"})
     assert new.source == replace(HIP, defines={"HEAD_DIM": "64", "VEC": "4"})
     assert new.settings == {"BLOCK_M": "64", "HEAD_DIM": "64"}
+
+
+def test_proofs_follow_a_changed_setting() -> None:
+    """The configuration that a proof pins changes with the build, under the kernel's own name, too; others stay."""
+    pinned = {"BLOCK_M": "64", "prefill.BLOCK_M": "64", "config_arch": "gfx942"}
+    old = replace(build(), proofs=(Proof("triton.flash", Softmax(2, 8), pinned),))
+    (proof,) = with_settings(old, {"BLOCK_M": "128"}).proofs
+    assert proof.config == {"BLOCK_M": "128", "prefill.BLOCK_M": "128", "config_arch": "gfx942"}
+    assert (proof.backend, proof.workload) == ("triton.flash", Softmax(2, 8))
 
 
 def test_an_unknown_setting_lists_what_there_is() -> None:

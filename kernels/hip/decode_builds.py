@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernels.hip.builds import HipKernelBuilds, make_build
-from kernels.hip.decode import decode_reduce, decode_split, group_of
+from kernels.hip.decode import REDUCE_SPLITS, decode_reduce, decode_split, group_of
 from pytest_attnperf.kernel_builds import KernelBuild, Proof
 from pytest_attnperf.workloads.decode import Decode
 
@@ -59,8 +59,9 @@ class HipDecodeReduce(HipKernelBuilds):
 
     def _make_build(self, arch: str, head_dim: int, dtype: str, splits: int) -> KernelBuild:
         kernel = decode_reduce(head_dim, dtype, splits, with_lse=True)
-        # TODO
-        problem = Decode.parse_line(f"b=2,kv=100,h=4,hk=2,d={head_dim},{dtype},lse,ragged")
+        # Two splits of ragged sequences, or with more threads 18 of one sequence.
+        sizes = "b=1,kv=4608,h=4,hk=1" if splits > REDUCE_SPLITS else "b=2,kv=600,h=4,hk=2,ragged"
+        problem = Decode.parse_line(f"{sizes},d={head_dim},{dtype},lse")
         proofs = [Proof(self.backends[0], problem)]
         return make_build(self.name, f"d{head_dim}-s{splits}-{dtype}", arch, kernel, proofs=proofs)
 

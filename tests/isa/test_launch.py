@@ -14,7 +14,7 @@ from pytest_attnperf.codeobject.instructions import Instruction
 from pytest_attnperf.codeobject.objects import read_object
 from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.isa.faults import ExecutionFault, UnknownInstructionError
-from pytest_attnperf.isa.launch import Argument, Execution, Output, execute
+from pytest_attnperf.isa.launch import Argument, Execution, Inside, Output, execute
 from pytest_attnperf.kernel_builds import HipSource, KernelBuild
 
 REASONS = hip_reasons("gfx942")
@@ -103,6 +103,26 @@ def test_arguments_that_do_not_fit(objects: dict[str, bytes], arguments: tuple[A
     """Too many arguments and values that do not fit are refused before anything runs."""
     with pytest.raises(UsageError, match=message):
         launch(objects, *arguments)
+
+
+def test_addresses_inside_one_memory(objects: dict[str, bytes]) -> None:
+    """Two arguments inside one array share its memory, and what is written shows in all of it; bounds are those of the
+    array."""
+    memory = np.zeros(2400, np.uint8)
+    memory[:200] = VALUES.view(np.uint8)
+    out, values = Inside(memory, 400, "out"), Inside(memory, 0, "values")
+    executed = launch(objects, out, values, 2.5, 50, -3)
+    content = executed.arrays[0]
+    assert content is not None
+    assert executed.arrays[1] is not None
+    assert np.array_equal(content, executed.arrays[1])
+    apart = launch(objects).arrays[0]
+    assert apart is not None
+    assert np.array_equal(content[400:2000].view(np.int32), apart.ravel())
+    assert np.array_equal(content[:200], memory[:200])
+    assert not content[2000:].any()
+    with pytest.raises(ExecutionFault, match=r"beyond the end of argument 1 .out., which has 2400 bytes"):
+        launch(objects, Inside(memory, 2000, "out"), values, 2.5, 50, -3)
 
 
 def test_a_null_pointer_is_near_no_buffer(objects: dict[str, bytes]) -> None:

@@ -74,7 +74,7 @@ class DecodeKernel(TritonKernel):
             divisible_by_16=[name for name in _kernel_signature(workload) if name.endswith("_ptr")] + ["split_keys"],
             matrix=has_matrix_instructions(arch, 32 if workload.dtype == "f32" else 16),
             proofs=[(self.backends[0], shrink_problem(workload))],
-            pins=[(self.space, split_often(rule))],
+            pins=[(self.space, rule if _has_one_split(workload) else split_often(rule))],
         )
 
 

@@ -64,7 +64,7 @@ class TransVKernel(TritonKernel):
         even: bool = True,
     ) -> KernelBuild:
         dtype, causal, with_lse = variant
-        keys = 2 * int(rule.config["BLOCK_N"]) if even else 83
+        keys = max(2 * int(rule.config["BLOCK_N"]), 64) if even else 83
         proof = Prefill(1, 48, 4, head_dim, seq_kv=keys, kv_heads=2, dtype=dtype, causal=causal, lse=with_lse)
         return make_build(
             self.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -224,6 +225,19 @@ def test_every_shipped_build_has_a_proof() -> None:
     assert [found for found in proven if found[1] not in launching[found[0]]] == []
     largest = max((proof.workload.bytes_min or 0) for build in builds for proof in build.proofs)
     assert largest < 10e6  # small enough for an interpreter
+
+
+@pytest.mark.parametrize("archs", [(ARCH,), pytest.param(ALL_ARCHS, marks=pytest.mark.soak)], ids=["default", "all"])
+def test_every_shipped_build_is_launched_by_a_proof(archs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher passes the constants, types and divisibility that the build declares; else the object that is gated
+    is not the one that runs."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    command = [sys.executable, str(Path(__file__).with_name("launched_proofs.py")), *archs]
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parents[1])}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    *missed, count = ran.stdout.splitlines() or [ran.stderr]
+    assert missed == []
+    assert int(count.split()[0]) >= 200 * len(archs)
 
 
 @pytest.mark.soak
