@@ -25,7 +25,8 @@ from pytest_attnperf.isa.footprints import (
     Footprint,
     read_footprint,
 )
-from pytest_attnperf.isa.wave import Step, Wave, name_scalar, name_vector
+from pytest_attnperf.isa.operands import name_scalar, name_vector
+from pytest_attnperf.isa.wave import Step, Wave
 
 ARCHS = ("gfx90a", "gfx942", "gfx950")
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_attnperf.isa.faults import ExecutionFault
-from pytest_attnperf.isa.operands import ACCUMULATORS, M0, DecodedInstruction, Operand
+from pytest_attnperf.isa.operands import ACCUMULATORS, M0, DecodedInstruction, Operand, name_vector
 from pytest_attnperf.isa.scalar import scalar_reader
 from pytest_attnperf.isa.sources import reader, writer
-from pytest_attnperf.isa.wave import Step, Wave, name_vector
+from pytest_attnperf.isa.wave import Step, Wave
 
 _VECTOR_MOVES = {
     "v_mov_b32": 1,

@@ -295,3 +295,13 @@ def float_bits(number: float) -> int:
 def wide_float_bits(number: float) -> int:
     """Returns the 64 bits of an inline float."""
     return int(struct.unpack("<Q", struct.pack("<d", number))[0])
+
+
+def name_scalar(number: int) -> str:
+    """Returns 's7', 'vcc_lo', 'm0'."""
+    return {VCC: "vcc_lo", VCC + 1: "vcc_hi", M0: "m0"}.get(number, f"s{number}")
+
+
+def name_vector(number: int) -> str:
+    """Returns 'v7' or 'a7'."""
+    return f"v{number}" if number < ACCUMULATORS else f"a{number - ACCUMULATORS}"

@@ -17,7 +17,7 @@ import numpy as np
 from pytest_attnperf.isa.faults import ExecutionFault, IsaError
 from pytest_attnperf.isa.lds import Lds
 from pytest_attnperf.isa.memory import POISON, Array, GlobalMemory
-from pytest_attnperf.isa.operands import ACCUMULATORS, EXEC, M0, MOVED, VCC
+from pytest_attnperf.isa.operands import EXEC, M0, MOVED, name_scalar, name_vector
 
 if TYPE_CHECKING:
     from pytest_attnperf.isa.recording import WaveRecorder
@@ -337,7 +337,7 @@ class Wave:
         for access in self.queue:
             if access.store:
                 self._finish(access)
-                access.complete = _do_nothing
+                access.complete = lambda: None
 
     def issue_flat(
         self,
@@ -366,10 +366,7 @@ class Wave:
             self._finish(self.queue.popleft())
 
     def _finish(self, access: Access) -> None:
-        if self.recorder is None:
-            perform(access)
-        else:
-            self.recorder.complete(access)
+        (perform if self.recorder is None else self.recorder.complete)(access)
 
     def _complete(self, counter: str, left: int) -> None:
         pending = sum(access.counter == counter for access in self.queue)
@@ -392,10 +389,6 @@ class Wave:
         self.queue = kept
 
 
-def _do_nothing() -> None:
-    return None
-
-
 def perform(access: Access) -> None:
     """Performs an access. What it raises names its instruction, not the wait."""
     try:
@@ -404,13 +397,3 @@ def perform(access: Access) -> None:
         if error.issued_at is None:
             error.issued_at = access.index
         raise
-
-
-def name_scalar(number: int) -> str:
-    """Returns 's7', 'vcc_lo', 'm0'."""
-    return {VCC: "vcc_lo", VCC + 1: "vcc_hi", M0: "m0"}.get(number, f"s{number}")
-
-
-def name_vector(number: int) -> str:
-    """Returns 'v7' or 'a7'."""
-    return f"v{number}" if number < ACCUMULATORS else f"a{number - ACCUMULATORS}"

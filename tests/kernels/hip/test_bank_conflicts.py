@@ -14,7 +14,7 @@ import pytest
 from kernels.hip import emulator, prefill
 from kernels.hip.emulator import EmulatedKernel, LdsAccess
 from kernels.hip.sources import FOLDER, HipKernel
-from pytest_attnperf.isa.lds_banks import count_cycles
+from pytest_attnperf.isa.recording import count_cycles
 from pytest_attnperf.workloads.prefill import Prefill
 
 ARCHS = ("gfx942", "gfx950")
