@@ -1,7 +1,6 @@
 """VOPD: two vector instructions of one encoding, both of which read before either writes.
 
-Source: AMD, "RDNA3 Instruction Set Architecture", section on dual-issue VALU: the destinations differ, V_CNDMASK reads
-VCC.
+The destinations differ, V_CNDMASK reads VCC. Not checked against a document (see `rdna`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Branches, waits, barriers, hints and the end of a wave.
 
-gfx11 and gfx12 have waits that name one counter, and gfx12 a barrier in two parts. Sources: AMD, "RDNA3 Instruction Set
-Architecture" and "RDNA4 Instruction Set Architecture", sections on SOPP and on data dependency resolution; LLVM, "User
-Guide for AMDGPU Backend", memory models of GFX11 and GFX12.
+gfx11 and gfx12 have waits that name one counter, and gfx12 a barrier in two parts. Source: LLVM, "User Guide for AMDGPU
+Backend", memory models of GFX11 and GFX12; for the rest see `rdna`.
 """
 
 from __future__ import annotations

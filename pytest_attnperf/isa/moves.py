@@ -97,7 +97,7 @@ def _with_index(decoded: DecodedInstruction, plain: Step) -> Step:
 def _make_indexed_move(decoded: DecodedInstruction, target: Operand, source: Operand, indexed: frozenset[str]) -> Step:
     """A move between registers whose numbers M0 raises: of the source (SRC0), the destination (DST) or both.
 
-    Source: AMD, "CDNA3 Instruction Set Architecture", S_SET_GPR_IDX_ON; "RDNA3", V_MOVRELD_B32 and V_MOVRELS_B32.
+    Source: AMD, "CDNA3 Instruction Set Architecture", S_SET_GPR_IDX_ON; for RDNA see `rdna`.
     """
 
     def run(wave: Wave) -> object:

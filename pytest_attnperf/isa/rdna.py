@@ -1,7 +1,9 @@
 """Vector instructions that gfx11 and later have and gfx9 has not: 16-bit ones on halves of registers, comparisons that
 write EXEC alone, moves between rows of lanes, and functions of a scalar register.
 
-Sources: AMD, "RDNA3 Instruction Set Architecture" and "RDNA4 Instruction Set Architecture", VOP1, VOP2, VOP3 and VOPC.
+Written from LLVM's definitions and from what is known of AMD's "RDNA3" and "RDNA4 Instruction Set Architecture", which
+were not at hand: **RDNA's semantics are not checked against its documents**, only by compiled programs whose results
+are known.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ Bank conflicts of LDS are the cycles that an access takes because lanes want dif
 as many lanes as fill the banks, neighbours but for reads of 16 bytes on CDNA, whose groups are FIRST_PHASE and its
 images (github.com/triton-lang/triton/pull/11365). Lanes that read one word share it.
 
-Banks: 32 on CDNA2 and CDNA3, 64 on CDNA4 (their ISA documents, "LDS"); 64 on RDNA's work-group processor, of which a
-wave in CU mode has 32 (RDNA3 ISA document, "LDS"). The groups of RDNA's wide accesses are not documented: neighbours
-are assumed.
+Banks: 32 on CDNA2 and CDNA3, 64 on CDNA4 (their ISA documents, "LDS"); 32 are taken for RDNA, and neighbours as the
+groups of its wide accesses, without a document.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scalar instructions that gfx11.5 and gfx12 add: float32 arithmetic, comparisons and conversions, and 64-bit sums and
 products that leave SCC as it is.
 
-Source: AMD, "RDNA4 Instruction Set Architecture", SOP1, SOP2 and SOPC. The float ones compute what the vector
-instruction of that name computes.
+The float ones compute what the vector instruction of that name computes; not checked against a document (see `rdna`).
+Those with results of 16 bits are refused: sources disagree on the upper half of the register.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Names of gfx11 and gfx12 for what earlier architectures have under another name, so that semantics stand once.
 
-Sources: AMD, "RDNA3 Instruction Set Architecture" and "RDNA4 Instruction Set Architecture"; LLVM's definitions name the
-instruction that each renamed one was (`VOP2_Real_gfx11` and its like take both names).
+Source: LLVM's definitions, which name the instruction that each renamed one was (`VOP2_Real_gfx11` and its like take
+both names).
 """
 
 from __future__ import annotations

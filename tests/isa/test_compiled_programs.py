@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,9 @@ from tests.isa.drawn_programs import DrawnProgram, draw_program
 LEVELS = ("-O1", "-O0", "-O2", "-O3")
 FEW, BATCH, CAMPAIGN = 2, 10, 500
 """Programs of an architecture by default, of one compilation in the soak, and of the soak."""
+
+REFUSED_HALVES = re.compile(r"^s_\w*f16\w* .*the opcode is not implemented")
+"""Scalar instructions of gfx11.5 and gfx12 with results of 16 bits: sources disagree on the upper half."""
 
 FIRST = {"gfx90a": 0, "gfx942": 2, "gfx950": 4, "gfx1100": 6, "gfx1151": 17, "gfx1201": 17}
 """Seed of the first program by default."""
@@ -35,8 +39,8 @@ def level_of(arch: str, number: int) -> str:
 
 
 def list_failures(arch: str, first: int, count: int, level: str) -> list[str]:
-    """Runs programs on both machines: seed, level and what differs or is a fault, of those that are not equal. Programs
-    with scratch are left out on gfx90a, which addresses it in a way that is not implemented."""
+    """Runs programs on both machines: seed, level and what differs or is a fault, of those that are not equal. Left out
+    are programs with instructions that REFUSED_HALVES names."""
     programs = [draw_program(seed, wave_of(arch)) for seed in range(first, first + count)]
     code_object, library = compile_for_gpu(programs, arch, level), compile_for_host(programs, arch)
     failures = []
@@ -44,7 +48,7 @@ def list_failures(arch: str, first: int, count: int, level: str) -> list[str]:
         try:
             found = run_interpreted(code_object, program)
         except AttnperfError as error:
-            if arch == "gfx90a" and "scratch cannot be executed" in str(error):
+            if REFUSED_HALVES.search(str(error)):
                 continue
             failures.append(f"seed {program.seed} {level}: {error}")
             continue
