@@ -1,8 +1,8 @@
 """DPP: a vector instruction whose first source comes from other lanes of a row of 16, of 8 lanes, or of the wave.
 
 The moved source lies in registers of its own (`MOVED`), and the plain instruction runs on them, in the lanes that are
-written. Sources: AMD, "CDNA3 Instruction Set Architecture", DPP; LLVM, "Syntax of AMDGPU Instruction Modifiers". RDNA is
-not checked against its document (see `rdna`).
+written. Sources: AMD, "CDNA3 Instruction Set Architecture", DPP; LLVM, "Syntax of AMDGPU Instruction Modifiers". RDNA
+is not checked against its document (see `rdna`).
 """
 
 from __future__ import annotations
