@@ -11,7 +11,7 @@ from pytest_attnperf.isa.faults import ExecutionFault
 from pytest_attnperf.isa.memory import POISON, Array, join_bytes
 
 _SEVERAL = 0xFF
-_EVERY_BYTE = np.uint32(0x01010101)
+_EVERY_BYTE, _LOWEST_BYTE, _SEVERAL_WORD = np.uint32(0x01010101), np.uint32(0xFF), np.uint32(0xFFFFFFFF)
 
 
 class LdsWatch(Protocol):
@@ -67,12 +67,12 @@ class Lds:
         words = _words_at(offsets, size)
         mine = np.uint32(wave + 1) * _EVERY_BYTE
         writers, readers = self._words["writers"][words], self._words["readers"][words]
-        unread = (readers == 0) | (readers == mine)
-        foreign = (writers != 0) & (writers != mine)
-        if foreign.any() or not unread.all() or (self._words["written"][words] != _EVERY_BYTE).any():
+        wrong = (writers != 0) & (writers != mine) | (self._words["written"][words] != _EVERY_BYTE)
+        mixed = readers != (readers & _LOWEST_BYTE) * _EVERY_BYTE
+        if np.count_nonzero(wrong | mixed):
             self._mark_read((words[..., None] * 4 + np.arange(4)).reshape(len(offsets), size), wave)
         else:
-            self._words["readers"][words] = mine
+            self._words["readers"][words] = np.where((readers == 0) | (readers == mine), mine, _SEVERAL_WORD)
         found: Array = self._words["data"][words]
         return found
 
@@ -140,11 +140,11 @@ class Lds:
         """Returns the addresses as int64, all of them within the LDS and, if they must be, aligned."""
         offsets = addresses.astype(np.int64)
         unit = min(size, 4)
-        if len(offsets) and (offsets.min() < 0 or offsets.max() + size > self.size):
+        if np.count_nonzero((offsets < 0) | (offsets > self.size - size)):
             raise ExecutionFault(
                 f"accesses {size} bytes of the LDS at {int(offsets.max())}; the workgroup has {self.size} bytes"
             )
-        if self.aligned and (offsets & (unit - 1)).any():
+        if self.aligned and np.count_nonzero(offsets & (unit - 1)):
             raise ExecutionFault(f"accesses {size} bytes of the LDS at an address that {unit} does not divide")
         return offsets
 

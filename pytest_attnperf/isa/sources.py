@@ -208,7 +208,8 @@ def mask_writer(decoded: DecodedInstruction, operand: Operand) -> Write:
     number, narrow = operand.first, decoded.mask_words == 1
 
     def write(wave: Wave, value: Any) -> None:
-        mask = mask_of(np.broadcast_to(value, wave.lanes.shape)) & wave.exec_mask
+        lanes = value if np.shape(value) else np.broadcast_to(value, wave.lanes.shape)
+        mask = mask_of(lanes) & wave.exec_mask
         (wave.write_scalar if narrow else wave.write_scalar_pair)(number, mask)
 
     return write

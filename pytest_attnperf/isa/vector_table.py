@@ -57,6 +57,8 @@ def _extract_signed(value: Any, offset: Any, width: Any) -> Any:
 def _permute_bytes(a: Any, b: Any, selector: Any) -> Any:
     """Returns 4 bytes, each chosen by a byte of `selector`: 0 to 3 of b, 4 to 7 of a, 8 to 11 the sign of b's or a's
     16-bit halves, 12 zero, more 0xff."""
+    if np.ndim(selector) == 0 and not int(selector) & 0xF8F8F8F8:
+        return _permute_alike(a, b, int(selector))
     a, b, selector = np.broadcast_arrays(a, b, selector)
     both = a.astype(_U64) << _U64(32) | b.astype(_U64)
     result = np.zeros(a.shape, _U32)
@@ -69,6 +71,18 @@ def _permute_bytes(a: Any, b: Any, selector: Any) -> Any:
             above = np.where(chosen == 12, _U32(0), np.where(chosen > 12, _U32(0xFF), sign))
             plain = np.where(chosen > 7, above, plain)
         result |= plain << _U32(8 * byte)
+    return result
+
+
+def _permute_alike(a: Any, b: Any, selector: int) -> Any:
+    """Returns `_permute_bytes` where all lanes choose the same of the 8 bytes: shifts of whole registers."""
+    result = _U32(0)
+    for byte in range(4):
+        chosen = selector >> 8 * byte & 7
+        source = a if chosen > 3 else b
+        moved = 8 * (chosen & 3) - 8 * byte
+        shifted = source >> _U32(moved) if moved > 0 else source << _U32(-moved)
+        result = result | shifted & _U32(0xFF << 8 * byte)
     return result
 
 

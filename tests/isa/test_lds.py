@@ -91,3 +91,22 @@ def test_unaligned_accesses_where_they_are_allowed() -> None:
         lds.load(at(3), 4, 1)
     with pytest.raises(ExecutionFault, match="has 20 bytes"):
         lds.load(at(17), 4, 0)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_write_after_reads_of_several_waves_races(size: int) -> None:
+    """Also for a wave that has read the byte itself, and for a word of which another wave has read a part."""
+    lds = Lds(64)
+    lds.store(at(8, 16), size, words(5, 6), 0)
+    lds.pass_barrier()
+    for wave in (0, 1):
+        lds.load(at(8), size, wave)
+    with pytest.raises(ExecutionFault, match="wave 1 writes byte 8 of the LDS, which several waves read"):
+        lds.store(at(8), size, words(9), 1)
+    lds.store(at(16), 4, words(6), 0)
+    lds.pass_barrier()
+    lds.load(at(16), 2, 0)
+    lds.load(at(16), 4, 1)
+    lds.store(at(18), 2, words(7), 1)
+    with pytest.raises(ExecutionFault, match="wave 1 writes byte 16 of the LDS, which several waves read"):
+        lds.store(at(16), 2, words(8), 1)

@@ -153,3 +153,17 @@ def test_sums_of_products_that_are_rounded_twice() -> None:
         set_vector(wave, place, np.full(64, value, np.float32))
     run(wave, "v_madak_f32 v3, v0, v1, 0xbf800000", "v_madmk_f32 v4, v0, 0x3f800001, v2", "v_mac_f32_e32 v2, v0, v1")
     assert [float(vector(wave, name).view(np.float32)[7]) for name in ("v2", "v3", "v4")] == [2.0**-22] * 3
+
+
+def test_bytes_that_all_lanes_choose_alike() -> None:
+    """A selector in a scalar register chooses as one in a vector register does, whatever its bytes are."""
+    random = Random(8)
+    selectors = [0x07060302, 0x05040100, 0x0C0C0C07, 0x100B0A09, 0x0D08FF80]
+    selectors += [int.from_bytes(bytes(random.choices(range(14), k=4)), "little") for _ in range(60)]
+    for selector in selectors:
+        wave = make_wave()
+        set_vector(wave, 0, A)
+        set_vector(wave, 1, B)
+        run(wave, f"s_mov_b32 s4, {selector:#x}", "v_mov_b32_e32 v2, s4")
+        run(wave, "v_perm_b32 v3, v0, v1, s4", "v_perm_b32 v4, v0, v1, v2")
+        assert vector(wave, "v3").tolist() == vector(wave, "v4").tolist(), hex(selector)
