@@ -185,6 +185,7 @@ def test_nothing_is_executed_unless_asked_for(pytester: pytest.Pytester, folder:
     assert result.ret == pytest.ExitCode.OK
 
 
+@pytest.mark.soak
 def test_a_test_may_ask_for_it(pytester: pytest.Pytester, folder: Path) -> None:
     """`code_object.gate(kernel_build, execute=True)` executes without the option."""
     write_project(folder, ", execute=True")
@@ -199,7 +200,7 @@ def test_a_test_may_ask_for_it(pytester: pytest.Pytester, folder: Path) -> None:
     ("backend", "status", "said"),
     [
         ("triton.copy", 0, ["one call is right", "copy_kernel: grid (2, 1, 1), block (256, 1, 1), 0 bytes of LDS"]),
-        ("hip.lied", 1, ["one call is wrong", "which nothing wrote"]),
+        pytest.param("hip.lied", 1, ["one call is wrong", "which nothing wrote"], marks=pytest.mark.soak),
     ],
 )
 def test_one_call_is_executed(folder: Path, backend: str, status: int, said: list[str]) -> None:
