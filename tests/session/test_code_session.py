@@ -17,9 +17,9 @@ from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectErr
 from pytest_attnperf.gate.code.code_policy import CodePolicy
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.records import CaseKey, Verdict
-from pytest_attnperf.records.code import CodeExecution, CodeResult, KernelCode
+from pytest_attnperf.records.code import CodeResult, KernelCode
 from pytest_attnperf.session.case_records import note_loosened
-from pytest_attnperf.session.code_session import FAILING, CodeCase, CodeSession, apply_execution, new_kernel
+from pytest_attnperf.session.code_session import FAILING, CodeCase, CodeSession, new_kernel
 from pytest_attnperf.session.settings import RunMode
 from pytest_attnperf.workers.compile_pool import CompiledBuild
 
@@ -398,26 +398,3 @@ def test_the_command_that_repeats_it(empty: Bench, mode: RunMode, options: tuple
 def test_what_fails_is_what_is_wrong_with_the_kernel() -> None:
     """Verdicts that need another baseline, another compiler or another machine fail no item."""
     assert {Verdict.INCORRECT, Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR} == FAILING
-
-
-@pytest.mark.parametrize(
-    ("outcome", "verdict", "fails"),
-    [
-        ("right", Verdict.NO_BASELINE, False),
-        ("not executed", Verdict.NO_BASELINE, False),
-        ("wrong", Verdict.INCORRECT, True),
-        ("unproven", Verdict.ERROR, True),
-    ],
-)
-def test_what_executing_shows_decides_before_the_comparison(outcome: str, verdict: Verdict, fails: bool) -> None:
-    """A wrong kernel is INCORRECT and an unproven one an ERROR, and what the comparison said stays as a note; one that
-    is not executed keeps its verdict, with a note that says why."""
-    base = CodeResult(KEY, "t.py::k", Verdict.NO_BASELINE, "nothing is stored")
-    found = apply_execution(base, CodeExecution(outcome, "why"))
-    assert (found.verdict, found.verdict in FAILING) == (verdict, fails)
-    assert found.executed == CodeExecution(outcome, "why")
-    assert found.summary == ("executed: why" if fails else "nothing is stored")
-    notes = {"right": (), "not executed": ("not executed: why",)}
-    compared = ("compared with the stored object: NO_BASELINE, nothing is stored",)
-    assert found.notes == notes.get(outcome, compared)
-    assert apply_execution(base, None) == base
