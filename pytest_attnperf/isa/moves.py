@@ -39,8 +39,9 @@ def make_move_step(decoded: DecodedInstruction) -> Step | None:
         if plain and (target.kind, source.kind) == ("v", "v") and target.count == source.count == words:
             plain_move = _make_vector_move(target.first, source.first, words)
             return plain_move if words > 1 or decoded.rdna else _with_index(decoded, plain_move)
-        if plain and words == 1 and decoded.name == "v_mov_b32" and not decoded.rdna:
-            return _with_index(decoded, _make_constant_move(decoded, target, source))
+        if plain and target.kind == "v" and words == 1 and decoded.name == "v_mov_b32":
+            constant = _make_constant_move(decoded, target, source)
+            return constant if decoded.rdna else _with_index(decoded, constant)
     if decoded.name in _INDEXED and decoded.rdna:
         target, source = decoded.operands
         return _make_indexed_move(decoded, target, source, frozenset({_INDEXED[decoded.name]}))
@@ -79,7 +80,16 @@ def _make_scalar_move(target: int, source: int, words: int) -> Step:
 
 def _make_constant_move(decoded: DecodedInstruction, target: Operand, source: Operand) -> Step:
     write, read = writer(decoded, target, "b32"), reader(decoded, source, "b32")
-    return lambda wave: write(wave, read(wave))
+
+    def run(wave: Wave) -> None:
+        missing = wave.find_missing(source.kind, source.first)
+        if missing:
+            wave.require_landed(target.first)
+            wave.written[target.first] &= ~missing
+        else:
+            write(wave, read(wave))
+
+    return run
 
 
 def _with_index(decoded: DecodedInstruction, plain: Step) -> Step:

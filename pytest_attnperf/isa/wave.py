@@ -243,8 +243,9 @@ class Wave:
         no such register."""
         if kind == "v":
             return 0 if self.flying.get(number) else self.exec_mask & ~self.written[number]
-        known = kind != "s" or number >= M0 or number in self.flying_scalars or self.scalars[number] is not None
-        return 0 if known else self.exec_mask
+        if kind != "s" or number >= M0 or number in self.flying_scalars:
+            return 0
+        return self.exec_mask if self.scalars[number] is None or number in self.unknown else 0
 
     def require_landed(self, number: int) -> None:
         """Raises ExecutionFault if a load of the vector register is in flight."""

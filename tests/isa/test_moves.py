@@ -104,3 +104,13 @@ def test_moves_by_m0() -> None:
     assert [vector(wave, name)[0] for name in ("v8", "v10", "v11")] == [8, 6, 7]
     with pytest.raises(ExecutionFault, match="v257, beyond the last register"):
         run(wave, "s_mov_b32 m0, 0x100", "v_movrels_b32_e32 v8, v1")
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
+def test_a_move_from_a_scalar_register_that_nothing_wrote(arch: str) -> None:
+    """The lanes that it writes hold nothing afterwards: a use of them is the fault, and the others stay."""
+    wave = make_wave(size=32 if arch == "gfx1100" else 64)
+    run(wave, "v_mov_b32_e32 v1, 7", arch=arch)
+    run(wave, "v_mov_b32_e32 v1, s75", arch=arch)
+    with pytest.raises(ExecutionFault, match="lane 0 of v1: nothing wrote"):
+        run(wave, "v_not_b32_e32 v2, v1", arch=arch)
