@@ -50,7 +50,8 @@ def _load_tile(pointers, mask, WHOLE: tl.constexpr):
 def _load_values(pointers, inside, WHOLE: tl.constexpr, AS_READ: tl.constexpr):
     """A tile of V, (HEAD_DIM, BLOCK_N), zero where `inside`, a boolean of each key, is false."""
     if AS_READ:
-        tile = _load_tile(pointers, inside[:, None], WHOLE).T
+        tile = _load_tile(pointers, inside[:, None], WHOLE)
+        tile = tile.T
     else:
         tile = _load_tile(pointers, inside[None, :], WHOLE)
     return tile
