@@ -331,7 +331,7 @@ class Wave:
 
     def issue(self, counter: CounterName, complete: Callable[[], None], *, store: bool = False) -> None:
         """Queues an access of the instruction that runs."""
-        self.queue.append(Access(counter, complete, self.index - 1, store))
+        self.queue.append(Access(counter, complete, self.index - 1, store=store))
 
     def perform_stores(self) -> None:
         """Performs the stores to global memory that are in flight; they stay counted."""

@@ -16,7 +16,7 @@ from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.codeobject.built import Built, assembly_text
 from pytest_attnperf.codeobject.compile_triton import compile_triton
 from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelBuild, KernelRegistry, TritonSource
-from tests.kernels.hip.test_bank_conflicts import conflict_ways
+from tests.kernels.hip.test_bank_conflicts import conflict_cycles
 
 pytest.importorskip("triton", minversion="3.8")
 gfx950 = pytest.importorskip("kernels.gluon.prefill.gfx950")
@@ -133,18 +133,18 @@ def lds_bytes(head_dim: int, block_n: int, padding: int) -> dict[tuple[int, int]
     return places
 
 
-def ways_of_k(head_dim: int, padding: int) -> set[int]:
-    """How many words of one bank the reads of the K operand want at once: 8 columns of a key per lane."""
+def conflicts_of_k(head_dim: int, padding: int) -> set[int]:
+    """Cycles that conflicts add to the reads of the K operand: 8 columns of a key per lane."""
     rows, block_n = ROWS[head_dim], TILE // head_dim
     places = lds_bytes(head_dim, block_n, padding)
     firsts = itertools.product(range(0, block_n, rows), range(0, head_dim, CHUNK // rows))
     return {
-        conflict_ways("gfx950", 16, False, {n: places[key + n % rows, column + n // rows * 8] for n in range(64)})
+        conflict_cycles("gfx950", 16, False, {n: places[key + n % rows, column + n // rows * 8] for n in range(64)})
         for key, column in firsts
     }
 
 
-def ways_of_v(head_dim: int, padding: int) -> set[int]:
+def conflicts_of_v(head_dim: int, padding: int) -> set[int]:
     """The same of the transposed reads of V: 4 columns of a key per lane, 16 lanes for 4 keys and 16 columns, which the
     hardware transposes; lanes of an operand hold 8 keys, by two reads."""
     rows, block_n = ROWS[head_dim], TILE // head_dim
@@ -153,7 +153,7 @@ def ways_of_v(head_dim: int, padding: int) -> set[int]:
     lanes = [(n, n // 16 // across * 8 + n % 16 // 4, n // 16 % across * 16 + n % 4 * 4) for n in range(64)]
     firsts = itertools.product(range(0, block_n, CHUNK // rows), (0, 4), range(0, head_dim, rows))
     return {
-        conflict_ways("gfx950", 8, False, {n: places[key + half + down, column + right] for n, down, right in lanes})
+        conflict_cycles("gfx950", 8, False, {n: places[key + half + down, column + right] for n, down, right in lanes})
         for key, half, column in firsts
     }
 
@@ -162,10 +162,10 @@ def ways_of_v(head_dim: int, padding: int) -> set[int]:
 def test_reads_meet_no_other_in_a_bank(head_dim: int) -> None:
     """By the order of chunks and their padding; with half or twice the padding they do."""
     rows = ROWS[head_dim]
-    assert ways_of_k(head_dim, 256 // rows) == ways_of_v(head_dim, rows) == {1}
+    assert conflicts_of_k(head_dim, 256 // rows) == conflicts_of_v(head_dim, rows) == {0}
     for other in (rows // 2, rows * 2):
-        assert min(ways_of_k(head_dim, 256 // other)) > 1
-        assert min(ways_of_v(head_dim, other)) > 1
+        assert min(conflicts_of_k(head_dim, 256 // other)) > 0
+        assert min(conflicts_of_v(head_dim, other)) > 0
 
 
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
