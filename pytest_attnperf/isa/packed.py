@@ -17,7 +17,7 @@ from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.parts import check_overflow, write_row
 from pytest_attnperf.isa.sources import DTYPES, Read, bits_reader, constant_bits, reader
 from pytest_attnperf.isa.vector import compose
-from pytest_attnperf.isa.vector_table import OPERATIONS, Operation
+from pytest_attnperf.isa.vector_table import OPERATIONS, SATURATING, Operation
 from pytest_attnperf.isa.wave import Step, Wave
 
 _PACKED: Mapping[str, Callable[..., Any]] = {
@@ -42,8 +42,9 @@ def make_packed_step(decoded: DecodedInstruction) -> Step | None:
         decoded.allow("op_sel", "op_sel_hi", "neg_lo", "neg_hi")
         return _make_packed_move(decoded) if name == "v_pk_mov_b32" else _make_packed_floats(decoded, _PACKED[name])
     if name in PACKED_HALVES:
-        decoded.allow("op_sel", "op_sel_hi", "neg_lo", "neg_hi")
-        return _make_packed_halves(decoded, PACKED_HALVES[name])
+        limited = SATURATING.get(name.replace("v_pk_", "v_")) if "clamp" in decoded.modifiers else None
+        decoded.allow("op_sel", "op_sel_hi", "neg_lo", "neg_hi", *(("clamp",) if limited else ()))
+        return _make_packed_halves(decoded, limited or PACKED_HALVES[name])
     if name in ("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16"):
         decoded.allow("op_sel", "op_sel_hi", "neg_lo", "neg_hi")
         return _make_mixed(decoded)

@@ -139,3 +139,26 @@ def test_constants_in_pairs_of_halves() -> None:
 def test_all_pairs_of_halves_have_a_statement() -> None:
     """No packed operation is without the statement of its plain one."""
     assert sorted(packed.PACKED_HALVES) == HALVES
+
+
+@pytest.mark.parametrize("name", ["v_pk_add_u16", "v_pk_sub_u16", "v_pk_add_i16", "v_pk_sub_i16"])
+def test_pairs_of_integers_that_are_limited(name: str) -> None:
+    """With clamp each half stays at the end of its range; a scalar register and a constant are sources, too."""
+    random, signed = Random(name), name.endswith("i16")
+    least, most = (-0x8000, 0x7FFF) if signed else (0, 0xFFFF)
+
+    def value(bits: int) -> int:
+        return bits - 0x10000 if signed and bits >> 15 else bits
+
+    for constant in (0x8000, 0x7FFF, 0xFFFF0001, 0x1234):
+        left, right = ([random.getrandbits(32) for _ in range(LANES)] for _ in range(2))
+        wave = make_wave()
+        set_vector(wave, 0, left)
+        set_vector(wave, 1, right)
+        run(wave, f"s_mov_b32 s3, {constant:#x}", f"{name} v2, v0, v1 clamp", f"{name} v3, v0, s3 clamp")
+        for register, second in (("v2", right), ("v3", [constant] * LANES)):
+            for lane, bits in enumerate(vector(wave, register).tolist()):
+                for side in (0, 16):
+                    a, b = (value(words[lane] >> side & 0xFFFF) for words in (left, second))
+                    exact = a + b if "add" in name else a - b
+                    assert value(bits >> side & 0xFFFF) == min(max(exact, least), most), (name, lane, side, a, b)
