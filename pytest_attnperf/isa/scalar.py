@@ -6,6 +6,7 @@ Source: AMD, "CDNA3 Instruction Set Architecture", chapters on SOP1, SOP2, SOPC,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand, float_bits, wide_float_bits
@@ -209,6 +210,8 @@ def _make_two(decoded: DecodedInstruction) -> Step:
     to, left, right, compute = TWO_SOURCES[decoded.name]
     target, first, second = decoded.operands
     write = scalar_writer(decoded, target, to)
+    if left == 64 and _lies_in_lower_half(decoded, second) and first.kind == "s" and first.count == 2:
+        first, left = replace(first, count=1), 32
     read_a, read_b = scalar_reader(decoded, first, left), scalar_reader(decoded, second, right)
     with_scc = decoded.name in _READ_SCC
 
@@ -219,6 +222,13 @@ def _make_two(decoded: DecodedInstruction) -> Step:
             wave.scc = scc
 
     return run
+
+
+def _lies_in_lower_half(decoded: DecodedInstruction, field: Operand) -> bool:
+    """Returns whether S_BFE takes a field of the lower register only, of whose pair the upper one may be unwritten."""
+    if not decoded.name.startswith("s_bfe_") or field.kind not in ("integer", "bits"):
+        return False
+    return (field.first & 63) + (field.first >> 16 & 0x7F) <= 32
 
 
 _MASKS = frozenset(f"s_{name}" for name in ("and", "or", "andn2", "orn2", "xor", "mov"))

@@ -101,3 +101,12 @@ def test_single_bits_and_orders_of_bits() -> None:
     run(wave, "s_brev_b64 s[4:5], s[2:3]", "s_flbit_i32 s6, s0", "s_flbit_i32 s7, -3", "s_flbit_i32_i64 s8, -1")
     assert wave.read_scalar_pair(4) == 0x7FC
     assert [wave.read_scalar(at) for at in (6, 7, 8)] == [24, 30, WORD]
+
+
+def test_a_field_of_the_lower_half_needs_no_upper_one() -> None:
+    """S_BFE of a pair reads the upper register only where the field reaches into it."""
+    wave = make_wave()
+    run(wave, "s_mov_b32 s4, 0xffff8001", "s_bfe_i64 s[6:7], s[4:5], 0x100000", "s_bfe_u64 s[8:9], s[4:5], 0x80008")
+    assert (wave.read_scalar_pair(6), wave.read_scalar_pair(8)) == (2**64 - 0x7FFF, 0x80)
+    with pytest.raises(ExecutionFault, match="reads s5: nothing wrote"):
+        run(wave, "s_bfe_i64 s[6:7], s[4:5], 0x110010")
