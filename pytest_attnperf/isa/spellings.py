@@ -42,7 +42,7 @@ _PARTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"v_add_co_ci_u32", "v_addc_co_u32"),
         (r"v_(sub|subrev)_co_ci_u32", r"v_\1b_co_u32"),
         (r"v_mad_co_(u64_u32|i64_i32)", r"v_mad_\1"),
-        (r"v_(max|min|max3|min3|med3|pk_max|pk_min)_num_f(16|32|64)", r"v_\1_f\2"),
+        (r"v_(max|min|max3|min3|med3|maxmin|minmax|pk_max|pk_min)_num_f(16|32|64)", r"v_\1_f\2"),
     )
 )
 

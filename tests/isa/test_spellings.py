@@ -27,6 +27,7 @@ from tests.isa.one_wave import instruction
         ("v_subrev_co_ci_u32", "v_subbrev_co_u32"),
         ("v_mad_co_i64_i32", "v_mad_i64_i32"),
         ("v_max3_num_f32", "v_max3_f32"),
+        ("v_maxmin_num_f32", "v_maxmin_f32"),
         ("v_cvt_pk_rtz_f16_f32", "v_cvt_pkrtz_f16_f32"),
         ("v_maximum_f32", "v_maximum_f32"),
     ],
