@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pytest_attnperf.isa import floats
+from pytest_attnperf.isa import divisions, floats
 from pytest_attnperf.isa.half_table import fraction
 from pytest_attnperf.isa.vector_table import Operation
 
@@ -35,7 +36,10 @@ def fma_f64(a: Any, b: Any, c: Any) -> Any:
     plain &= (np.abs(c) > _SMALL) | (c == 0)
     result = _add_product(a, b, c)
     if not plain.all():
-        special = ~np.isfinite(total) & ~(np.isfinite(a) & np.isfinite(b) & np.isfinite(c))
+        finite = np.isfinite(a) & np.isfinite(b)
+        # A product of numbers is one, even where float64 has none for it: an infinite addend decides.
+        total = np.where(finite & np.isinf(c), c, total)
+        special = ~np.isfinite(total) & ~(finite & np.isfinite(c))
         result = np.where(special, total, result)
         for lane in np.flatnonzero(~plain & ~special):
             result.flat[lane] = _add_exactly(float(a.flat[lane]), float(b.flat[lane]), float(c.flat[lane]))
@@ -69,67 +73,6 @@ def _add_exactly(a: float, b: float, c: float) -> float:
         return float("inf") if exact > 0 else float("-inf")
 
 
-def division_scale(chosen: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
-    """Returns (scaled value, mask of quotients to be scaled back) of V_DIV_SCALE_F64, as `floats.division_scale`."""
-    chosen, denominator, numerator = np.broadcast_arrays(chosen, denominator, numerator)
-    inverse_small, quotient_small = _is_denormal(1.0 / denominator), _is_denormal(numerator / denominator)
-    is_denominator = chosen.view(np.uint64) == denominator.view(np.uint64)
-    is_numerator = chosen.view(np.uint64) == numerator.view(np.uint64)
-    up, down = chosen * _F64(2.0**128), chosen * _F64(2.0**-128)
-    conditions = [
-        (numerator == 0) | (denominator == 0),
-        _exponent(numerator) - _exponent(denominator) >= 768,
-        _is_denormal(denominator),
-        inverse_small & quotient_small,
-        inverse_small,
-        quotient_small,
-        _exponent(numerator) <= 53,
-    ]
-    values = [
-        np.full_like(chosen, np.nan),
-        np.where(is_denominator, up, chosen),
-        up,
-        np.where(is_denominator, down, chosen),
-        down,
-        np.where(is_numerator, up, chosen),
-        up,
-    ]
-    nothing = np.zeros(chosen.shape, bool)
-    flags = [nothing, ~nothing, nothing, ~nothing, nothing, ~nothing, nothing]
-    return np.select(conditions, values, chosen), np.select(conditions, flags, nothing)
-
-
-def division_fma(a: Any, b: Any, c: Any, scaled: Any) -> Any:
-    """Returns a * b + c (V_DIV_FMAS_F64), times 2^128 or 2^-128 where the quotient was scaled."""
-    result = fma_f64(a, b, c)
-    factor = np.where(_exponent(np.asarray(c, _F64)) > 1023, _F64(2.0**128), _F64(2.0**-128))
-    return np.where(scaled, result * factor, result)
-
-
-def division_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
-    """Returns the quotient with the results of special operands (V_DIV_FIXUP_F64)."""
-    quotient, denominator, numerator = np.broadcast_arrays(quotient, denominator, numerator)
-    sign = np.where(np.signbit(denominator) != np.signbit(numerator), -1.0, 1.0)
-    both = (denominator == 0) & (numerator == 0) | np.isinf(denominator) & np.isinf(numerator)
-    conditions = [
-        np.isnan(numerator) | np.isnan(denominator) | both,
-        (denominator == 0) | np.isinf(numerator),
-        np.isinf(denominator) | (numerator == 0),
-        _exponent(numerator) - _exponent(denominator) < -1075,
-        np.isnan(quotient),
-    ]
-    special = [np.full_like(quotient, np.nan), sign * np.inf, sign * 0.0, sign * 0.0, sign * np.inf]
-    return np.select(conditions, special, sign * np.abs(quotient))
-
-
-def _exponent(a: Any) -> Any:
-    return (a.view(np.uint64) >> np.uint64(52) & np.uint64(0x7FF)).astype(np.int64)
-
-
-def _is_denormal(a: Any) -> Any:
-    return (a != 0) & (np.abs(a) < 2.0**-1022)
-
-
 def _frexp_exponent(a: Any) -> Any:
     return np.where(np.isfinite(a), np.frexp(a)[1], 0).astype(np.int32)
 
@@ -158,7 +101,7 @@ DOUBLE_OPERATIONS: Mapping[str, Operation] = {
     "v_fract_f64": _f64(fraction, 1),
     "v_frexp_mant_f64": _f64(lambda a: np.where(np.isfinite(a), np.frexp(a)[0], a), 1),
     "v_frexp_exp_i32_f64": Operation("i32", ("f64",), _frexp_exponent),
-    "v_div_fixup_f64": _f64(division_fixup, 3),
+    "v_div_fixup_f64": _f64(partial(divisions.fix_up, divisions.DOUBLES), 3),
     "v_ldexp_f64": Operation("f64", ("f64", "i32"), lambda a, b: np.ldexp(a, np.clip(b, -3000, 3000))),
     "v_cvt_f32_f64": Operation("f32", ("f64",), lambda a: a.astype(np.float32)),
     "v_cvt_f64_f32": Operation("f64", ("f32",), lambda a: a.astype(_F64)),

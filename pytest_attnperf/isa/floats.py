@@ -1,8 +1,7 @@
 """Floating-point arithmetic of the vector units, on numpy arrays or scalars.
 
 Rounding to nearest even, denormals kept, IEEE mode: the state in which compilers start a kernel on gfx9. Every NaN is
-as good as another. Sources: AMD, "CDNA3 Instruction Set Architecture", and "RDNA3.5" for the scale of V_DIV_FMAS_F32,
-which the older document states without its sign.
+as good as another. Source: AMD, "CDNA3 Instruction Set Architecture".
 """
 
 from __future__ import annotations
@@ -115,79 +114,6 @@ def convert_to_unsigned(a: Any) -> Any:
 def convert_to_signed(a: Any) -> Any:
     """Returns int32 of float32, towards zero, limited to its range; NaN gives 0."""
     return np.nan_to_num(np.clip(np.trunc(np.float64(a)), -(2**31), 2**31 - 1), nan=0.0).astype(np.int32)
-
-
-def _exponent(a: Any) -> Any:
-    return (a.view(np.uint32) >> np.uint32(23) & np.uint32(0xFF)).astype(np.int32)
-
-
-def _is_denormal(a: Any) -> Any:
-    return (a != 0) & (np.abs(a) < 2.0**-126)
-
-
-def division_scale(chosen: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
-    """Returns (scaled value, mask of quotients to be scaled back) of V_DIV_SCALE_F32; `chosen` is one of the others.
-
-    Where 1 / denominator and the quotient are both denormal, the document scales the denominator by 2^64, which would
-    overflow; 2^-64 here, with which the compiler's sequence gives the quotient.
-    """
-    chosen, denominator, numerator = np.broadcast_arrays(chosen, denominator, numerator)
-    wide = numerator.astype(np.float64) / denominator.astype(np.float64)
-    inverse_small = _is_denormal(1.0 / denominator.astype(np.float64))
-    is_denominator = chosen.view(np.uint32) == denominator.view(np.uint32)
-    is_numerator = chosen.view(np.uint32) == numerator.view(np.uint32)
-    up, down = chosen * np.float32(2.0**64), chosen * np.float32(2.0**-64)
-    far = _exponent(numerator) - _exponent(denominator) >= 96
-    conditions = [
-        (numerator == 0) | (denominator == 0),
-        far,
-        _is_denormal(denominator),
-        inverse_small & _is_denormal(wide),
-        inverse_small,
-        _is_denormal(wide),
-        _exponent(numerator) <= 23,
-    ]
-    values = [
-        np.full_like(chosen, np.nan),
-        np.where(is_denominator, up, chosen),
-        up,
-        np.where(is_denominator, down, chosen),
-        down,
-        np.where(is_numerator, up, chosen),
-        up,
-    ]
-    nothing = np.zeros(chosen.shape, bool)
-    everything = ~nothing
-    flags = [nothing, everything, nothing, everything, nothing, everything, nothing]
-    return np.select(conditions, values, chosen), np.select(conditions, flags, nothing)
-
-
-def division_fma(a: Any, b: Any, c: Any, scaled: Any) -> Any:
-    """Returns a * b + c (V_DIV_FMAS_F32), times 2^64 or 2^-64 where the quotient was scaled."""
-    result = fma_f32(a, b, c)
-    factor = np.where(_exponent(np.asarray(c, np.float32)) > 127, np.float32(2.0**64), np.float32(2.0**-64))
-    return np.where(scaled, result * factor, result)
-
-
-def division_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
-    """Returns the quotient with the results of special operands (V_DIV_FIXUP_F32).
-
-    A NaN as the quotient of numbers means that it overflowed in the steps before: infinite, as IEEE 754 has it.
-    """
-    quotient, denominator, numerator = np.broadcast_arrays(quotient, denominator, numerator)
-    sign = np.where(np.signbit(denominator) != np.signbit(numerator), np.float32(-1), np.float32(1))
-    nan, infinite, zero = np.float32(np.nan), sign * np.float32(np.inf), sign * np.float32(0)
-    both = (denominator == 0) & (numerator == 0) | np.isinf(denominator) & np.isinf(numerator)
-    conditions = [
-        np.isnan(numerator) | np.isnan(denominator) | both,
-        (denominator == 0) | np.isinf(numerator),
-        np.isinf(denominator) | (numerator == 0),
-        _exponent(numerator) - _exponent(denominator) < -150,
-        np.isnan(quotient),
-    ]
-    return np.select(
-        conditions, [np.full_like(quotient, nan), infinite, zero, zero, infinite], sign * np.abs(quotient)
-    ).astype(np.float32)
 
 
 def is_of_class(a: Any, classes: Any) -> Any:

@@ -6,11 +6,12 @@ Source: AMD, "CDNA3 Instruction Set Architecture", VOP1, VOP2 and VOP3; "CDNA4" 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pytest_attnperf.isa import floats
+from pytest_attnperf.isa import divisions, floats
 from pytest_attnperf.isa.vector_table import Operation
 
 _F16, _F64 = np.float16, np.float64
@@ -38,20 +39,6 @@ def fraction(a: Any) -> Any:
     """Returns a minus its floor, below 1 (V_FRACT)."""
     kind = np.asarray(a).dtype.type
     return np.minimum(a - np.floor(a), np.nextafter(kind(1), kind(0)))
-
-
-def divide_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
-    """Returns the quotient with the results of special operands (V_DIV_FIXUP_F16)."""
-    quotient, denominator, numerator = np.broadcast_arrays(quotient, denominator, numerator)
-    sign = np.where(np.signbit(denominator) != np.signbit(numerator), _F16(-1), _F16(1))
-    both = (denominator == 0) & (numerator == 0) | np.isinf(denominator) & np.isinf(numerator)
-    conditions = [
-        np.isnan(numerator) | np.isnan(denominator) | both,
-        (denominator == 0) | np.isinf(numerator),
-        np.isinf(denominator) | (numerator == 0),
-    ]
-    special = [np.full_like(quotient, np.nan), sign * _F16(np.inf), sign * _F16(0)]
-    return np.select(conditions, special, sign * np.abs(quotient)).astype(_F16)
 
 
 def _exponent_of(a: Any) -> Any:
@@ -116,7 +103,7 @@ HALF_OPERATIONS: Mapping[str, Operation] = {
     "v_min3_f16": _f16(_three(floats.minimum, floats.minimum), 3),
     "v_med3_f16": _f16(floats.median, 3),
     "v_fma_f16": _f16(fma_f16, 3),
-    "v_div_fixup_f16": _f16(divide_fixup, 3),
+    "v_div_fixup_f16": _f16(partial(divisions.fix_up, divisions.HALVES), 3),
     "v_exp_f16": _f16(_through_f64(np.exp2), 1),
     "v_log_f16": _f16(_through_f64(np.log2), 1),
     "v_rcp_f16": _f16(_through_f64(lambda a: 1.0 / a), 1),

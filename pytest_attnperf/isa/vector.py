@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_attnperf.isa import double_table, floats
+from pytest_attnperf.isa import divisions, double_table, floats
 from pytest_attnperf.isa.double_table import DOUBLE_OPERATIONS
 from pytest_attnperf.isa.half_table import HALF_OPERATIONS, UPPER_HALF_KEPT, fma_f16
 from pytest_attnperf.isa.operands import VCC, DecodedInstruction, Operand
@@ -234,13 +234,13 @@ def _make_wide_product(decoded: DecodedInstruction) -> Step:
 def _make_division_scale(decoded: DecodedInstruction) -> Step:
     decoded.allow()
     kind = decoded.name[-3:]
-    scale = floats.division_scale if kind == "f32" else double_table.division_scale
+    form = divisions.FLOATS if kind == "f32" else divisions.DOUBLES
     target, mask, *sources = decoded.operands
     write, write_mask = writer(decoded, target, kind), mask_writer(decoded, mask)
     a, b, c = (reader(decoded, source, kind) for source in sources)
 
     def run(wave: Wave) -> None:
-        value, scaled = scale(a(wave), b(wave), c(wave))
+        value, scaled = divisions.scale(form, a(wave), b(wave), c(wave))
         write(wave, value)
         write_mask(wave, scaled)
 
@@ -250,12 +250,19 @@ def _make_division_scale(decoded: DecodedInstruction) -> Step:
 def _make_division_fma(decoded: DecodedInstruction) -> Step:
     decoded.allow()
     kind = decoded.name[-3:]
-    compute = floats.division_fma if kind == "f32" else double_table.division_fma
+    form = divisions.FLOATS if kind == "f32" else divisions.DOUBLES
+    add_product = _FMA[kind]
     target, *sources = decoded.operands
     write = writer(decoded, target, kind)
     scaled = mask_reader(decoded, Operand("s", VCC, decoded.mask_words, text="vcc"))
     a, b, c = (reader(decoded, source, kind) for source in sources)
-    return lambda wave: write(wave, compute(a(wave), b(wave), c(wave), lanes_of(scaled(wave), wave.size)))
+
+    def run(wave: Wave) -> None:
+        addend = c(wave)
+        total = add_product(a(wave), b(wave), addend)
+        write(wave, divisions.scale_back(form, total, addend, lanes_of(scaled(wave), wave.size)))
+
+    return run
 
 
 _FMA: dict[str, Callable[..., Any]] = {"f16": fma_f16, "f32": floats.fma_f32, "f64": double_table.fma_f64}

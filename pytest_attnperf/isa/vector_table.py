@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pytest_attnperf.isa import floats
+from pytest_attnperf.isa import divisions, floats
 
 _U32, _U64 = np.uint32, np.uint64
 _FIVE, _SIX = np.uint32(31), np.uint64(63)
@@ -201,7 +202,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "v_frexp_mant_f32": _f32(lambda a: np.where(np.isfinite(a), np.frexp(a)[0], a), 1),
     "v_frexp_exp_i32_f32": Operation("i32", ("f32",), lambda a: np.where(np.isfinite(a), np.frexp(a)[1], 0)),
     "v_ldexp_f32": Operation("f32", ("f32", "i32"), floats.scale_by_power),
-    "v_div_fixup_f32": _f32(floats.division_fixup, 3),
+    "v_div_fixup_f32": _f32(partial(divisions.fix_up, divisions.FLOATS), 3),
     # Conversions.
     "v_cvt_f32_u32": Operation("f32", ("u32",), lambda a: a.astype(np.float32)),
     "v_cvt_f32_i32": Operation("f32", ("i32",), lambda a: a.astype(np.float32)),

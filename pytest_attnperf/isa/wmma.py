@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from pytest_attnperf.isa.faults import ExecutionFault
 from pytest_attnperf.isa.memory import Array
 from pytest_attnperf.isa.operands import DecodedInstruction, Operand
 from pytest_attnperf.isa.parts import check_overflow
+from pytest_attnperf.isa.small_floats import small_float
 from pytest_attnperf.isa.sources import constant_bits
 from pytest_attnperf.isa.vector_table import to_bfloat16
 from pytest_attnperf.isa.wave import Step, Wave
@@ -33,8 +33,6 @@ _RESULTS: Mapping[str, tuple[str, ...]] = {
     "bf16": ("bf16",),
     "i32": ("iu8",),
 }
-_SMALL: Mapping[str, tuple[int, int]] = {"fp8": (3, 7), "bf8": (2, 15)}
-"""Bits of the mantissa, and bias of the exponent."""
 
 
 def make_wmma_step(decoded: DecodedInstruction) -> Step | None:
@@ -115,7 +113,7 @@ def _input_reader(decoded: DecodedInstruction, operand: Operand, kind: str) -> C
     registers = per_lane * _bits_of(decoded) // 32
     if operand.kind != "v" or operand.count != registers:
         raise decoded.refuse(f"the operand {operand.text!r} where {registers} vector registers are read")
-    first, widen = operand.first, _widening(kind)
+    first, widen = operand.first, _widening(kind, decoded.arch)
     inner = _inner_of(decoded, per_lane)
     order = np.empty((SIDE, SIDE), np.int64)
     lanes = np.arange(decoded.lanes if _is_gfx12(decoded) else SIDE)
@@ -139,33 +137,15 @@ def _input_reader(decoded: DecodedInstruction, operand: Operand, kind: str) -> C
     return read
 
 
-def _widening(kind: str) -> Callable[[Array], Array]:
+def _widening(kind: str, arch: str) -> Callable[[Array], Array]:
     """Returns a function of uint32 (lanes, registers) to the numbers (lanes, elements) that they hold."""
     if kind == "f16":
         return lambda words: words.view(np.float16).astype(np.float32)
     if kind == "bf16":
         return lambda words: (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    if kind in _SMALL:
-        values = _small_values(kind)
-        return lambda words: values[words.view(np.uint8)]
+    if kind in ("fp8", "bf8"):
+        return lambda words: small_float(kind, arch).decode(words.view(np.uint8))
     return lambda words: words.view(np.int8 if kind == "i8" else np.uint8).astype(np.float64)
-
-
-@lru_cache(maxsize=2)
-def _small_values(kind: str) -> Array:
-    """Returns the float32 value of each byte. Of fp8 only 0x7f and 0xff are no numbers, and none is infinite."""
-    mantissa, bias = _SMALL[kind]
-    codes = np.arange(256)
-    exponent, fraction = codes >> mantissa & (0x7F >> mantissa), codes & ((1 << mantissa) - 1)
-    steps = np.where(exponent == 0, fraction, fraction + (1 << mantissa))
-    values = np.ldexp(steps.astype(np.float64), np.maximum(exponent, 1) - bias - mantissa)
-    if kind == "fp8":
-        values[codes & 0x7F == 0x7F] = np.nan
-    else:
-        values[codes & 0x7F == 0x7C] = np.inf
-        values[codes & 0x7F > 0x7C] = np.nan
-    found: Array = np.where(codes >= 128, -values, values).astype(np.float32)
-    return found
 
 
 def _registers_of(decoded: DecodedInstruction, operand: Operand, result: str) -> int:

@@ -146,3 +146,15 @@ def test_every_operation_is_tested_or_listed() -> None:
         "v_ldexp_f64", "v_frexp_exp_i32_f64",
     }  # fmt: skip
     assert DOUBLE_OPERATIONS.keys() - FUNCTIONS.keys() == elsewhere
+
+
+def test_an_infinite_addend_decides_over_a_product_that_overflows() -> None:
+    """Two numbers whose product float64 cannot hold, and an infinity of the other sign: that infinity, not NaN."""
+    wave = make_wave()
+    for place, value in enumerate((1e300, -1e300, float("inf"))):
+        bits = np.full(64, value).view(np.uint64)
+        set_vector(wave, 2 * place, (bits & 0xFFFFFFFF).astype(np.uint32))
+        set_vector(wave, 2 * place + 1, (bits >> np.uint64(32)).astype(np.uint32))
+    run(wave, "v_fma_f64 v[6:7], v[0:1], v[2:3], v[4:5]", "v_fma_f64 v[8:9], v[0:1], v[0:1], -v[4:5]")
+    assert (vector(wave, "v6")[0], vector(wave, "v7")[0]) == (0, 0x7FF00000)
+    assert (vector(wave, "v8")[0], vector(wave, "v9")[0]) == (0, 0xFFF00000)
