@@ -20,7 +20,7 @@ from pytest_attnperf.correctness.budget import PLANTED, TIMED
 from pytest_attnperf.environment.device import interpreted_gpu
 from pytest_attnperf.errors import AttnperfError, CodeObjectError, UnsupportedError
 from pytest_attnperf.kernel_builds import KernelBuild, Proof
-from pytest_attnperf.measure.executing import ARCHS, Executor, executing
+from pytest_attnperf.measure.executing import Executor, executing
 from pytest_attnperf.measure.proving import Prover
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport
@@ -57,6 +57,8 @@ class BuildProver:
     def prove(self) -> CodeExecution:
         """Executes every proof and returns what they showed together: one that is wrong makes the build wrong, and one
         of them must have launched this build's object."""
+        from pytest_attnperf.isa.program import ARCHS
+
         if self.build.arch not in ARCHS:
             return CodeExecution(NOT_EXECUTED, f"the interpreter executes {', '.join(ARCHS)}, not {self.build.arch}")
         started = time.perf_counter()

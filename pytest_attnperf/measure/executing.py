@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from pytest_attnperf.isa.launch import Execution
 
-ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
-"""Architectures that a process can be told to execute; `isa.program.ARCHS` says which the interpreter has."""
-
 NOT_TIMED = "executed by the interpreter of machine code; counted, not timed"
 
 
@@ -153,17 +150,19 @@ def current_executor() -> Executor:
 def start_executing(executor: Executor) -> None:
     """Makes launches of Triton kernels, and of HIP kernels on CPU tensors, go to `executor` until `stop_executing`.
 
-    Raises UsageError for an architecture that is not in ARCHS, in a process in which Triton interprets, without
-    numpy, and for a second call.
+    Raises UsageError for an architecture that is not in `isa.program.ARCHS`, in a process in which Triton interprets,
+    without numpy, and for a second call.
     """
-    if executor.arch not in ARCHS:
-        raise UsageError(f"{executor.arch} cannot be executed; {', '.join(ARCHS)} can")
     if interpreting.is_interpreting():
         raise UsageError(
             f"TRITON_INTERPRET=1 makes Triton interpret kernels instead of compiling them for {executor.arch}; unset it"
         )
     if importlib.util.find_spec("numpy") is None:
         raise UsageError("the interpreter of machine code computes with numpy, which is not installed; install numpy")
+    from pytest_attnperf.isa.program import ARCHS
+
+    if executor.arch not in ARCHS:
+        raise UsageError(f"{executor.arch} cannot be executed; {', '.join(ARCHS)} can")
     if _ExecutingState.executor is not None:
         raise UsageError(f"this process executes {executing_arch()} already; call stop_executing() first")
     _ExecutingState.executor = executor

@@ -139,5 +139,5 @@ def _describe_estimate(estimate: CycleEstimate) -> str:
     return (
         f"{estimate.cycles:,} cycles of a SIMD for {estimate.workgroups} workgroups at once ({ESTIMATED})\n"
         f"busy: {busy}; {100 * estimate.peak_share:.0f} % of MFMA peak for all products that were computed\n"
-        f"bank conflicts: {estimate.conflict_cycles:,} cycles of LDS's"
+        f"bank conflicts: {estimate.conflict_cycles:,} of {estimate.busy['lds']:,} LDS cycles"
     )

@@ -162,7 +162,7 @@ def _run_once(case: SingleRun, options: argparse.Namespace) -> int:
 
 def execute_once(backend: Backend, workload: Workload, arch: str, cache: Path, *, check: bool) -> int:
     """Executes one call for `arch` and prints its launches. Returns 1, and prints why, if the backend does not support
-    the workload, the interpreter lacks an instruction, or the call is wrong; else 0.
+    the workload, the interpreter lacks an instruction, no kernel was launched, or the call is wrong; else 0.
 
     cache    folder of compiled objects
     check    whether the result is compared with the reference
@@ -176,6 +176,12 @@ def execute_once(backend: Backend, workload: Workload, arch: str, cache: Path, *
             say(f"{backend.name} does not run {workload.id} on {arch}: {'; '.join(reasons)}")
             return 1
         status = _call_once(backend, workload, executor, check=check)
+    if not executor.launches and status == 0:
+        say(
+            f"no kernel was launched as machine code of {arch}, so this says nothing about {arch}: what torch or a "
+            "library computes runs on this CPU; give a backend whose kernel is compiled here (attnperf list)"
+        )
+        return 1
     say("one call launches:" if executor.launches else "nothing was launched to its end")
     for line in executed_lines(executor.launches):
         say(f"  {line}")

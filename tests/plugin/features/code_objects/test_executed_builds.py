@@ -97,6 +97,10 @@ class TritonCopy(Copy):
 
         return lambda b, out, count: copy_kernel[(-(-count // 128),)](b, out, count, SHORT=int(self.wrong), BLOCK=128)
 
+class TorchCopy(Copy):
+    def load(self, device):
+        return lambda b, out, count: out.copy_(b)
+
 class Copies(Kernel):
     def builds(self, arch):
         wrong = self.name.endswith("liar")
@@ -107,7 +111,7 @@ class Copies(Kernel):
         return [KernelBuild(self.name, "plain", arch, source, proofs=proofs)]
 
 BACKENDS = (HipCopy("hip.copy"), HipCopy("hip.lied", wrong=True), TritonCopy("triton.copy"),
-            TritonCopy("triton.lied", wrong=True))
+            TritonCopy("triton.lied", wrong=True), TorchCopy("torch.copy"))
 
 def pytest_attnperf_register_backends(registry):
     registry.add(*BACKENDS)
@@ -200,11 +204,17 @@ def test_a_test_may_ask_for_it(pytester: pytest.Pytester, folder: Path) -> None:
     ("backend", "status", "said"),
     [
         ("triton.copy", 0, ["one call is right", "copy_kernel: grid (2, 1, 1), block (256, 1, 1), 0 bytes of LDS"]),
+        (
+            "torch.copy",
+            1,
+            ["one call is right", "no kernel was launched as machine code of gfx942, so this says nothing"],
+        ),
         pytest.param("hip.lied", 1, ["one call is wrong", "which nothing wrote"], marks=pytest.mark.soak),
     ],
 )
 def test_one_call_is_executed(folder: Path, backend: str, status: int, said: list[str]) -> None:
-    """`attnperf kernel run BACKEND --arch gfx942` executes and judges one call, and says that it timed nothing."""
+    """`attnperf kernel run BACKEND --arch gfx942` executes and judges one call, and says that it timed nothing.
+    A call that torch computes on the CPU is right, and no success."""
     command = [sys.executable, "-m", "pytest_attnperf.cli", "kernel", "run", backend, "--arch", ARCH]
     ran = subprocess.run(
         [*command, "--workload", "kind=copy,kib=1"], cwd=folder, capture_output=True, text=True, check=False
