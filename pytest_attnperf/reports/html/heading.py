@@ -38,6 +38,8 @@ NAME_LIMIT = 200
 LINKS = ("https://", "http://")
 SECONDS_PER_MINUTE = 60
 GATE = "gate"
+EXECUTED = "executed"
+"""Column of what an interpreter of machine code showed."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,12 @@ def build_kernel_table(code: Sequence[CodeResult]) -> dict[str, object]:
     """Returns {'head', 'rows', 'more'} of compiled kernels, worst first; 'more' counts those beyond MOST_KERNELS."""
     ordered = sorted(code, key=lambda result: (not result.fails, rank_verdict(result.verdict), str(result.key)))
     kept = ordered[:MOST_KERNELS]
-    found = [code_cells(result.code, result.occupancy) for result in kept]
-    columns = [index for index in range(len(code_head())) if any(cells[index] for cells in found)]
+    head = (EXECUTED, *code_head())
+    found = [
+        [result.executed.outcome if result.executed else "", *code_cells(result.code, result.occupancy)]
+        for result in kept
+    ]
+    columns = [index for index in range(len(head)) if any(cells[index] for cells in found)]
     rows = [
         {
             "name": one_line(str(result.key), NAME_LIMIT),
@@ -94,7 +100,7 @@ def build_kernel_table(code: Sequence[CodeResult]) -> dict[str, object]:
         }
         for result, cells in zip(kept, found, strict=True)
     ]
-    return {"head": [code_head()[index] for index in columns], "rows": rows, "more": len(ordered) - len(kept)}
+    return {"head": [head[index] for index in columns], "rows": rows, "more": len(ordered) - len(kept)}
 
 
 def list_changes(histories: Sequence[CaseHistory], indices: Mapping[tuple[str, str], int]) -> list[dict[str, object]]:

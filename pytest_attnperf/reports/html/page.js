@@ -136,7 +136,7 @@ function makeFilters(table, change) {
     select.addEventListener("change", () => change({ [name]: select.value }));
   }
   const verdicts = table.columns.get("verdict");
-  const ranked = verdicts.words.map((word, code) => [verdicts.sort[verdicts.codes.indexOf(code)], word]).sort((a, b) => a[0] - b[0]);
+  const ranked = (verdicts?.words ?? []).map((word, code) => [verdicts.sort[verdicts.codes.indexOf(code)], word]).sort((a, b) => a[0] - b[0]);
   for (const [, word] of ranked) {
     const box = element("input", { type: "checkbox", value: word });
     box.addEventListener("change", () => {

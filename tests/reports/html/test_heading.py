@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_attnperf.records import CaseKey, Verdict
-from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode
+from pytest_attnperf.records.code import CodeExecution, CodeFinding, CodeResult, KernelCode
 from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.reports.html.heading import (
@@ -100,7 +100,17 @@ def test_kernels_are_a_table_worst_first() -> None:
     assert rows[0]["findings"] == ["2 VGPRs are spilled"]  # type: ignore[index]
     assert "occupancy" not in found["head"]  # type: ignore[operator]
     assert set(rows[1]["cells"]) == {""}  # type: ignore[index]
+    assert "executed" not in found["head"]  # type: ignore[operator]
     assert build_kernel_table([])["rows"] == []
+
+
+def test_kernels_say_what_executing_them_showed() -> None:
+    """In the first column, which is there as soon as one was executed."""
+    right = CodeResult(CaseKey("code", "a", "w"), "n", Verdict.SAME, "same", code=CODE, executed=CodeExecution("right"))
+    other = CodeResult(CaseKey("code", "b", "w"), "n", Verdict.SAME, "same", code=CODE)
+    found = build_kernel_table([right, other])
+    assert found["head"][0] == "executed"  # type: ignore[index]
+    assert [row["cells"][0] for row in found["rows"]] == ["right", ""]  # type: ignore[attr-defined]
 
 
 def test_changes_name_their_case(history: Callable[..., CaseHistory]) -> None:

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pytest_attnperf.records import Verdict
+from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.code import CodeExecution, CodeResult
 from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.reports.html.page import render_page
 from pytest_attnperf.reports.run.joined import join_single
@@ -70,6 +72,15 @@ def test_page_opens_from_a_file_alone(browser: Any, open_page: Open, html: str) 
     assert {url.partition(":")[0] for url in requests} <= {"file", "data"}
     assert len(_text(browser, "#charts svg")) == 3
     assert _text(browser, "#trouble") == [""]
+
+
+def test_page_of_compiled_kernels_alone(browser: Any, open_page: Open) -> None:
+    """A run without a case, but with an executed kernel: its row stands there, and the scripts have no trouble."""
+    kernel = CodeResult(CaseKey("code", "a", "w"), "n", Verdict.SAME, "same", executed=CodeExecution("right"))
+    open_page(render_page(join_single(replace(sample_run(1, seed=4), cases=(), code=(kernel,)))))
+    assert _severe(browser) == []
+    assert _text(browser, "#trouble") == [""]
+    assert _text(browser, "#kernels td")[1] == "right"
 
 
 def test_console_errors_would_be_seen(browser: Any, open_page: Open, html: str) -> None:
