@@ -75,6 +75,9 @@ EXCUSED = {
     "it needs a full disk or an old schema": ("tools/history/history_failures.py", "tools/history/history_store.py"),
     "it needs a journal under version control": ("plugin/features/journal/journaling.py",),
     "it needs a file that --from-results names and that is missing": ("plugin/report_inputs.py",),
+    "it needs a backend without a kernel of its own: tests/plugin/features/code_objects/test_executed_builds.py": (
+        "cli/commands/kernel/run.py",
+    ),
     "it needs a compiler that fails, or hangs": ("reports/explain/code_words.py", "reports/explain/by_proof.py"),
     "words about a command, nothing to type": (
         "cli/commands/completion.py",
