@@ -50,7 +50,10 @@ SERVER_SIDE = ("workers/server", "plugin/worker_session")
 """What runs in a worker; everything these import, at any depth, does too."""
 
 CONTROLLER_ONLY = f"{PACKAGE}.plugin.controller_session"
-"""Imported by the plugin inside a function that returns before it in a worker; not followed from there."""
+"""Imported by the plugin inside a function that returns before it in a worker."""
+
+NOT_FOLLOWED = (f"{CONTROLLER_ONLY}.", f"{PACKAGE}.{ROOM_OF_NUMPY}.")
+"""Imported inside functions: see above; and the room of numpy where machine code is executed, which no worker does."""
 
 SERVER_MAY = {"torch", "triton", "pytest", PACKAGE}
 
@@ -136,8 +139,9 @@ def foreign_on_the_server_side(root: Path) -> list[str]:
                 continue
             seen.add(file)
             for item in imports_of(file.read_text()):
-                if item.package == PACKAGE and (item.at_top or item.module != CONTROLLER_ONLY):
-                    pending.append(item.module)
+                if item.package == PACKAGE:
+                    if item.at_top or not f"{item.module}.".startswith(NOT_FOLLOWED):
+                        pending.append(item.module)
                 elif item.package not in sys.stdlib_module_names | SERVER_MAY:
                     found.add(f"{file.relative_to(root).as_posix()}:{item.line}: {item.package} on the worker's side")
     return sorted(found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from pytest_attnperf.codeobject import amdgcn
 from pytest_attnperf.codeobject.amdgcn import PEAK_FLOPS_PER_CYCLE
@@ -15,11 +16,13 @@ from pytest_attnperf.codeobject.instructions import Instruction, Place
 from pytest_attnperf.codeobject.line_table import read_source_line
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.isa.cycle_model import ESTIMATED, CycleEstimate, Latencies, estimate_cycles
-from pytest_attnperf.isa.launch import Execution
-from pytest_attnperf.isa.recording import SEGMENT_BYTES, Tally
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.wide_tables import plain_table
+
+if TYPE_CHECKING:
+    from pytest_attnperf.isa.cycle_model import CycleEstimate, Latencies
+    from pytest_attnperf.isa.launch import Execution
+    from pytest_attnperf.isa.recording import Tally
 
 COUNTED = "counted by the interpreter of machine code, not sampled"
 
@@ -36,7 +39,7 @@ SOON = 20
 LINES = 12
 TEXT_COLUMNS = 40
 
-Counted = tuple[Instruction, Tally, str]
+Counted = tuple[Instruction, "Tally", str]
 
 
 def format_counters(execution: Execution, latencies: Latencies | None = None) -> str:
@@ -57,6 +60,8 @@ def format_counters(execution: Execution, latencies: Latencies | None = None) ->
     head = f"{total:,} instructions, {100 * active / (total * lanes):.0f} % of their lanes active ({COUNTED})"
     parts = [head, _render_mix(counted, total), "\n".join(_describe_traffic(counted)), _render_lines(counted)]
     if execution.code.arch in PEAK_FLOPS_PER_CYCLE:
+        from pytest_attnperf.isa.cycle_model import estimate_cycles
+
         occupancy = occupancy_of(execution.code)
         resident = max(1, occupancy.workgroups) if occupancy else 1
         parts.append(_describe_estimate(estimate_cycles(record, resident, latencies)))
@@ -86,6 +91,8 @@ def _by_count(item: tuple[str, int]) -> tuple[int, str]:
 
 
 def _describe_traffic(counted: Sequence[Counted]) -> Iterator[str]:
+    from pytest_attnperf.isa.recording import SEGMENT_BYTES
+
     lds, extra = (
         sum(getattr(tally, name) for _, tally, _ in counted) for name in ("lds_cycles", "lds_conflict_cycles")
     )
@@ -134,6 +141,8 @@ def _line_cells(place: Place | None, group: Sequence[Counted]) -> tuple[str, ...
 
 
 def _describe_estimate(estimate: CycleEstimate) -> str:
+    from pytest_attnperf.isa.cycle_model import ESTIMATED
+
     units = {"matrix": "MFMA", "vector": "VALU", "lds": "LDS", "global": "memory"}
     busy = ", ".join(f"{name} {100 * estimate.busy[unit] / estimate.cycles:.0f} %" for unit, name in units.items())
     return (

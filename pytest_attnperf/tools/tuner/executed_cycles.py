@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from pytest_attnperf.backends import Backend, replay_choice
 from pytest_attnperf.codeobject.amdgcn import PEAK_FLOPS_PER_CYCLE
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.environment.device import interpreted_gpu
 from pytest_attnperf.errors import AttnperfError, UsageError
-from pytest_attnperf.isa.cycle_model import ESTIMATED, CycleEstimate, estimate_cycles
 from pytest_attnperf.measure.build_proofs import prepare_executed
 from pytest_attnperf.measure.executing import Executor, executing
 from pytest_attnperf.tools.tuner.job import TuneJob
 from pytest_attnperf.tuning_records import Candidate, StaticFigures, Tunable
 from pytest_attnperf.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from pytest_attnperf.isa.cycle_model import CycleEstimate
 
 EXECUTED_MOST = 6
 """Candidates that are executed: the interpreter takes seconds for each."""
@@ -45,6 +47,8 @@ class SampleRun:
 
         Raises AttnperfError if it cannot be executed.
         """
+        from pytest_attnperf.isa.cycle_model import estimate_cycles
+
         executor = Executor(self.arch, self.cache, sample=SAMPLE_INSTRUCTIONS)
         with executing(executor):
             backend = replay_choice(cast("Backend", self.backend), pin)
@@ -91,6 +95,8 @@ def order_by_execution(
             return list(ranking)
     if not found:
         return list(ranking)
+    from pytest_attnperf.isa.cycle_model import ESTIMATED
+
     first, rest = ranking[: len(found)], ranking[len(found) :]
     ordered = sorted(first, key=lambda one: -(found[one.id].executed_share or 0.0))
     notes.append(f"the first {len(found)} are ordered by executed cycles, bank conflicts of LDS included ({ESTIMATED})")
