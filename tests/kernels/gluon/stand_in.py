@@ -120,6 +120,11 @@ def buffer_store(stored: torch.Tensor, ptr: Pointer, offsets: torch.Tensor, mask
     store(ptr + offsets, stored, mask)
 
 
+def load(ptr: Pointer) -> torch.Tensor:
+    """The elements at a pointer, one or several."""
+    return ptr.flat[ptr.places(None)].long()
+
+
 def store(ptr: Pointer, value: torch.Tensor, mask: torch.Tensor) -> None:
     """Stores what the mask leaves, one pointer per element."""
     ptr.flat[ptr.places(mask)] = value[mask.expand_as(value)]
@@ -163,6 +168,7 @@ def common_namespace(position: tuple[int, int], grid: tuple[int, int]) -> Any:
         where=torch.where,
         exp2=torch.exp2,
         log2=torch.log2,
+        load=load,
         store=store,
     )
 
@@ -173,11 +179,12 @@ class Executed:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
 
-    def __getitem__(self, grid: tuple[int, int]) -> Callable[..., None]:
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         def run(*arguments: Any, **constants: Any) -> None:
             options = {name: constants.pop(name) for name in OPTIONS & constants.keys()}
-            for position in ((x, y) for y in range(grid[1]) for x in range(grid[0])):
-                gl = common_namespace(position, grid)
+            sizes = (*grid, 1)[:2]
+            for position in ((x, y) for y in range(sizes[1]) for x in range(sizes[0])):
+                gl = common_namespace(position, sizes)
                 gl.num_warps = lambda: options["num_warps"]
                 self.run_program(gl, [*map(self.as_argument, arguments)], constants)
 

@@ -29,6 +29,7 @@ class Group:
         self.done = self.abandoned = False
         self.error: BaseException | None = None
         self.products: list[Product] = []
+        self.stores: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.thread = threading.Thread(target=self._run, args=(function, arguments))
 
     def _run(self, function: Callable[..., None], arguments: Any) -> None:
@@ -80,6 +81,11 @@ class Barriers:
     """Barriers in shared memory."""
 
     each: list[Barrier]
+
+    @property
+    def shape(self) -> list[int]:
+        """As of shared memory."""
+        return [len(self.each), 1]
 
     def index(self, number: Any) -> Barrier:
         """The barrier of this number."""
@@ -154,7 +160,7 @@ class ExecutedOnHopper(Executed):
         )
         hopper = types.SimpleNamespace(
             mbarrier=mbarrier,
-            tma=types.SimpleNamespace(store_wait=lambda _left: None),
+            tma=types.SimpleNamespace(store_wait=program.wait_stores),
             fence_async_shared=program.fence,
             warpgroup_mma=program.multiply,
             warpgroup_mma_wait=program.wait_products,
@@ -162,6 +168,8 @@ class ExecutedOnHopper(Executed):
         gl.nvidia = types.SimpleNamespace(hopper=hopper)
         names = {"gl": gl, "load_by_tma": program.load, "store_by_tma": program.store}
         bind(self.kernel, names)(*arguments, **constants)
+        if any(group.stores for group in program.groups):
+            raise StandInError("a program ends with stores from shared memory on their way")
 
 
 class Program:
@@ -169,6 +177,7 @@ class Program:
 
     def __init__(self) -> None:
         self.group = Group(lambda: None, ())
+        self.groups: list[Group] = []
         self.fenced = False
 
     def make_barriers(self, shape: list[int]) -> Any:
@@ -202,11 +211,17 @@ class Program:
         barrier.copies.append((result.values, values))
 
     def store(self, desc: Described, coord: list[Any], src: Shared) -> None:
-        """Stores the rows that the tensor has. Raises StandInError without a fence since the last product."""
+        """Begins to store the rows that the tensor has. Raises StandInError without a fence since the last product."""
         if not self.fenced:
             raise StandInError("TMA may store what was there before: no fence")
         rows = desc.rows(coord)
-        rows.copy_(src.values[0, : len(rows)])
+        self.group.stores.append((rows, src.values[0, : len(rows)]))
+
+    def wait_stores(self, _left: int) -> None:
+        """Ends this group's stores, which read shared memory no earlier."""
+        for rows, values in self.group.stores:
+            rows.copy_(values)
+        self.group.stores = []
 
     def fence(self) -> None:
         """Lets TMA see what the group stored."""
@@ -231,14 +246,16 @@ class Program:
     def run_groups(self, functions: list[tuple[Any, Any]], _warps: list[int], _registers: list[int]) -> None:
         """Runs the groups, the last one first. Raises the first error of one, or StandInError if all of them wait."""
         groups = [Group(function, arguments) for function, arguments in functions][::-1]
+        self.groups = groups
         for group in groups:
             group.thread.start()
         while waiting := [group for group in groups if not group.done]:
             self.group = next((group for group in waiting if group.may_run()), waiting[0])
             stuck = not self.group.may_run()
             if stuck or any(group.error for group in groups):
+                error = next((one.error for one in groups if one.error), StandInError("all groups of warps wait"))
                 self._abandon(waiting)
-                raise next((one.error for one in groups if one.error), StandInError("all groups of warps wait"))
+                raise error
             self.group.turn.release()
             self.group.pause.acquire()
         for group in groups:
