@@ -1,23 +1,27 @@
 """How our kernels compare with what a GPU's owner has already: every ratio, side by side, in one run.
 
-    python benchmarks/kernel_ratios.py                  # all of them, about three minutes on an H200
-    python benchmarks/kernel_ratios.py decode gemm      # those whose name holds one of these words
+    python benchmarks/kernel_ratios.py                  # all of them, on a GPU
+    python benchmarks/kernel_ratios.py decode gemm      # those whose family or name holds one of these words
     python benchmarks/kernel_ratios.py --json ratios.json
+    python benchmarks/kernel_ratios.py --page docs/kernels.md --from ratios.json     # writes its tables, without a GPU
 
 Both sides of a ratio are judged right first, then timed in turns (A B B A) by replay of CUDA graphs; the ratio is the
 median over the turns. `speed` is the other's time over ours; `bandwidth` is our bytes (the least that the workload
-must move) per second over those of a copy of 1 GiB timed beside it. What is wanted stands in
-benchmarks/ratios/wanted.py; a ratio that is missed is printed as such, and the exit status is 1.
+must move) per second over those of a copy of 1 GiB timed beside it; `work` is our floating-point operations per second
+over the other's. What is wanted stands in benchmarks/ratios/wanted.py; a ratio that is missed is printed as such, and
+the exit status is 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 
 import kernels  # noqa: E402
-from benchmarks.ratios.wanted import WANTED, Wanted  # noqa: E402
+from benchmarks.ratios.wanted import WANTED, Kind, Wanted  # noqa: E402
 from pytest_attnperf.backends import Registry  # noqa: E402
 from pytest_attnperf.environment.device import identify_device  # noqa: E402
 from pytest_attnperf.workloads.families import parse_workload  # noqa: E402
@@ -43,6 +47,7 @@ BLOCK_US = 2000.0
 class Result:
     """One ratio. `ours_us` and `against_us` are medians per call; `why` says why there is none."""
 
+    family: str
     name: str
     ours: str
     against: str
@@ -59,15 +64,39 @@ class Result:
         return self.ratio is not None and self.ratio >= self.wanted
 
 
+@dataclass(frozen=True)
+class Run:
+    """The ratios of one run, and where it was."""
+
+    device: str
+    versions: str
+    results: tuple[Result, ...]
+
+
 def main() -> None:
-    """Measure, print, write."""
+    """Measure and print, or read; write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="*", help="only ratios whose name holds one of these")
+    parser.add_argument("words", nargs="*", help="only ratios whose family or name holds one of these")
     parser.add_argument("--json", type=Path, help="also write them there")
+    parser.add_argument("--from", type=Path, dest="source", help="read them there, as --json wrote them")
+    parser.add_argument("--page", type=Path, help="write them into this page, as tables between its marks")
     arguments = parser.parse_args()
-    chosen = [one for one in WANTED if not arguments.words or any(word in one.name for word in arguments.words)]
+    run = read_run(arguments.source) if arguments.source else measure(parser, arguments.words)
+    print(table(run.results))
+    missed = [result for result in run.results if not result.met]
+    print(f"{len(run.results) - len(missed)} of {len(run.results)} met on {run.device}, {run.versions}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
+    if arguments.page:
+        arguments.page.write_text(with_tables(arguments.page.read_text(encoding="utf-8"), run), encoding="utf-8")
+    raise SystemExit(1 if missed else 0)
+
+
+def measure(parser: argparse.ArgumentParser, words: Sequence[str]) -> Run:
+    """The ratios of these words, measured one after the other, each printed at once."""
+    chosen = [one for one in WANTED if not words or any(word in f"{one.family} {one.name}" for word in words)]
     if not chosen:
-        parser.error(f"no ratio's name holds {' or '.join(arguments.words)}; there are: {', '.join(names())}")
+        parser.error(f"no ratio's name holds {' or '.join(words)}; there are: {', '.join(names())}")
     import torch
 
     if not torch.cuda.is_available():
@@ -77,13 +106,14 @@ def main() -> None:
     for one in chosen:
         results.append(measured(one))
         print(line(results[-1]), flush=True)
-    print(table(results))
-    missed = [result for result in results if not result.met]
-    where = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    print(f"{len(results) - len(missed)} of {len(results)} met on {where}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
-    raise SystemExit(1 if missed else 0)
+    versions = f"torch {torch.__version__}, Triton {version('triton')}"
+    return Run(torch.cuda.get_device_name(), versions, tuple(results))
+
+
+def read_run(path: Path) -> Run:
+    """A run that `--json` wrote."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    return Run(stored["device"], stored["versions"], tuple(Result(**one) for one in stored["results"]))
 
 
 def names() -> list[str]:
@@ -95,10 +125,10 @@ def measured(wanted: Wanted) -> Result:
     """One ratio, or why there is none: a side that cannot run, fails or is wrong."""
     import torch
 
-    empty = Result(wanted.name, wanted.ours, wanted.against, wanted.kind, wanted.at_least)
+    empty = Result(wanted.family, wanted.name, wanted.ours, wanted.against, wanted.kind, wanted.at_least)
     try:
-        ours, ours_bytes = prepared(wanted.ours)
-        against, against_bytes = prepared(wanted.against)
+        ours, ours_work = prepared(wanted.ours, wanted.kind)
+        against, against_work = prepared(wanted.against, wanted.kind)
         pairs = in_turns(ours, against)
     except Exception as error:  # whatever a side raises is the answer to the question
         return Result(**{**asdict(empty), "why": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"})
@@ -107,29 +137,23 @@ def measured(wanted: Wanted) -> Result:
     return Result(
         **{
             **asdict(empty),
-            "ratio": ratio(wanted.kind, pairs, ours_bytes, against_bytes),
+            "ratio": ratio(pairs, ours_work, against_work),
             "ours_us": statistics.median(pair[0] for pair in pairs),
             "against_us": statistics.median(pair[1] for pair in pairs),
         }
     )
 
 
-def ratio(
-    kind: str, pairs: Sequence[tuple[float, float]], ours_bytes: float | None, against_bytes: float | None
-) -> float:
-    """The median over turns of (our us, the other's us): speed, or bytes per second over bytes per second."""
-    scale = 1.0
-    if kind == "bandwidth":
-        if not ours_bytes or not against_bytes:
-            raise ValueError("a ratio of bandwidths needs workloads that know their bytes")
-        scale = ours_bytes / against_bytes
-    return statistics.median(theirs / own for own, theirs in pairs) * scale
+def ratio(pairs: Sequence[tuple[float, float]], ours_work: float, against_work: float) -> float:
+    """The median over turns of (our us, the other's us): work per microsecond over the other's."""
+    return statistics.median(theirs / own for own, theirs in pairs) * ours_work / against_work
 
 
-def prepared(case: str) -> tuple[Callable[[], Any], float | None]:
-    """A judged call of 'backend/workload id', and the bytes it must move.
+def prepared(case: str, kind: Kind) -> tuple[Callable[[], Any], float]:
+    """A judged call of 'backend/workload id', and its work of this kind: bytes that it must move, operations, or 1.
 
-    Raises ValueError when the backend does not support the workload, or its result is beyond its budget.
+    Raises ValueError when the backend does not support the workload, its result is beyond its budget, or its work is
+    not known.
     """
 
     name, _, text = case.partition("/")
@@ -144,7 +168,10 @@ def prepared(case: str) -> tuple[Callable[[], Any], float | None]:
     wrong = problems_of(call.outputs(call.run()), workload, inputs, backend)
     if wrong:
         raise ValueError(f"{case} is wrong: {wrong[0]}")
-    return call.run, workload.bytes_min
+    work = {"speed": 1.0, "bandwidth": workload.bytes_min, "work": workload.flops}[kind]
+    if not work:
+        raise ValueError(f"{workload.id} does not say its work for a ratio of {kind}")
+    return call.run, work
 
 
 def problems_of(outputs: Any, workload: Any, inputs: Any, backend: Any) -> tuple[str, ...]:
@@ -164,23 +191,36 @@ def problems_of(outputs: Any, workload: Any, inputs: Any, backend: Any) -> tuple
 
 
 def in_turns(ours: Callable[[], Any], against: Callable[[], Any]) -> list[tuple[float, float]]:
-    """Microseconds per call of both, in turns of alternating order."""
-    from pytest_attnperf.measure.gpu_timer import gpu_timer
+    """Microseconds per call of both, in turns of alternating order, each captured once."""
+    from pytest_attnperf.measure.timers import choose_timer
+    from pytest_attnperf.measure.warm_up import warm_device, warm_up
 
-    def timed(call: Callable[[], Any]) -> float:
-        samples = gpu_timer(call, blocks=BLOCKS, block_us=BLOCK_US, device="cuda")
-        if samples.timer != "graph":
-            raise ValueError(f"was timed by {samples.timer}, not by a graph: {samples.note}")
-        return statistics.median(samples.block_us)
-
-    found = []
-    for turn in range(TURNS):
-        if turn % 2:
-            theirs, own = timed(against), timed(ours)
-        else:
-            own, theirs = timed(ours), timed(against)
-        found.append((own, theirs))
+    warm_device("cuda")
+    with contextlib.ExitStack() as stack:
+        timers = []
+        for call in (ours, against):
+            warm_up(call, "cuda")
+            timers.append(choose_timer("cuda", call, BLOCK_US))
+            stack.callback(timers[-1].close)
+        found = []
+        for turn in range(TURNS):
+            order = (1, 0) if turn % 2 else (0, 1)
+            times = {side: timed(timers[side]) for side in order}
+            found.append((times[0], times[1]))
     return found
+
+
+def timed(timer: Any) -> float:
+    """The median of BLOCKS blocks, in microseconds per call. Raises ValueError where no graph was replayed."""
+    from pytest_attnperf.measure.rejection import CompileWatch
+    from pytest_attnperf.measure.sampling import sample_blocks
+    from pytest_attnperf.measure.stopping import StoppingRule
+
+    with CompileWatch() as watch:
+        samples = sample_blocks(timer, StoppingRule(BLOCKS, BLOCKS), watch)
+    if samples.timer != "graph":
+        raise ValueError(f"was timed by {samples.timer}, not by a graph: {samples.note}")
+    return statistics.median(samples.block_us)
 
 
 def line(result: Result) -> str:
@@ -199,6 +239,33 @@ def table(results: Sequence[Result]) -> str:
     ]
     headers = ("ratio of", "ours", "against", "kind", "our us", "their us", "ratio", "wanted", "")
     return tabulate(rows, headers=headers, floatfmt=".4g", missingval="-")
+
+
+MARKS = "<!-- ratios: written by benchmarks/kernel_ratios.py -->", "<!-- ratios end -->"
+
+
+def with_tables(page: str, run: Run) -> str:
+    """The page with a table of each family between its marks. Raises ValueError for a page without them."""
+    before, begin, rest = page.partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not begin or not end:
+        raise ValueError(f"the page lacks the marks {MARKS[0]} and {MARKS[1]}")
+    parts = [f"{run.device}, {run.versions}."]
+    for family in dict.fromkeys(result.family for result in run.results):
+        rows = [result for result in run.results if result.family == family]
+        parts.append(f"```text\n{plain(family, rows)}\n```")
+    return before + begin + "\n\n" + "\n\n".join(parts) + "\n\n" + end + after
+
+
+def plain(family: str, results: Sequence[Result]) -> str:
+    """A family's ratios as a text: name, microseconds of both sides, ratio, wanted, and a mark where it is missed."""
+    rows = [
+        (r.name, r.ours_us, r.against_us, "none" if r.ratio is None else f"{r.ratio:.2f}", f"{r.wanted:.2f}",
+         "" if r.met else "missed")
+        for r in results
+    ]  # fmt: skip
+    headers = (family, "ours_us", "theirs_us", "ratio", "wanted", "")
+    return str(tabulate(rows, headers=headers, floatfmt=".4g", missingval="-", tablefmt="plain"))
 
 
 if __name__ == "__main__":

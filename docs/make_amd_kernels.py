@@ -1,4 +1,4 @@
-"""Writes docs/amd-kernels.md from the machine code of the AMD attention kernels: `python docs/make_amd_kernels.py`.
+"""Writes kernels/AMD_CODE.md from the machine code of the AMD attention kernels: `python docs/make_amd_kernels.py`.
 
 It compiles every kernel of BACKENDS that is registered, for each architecture, head dimension and element type, with
 causal masks, and aiter's where AITER_SOURCE names its source. Takes minutes the first time; objects are cached under
@@ -34,7 +34,7 @@ from pytest_attnperf.errors import CodeObjectError  # noqa: E402
 from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KernelRegistry  # noqa: E402
 from pytest_attnperf.records.code import KernelCode, LoopEstimate  # noqa: E402
 
-PAGE = Path(__file__).with_name("amd-kernels.md")
+PAGE = ROOT / "kernels" / "AMD_CODE.md"
 CACHE = ROOT / ".attnperf" / "cache" / "amd-kernels"
 LISTINGS = ROOT / "tests" / "data" / "assembly"
 
@@ -171,7 +171,7 @@ def page(compiled: Sequence[Compiled], told: Sequence[str]) -> str:
 HEAD = """# AMD kernels by their machine code
 <!-- written by docs/make_amd_kernels.py; machine code: {digest} -->
 
-**Cycles are estimated (+-30 %) by the [issue model](occupancy.md#the-cycles-of-a-key-loop); no AMD GPU ran these
+**Cycles are estimated (+-30 %) by the [issue model](../docs/occupancy.md#the-cycles-of-a-key-loop); no AMD GPU ran these
 kernels.** Causal attention, per 32 keys of 32 rows of a wave: cycles of the matrix unit (MFMA), VALU, exponential and
 SALU instructions, bytes of LDS read and written, waits and barriers, cycles of a SIMD. Then waves per SIMD, and the
 share of the MFMA peak, for which a product counts once: a kernel that computes it in several waves has more MFMA

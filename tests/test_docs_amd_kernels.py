@@ -1,4 +1,4 @@
-"""docs/amd-kernels.md shows the machine code that baselines hold, and what was demanded of it."""
+"""kernels/AMD_CODE.md shows the machine code that baselines hold, and what was demanded of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, TritonSource
 from pytest_attnperf.records.code import KernelCode, LoopEstimate
 
-RENEW = "run `python docs/make_amd_kernels.py` to renew docs/amd-kernels.md"
+RENEW = "run `python docs/make_amd_kernels.py` to renew kernels/AMD_CODE.md"
 
 PEAK_PERCENT_LEAST = {"gfx942": 45.0, "gfx950": 40.0}
 """Demanded of the best kernel, estimated."""

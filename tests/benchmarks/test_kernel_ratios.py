@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
@@ -29,23 +31,34 @@ def program() -> ModuleType:
     return module
 
 
-def test_speed_is_their_time_over_ours(program: ModuleType) -> None:
-    """The median over the turns of the other's time over ours, whatever the bytes."""
+def test_a_ratio_is_work_per_time(program: ModuleType) -> None:
+    """The median over the turns of the other's time over ours; half the bytes in half the time is the same."""
     turns = [(10.0, 12.0), (10.0, 30.0), (20.0, 22.0)]
-    assert program.ratio("speed", turns, None, None) == pytest.approx(1.2)
+    assert program.ratio(turns, 1.0, 1.0) == pytest.approx(1.2)
+    assert program.ratio([(5.0, 10.0)], 1e9, 2e9) == pytest.approx(1.0)
 
 
-def test_bandwidth_counts_bytes(program: ModuleType) -> None:
-    """Half the bytes in half the time is the same bandwidth."""
-    assert program.ratio("bandwidth", [(5.0, 10.0)], 1e9, 2e9) == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="know their bytes"):
-        program.ratio("bandwidth", [(5.0, 10.0)], None, 2e9)
+def test_the_tables_stand_between_the_marks(program: ModuleType, tmp_path: Path) -> None:
+    """A page gets a table for each family of a stored run, and what stood there before is gone."""
+    low = program.Result("f", "a", "x", "y", "speed", 1.2, ratio=1.1, ours_us=2.0, against_us=2.2)
+    run = program.Run("GPU", "torch 2", (low, program.Result("g", "b", "x", "y", "speed", 1.0, why="wrong")))
+    stored = tmp_path / "run.json"
+    stored.write_text(json.dumps(asdict(run)))
+    assert program.read_run(stored) == run
+    page = program.with_tables(f"head\n{program.MARKS[0]}old{program.MARKS[1]}\ntail", run)
+    assert "old" not in page
+    assert page.startswith("head\n")
+    assert page.endswith("\ntail")
+    assert page.count("missed") == 2
+    assert page.split("GPU, torch 2.")[1].split()[1:7] == ["f", "ours_us", "theirs_us", "ratio", "wanted", "a"]
+    with pytest.raises(ValueError, match="lacks the marks"):
+        program.with_tables("head", run)
 
 
 def test_a_missed_ratio_and_a_missing_one_say_so(program: ModuleType) -> None:
     """Below what is wanted is MISSED; a side that could not run is no ratio, with its reason."""
-    low = program.Result("a", "x", "y", "speed", 1.2, ratio=1.1, ours_us=2.0, against_us=2.2)
-    none = program.Result("b", "x", "y", "speed", 1.2, why="ValueError: wrong")
+    low = program.Result("f", "a", "x", "y", "speed", 1.2, ratio=1.1, ours_us=2.0, against_us=2.2)
+    none = program.Result("f", "b", "x", "y", "speed", 1.2, why="ValueError: wrong")
     assert "1.100, wanted 1.2: MISSED" in program.line(low)
     assert program.line(none) == "b: none, ValueError: wrong"
     assert not none.met
@@ -71,4 +84,4 @@ def test_says_that_it_needs_a_gpu() -> None:
     done = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True, check=False)
     assert (done.returncode, "needs a GPU that torch can use" in done.stderr) == (2, True)
     done = subprocess.run([sys.executable, str(PROGRAM), "teapot"], capture_output=True, text=True, check=False)
-    assert "no ratio's name holds teapot; there are: triton.flash d128" in done.stderr
+    assert "no ratio's name holds teapot; there are: d64 4x2048 f16 causal over cuDNN" in done.stderr

@@ -32,6 +32,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.configs import pad_size
 from kernels.gluon.prefill.schedule import schedule_of
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ load_by_tma = getattr(tma, "async_load", None) or tma.async_copy_global_to_share
 store_by_tma = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 """Triton 3.6 has the latter names, which 3.9 answers with an error."""
 
+import os
+OUTSTANDING = gl.constexpr(int(os.environ.get("X_OUT","1")))
+LATE = gl.constexpr(os.environ.get("X_LATE","1")=="1")
 LN_2 = gl.constexpr(math.log(2.0))
 ROWS = gl.constexpr(64)
 """Rows of a group of four warps: the height of a wgmma."""
@@ -52,8 +56,8 @@ PRODUCER_REGISTERS = gl.constexpr(24)
 
 @gluon.jit
 def as_matrix(tile):
-    """A tile (1, rows, HEAD_DIM) of shared memory without its first dimension, the batch."""
-    return tile.reshape([tile.shape[1], tile.shape[2]])
+    """A tile (1, rows, 1, HEAD_DIM) of shared memory without its batch and head."""
+    return tile.reshape([tile.shape[1], tile.shape[3]])
 
 
 @gluon.jit
@@ -77,25 +81,25 @@ def load_tiles(q_desc, k_desc, v_desc, schedule_ptr, turns, sizes, q_smem, share
     GROUPS: gl.constexpr = q_smem.shape[0]
     SLOTS: gl.constexpr = k_smem.shape[0]
     BLOCK_N: gl.constexpr = k_smem.shape[2]
-    HEAD_DIM: gl.constexpr = k_smem.shape[3]
+    HEAD_DIM: gl.constexpr = k_smem.shape[4]
     heads, kv_heads, _, _ = sizes
     use = 0
     for turn in range(turns):
         batch, head, start_m, tiles = place(schedule_ptr, turn, sizes, GROUPS, BLOCK_N, CAUSAL)
-        column = head // (heads // kv_heads) * HEAD_DIM
+        kv_head = head // (heads // kv_heads)
         gl.nvidia.hopper.mbarrier.wait(q_free, (turn & 1) ^ 1)
         gl.nvidia.hopper.mbarrier.expect(q_ready, GROUPS * ROWS * HEAD_DIM * 2)
         for group in gl.static_range(GROUPS):
-            load_by_tma(q_desc, [batch, start_m + group * ROWS, head * HEAD_DIM], q_ready, q_smem.index(group))
+            load_by_tma(q_desc, [batch, start_m + group * ROWS, head, 0], q_ready, q_smem.index(group))
         for tile in range(tiles):
             slot = use % SLOTS
             phase = (use // SLOTS & 1) ^ 1
             gl.nvidia.hopper.mbarrier.wait(k_free.index(slot), phase)
             gl.nvidia.hopper.mbarrier.expect(k_ready.index(slot), BLOCK_N * HEAD_DIM * 2)
-            load_by_tma(k_desc, [batch, tile * BLOCK_N, column], k_ready.index(slot), k_smem.index(slot))
+            load_by_tma(k_desc, [batch, tile * BLOCK_N, kv_head, 0], k_ready.index(slot), k_smem.index(slot))
             gl.nvidia.hopper.mbarrier.wait(v_free.index(slot), phase)
             gl.nvidia.hopper.mbarrier.expect(v_ready.index(slot), BLOCK_N * HEAD_DIM * 2)
-            load_by_tma(v_desc, [batch, tile * BLOCK_N, column], v_ready.index(slot), v_smem.index(slot))
+            load_by_tma(v_desc, [batch, tile * BLOCK_N, kv_head, 0], v_ready.index(slot), v_smem.index(slot))
             use += 1
 
 
@@ -148,14 +152,16 @@ def walk(
         gl.nvidia.hopper.mbarrier.wait(k_ready.index(slot), use // SLOTS & 1)
         k, v = as_matrix(k_smem.index(slot)), as_matrix(v_smem.index(before))
         s, acc = multiply_in_turn(p, v, acc, q, k, turns, use, GROUP, True, s_layout)
-        # The few masked tiles wait for P V, too: their masks need its registers.
-        s = gl.nvidia.hopper.warpgroup_mma_wait(0 if MASKED else 1, deps=[s])
-        gl.nvidia.hopper.mbarrier.arrive(k_free.index(slot), count=1)
+        s = gl.nvidia.hopper.warpgroup_mma_wait(OUTSTANDING, deps=[s])
+        if not LATE:
+            gl.nvidia.hopper.mbarrier.arrive(k_free.index(slot), count=1)
         weights, rescale, l_i, m_i = weigh(s, l_i, m_i, seen, tile * BLOCK_N, scale_log2, MASKED, s_layout)
         weights = weights.to(p.dtype)
         # V is not needed yet, but a wait is a branch: without one, ptxas moves the softmax behind the wait for P V.
         gl.nvidia.hopper.mbarrier.wait(v_ready.index(slot), use // SLOTS & 1)
         acc = gl.nvidia.hopper.warpgroup_mma_wait(0, deps=[acc])
+        if LATE:
+            gl.nvidia.hopper.mbarrier.arrive(k_free.index(slot), count=1)
         gl.nvidia.hopper.mbarrier.arrive(v_free.index(before), count=1)
         acc = acc * gl.convert_layout(rescale, gl.SliceLayout(1, o_layout))[:, None]
         p = gl.convert_layout(weights, gl.DotOperandLayout(0, o_layout, 2))
@@ -184,7 +190,7 @@ def attend_block(
 
     l_i = gl.zeros([ROWS], gl.float32, layout=gl.SliceLayout(1, s_layout))
     m_i = gl.full([ROWS], float("-inf"), gl.float32, layout=gl.SliceLayout(1, s_layout))
-    HEAD_DIM: gl.constexpr = k_smem.shape[3]
+    HEAD_DIM: gl.constexpr = k_smem.shape[4]
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, layout=o_layout)
     slot = use % SLOTS
     gl.nvidia.hopper.mbarrier.wait(q_ready, turn & 1)
@@ -220,7 +226,7 @@ def attend_rows(
     """Attention of this group's rows of each block."""
     GROUPS: gl.constexpr = q_smem.shape[0]
     BLOCK_N: gl.constexpr = shared[0].shape[2]
-    HEAD_DIM: gl.constexpr = shared[0].shape[3]
+    HEAD_DIM: gl.constexpr = shared[0].shape[4]
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     heads, _, seq_q, _ = sizes
@@ -238,7 +244,7 @@ def attend_rows(
         gl.nvidia.hopper.tma.store_wait(0)  # the result of the block before has left
         as_matrix(out_tile).store(out.to(q_smem.dtype))
         gl.nvidia.hopper.fence_async_shared()
-        store_by_tma(out_desc, [batch, start_m, head * HEAD_DIM], out_tile)
+        store_by_tma(out_desc, [batch, start_m, head, 0], out_tile)
         if lse_ptr is not None:
             rows = start_m + gl.arange(0, ROWS, layout=gl.SliceLayout(1, s_layout))
             lse = (m_i + gl.log2(divisor)) * LN_2
@@ -251,7 +257,7 @@ def attend_rows(
 
 @gluon.jit
 def prefill_sm_90_kernel(
-    q_desc, k_desc, v_desc, out_desc, lse_ptr,  # (B, Sq, H * D), 2 x (B, Skv, Hk * D), as q; (B, H, Sq) fp32 or None
+    q_desc, k_desc, v_desc, out_desc, lse_ptr,  # (B, Sq, H, D), 2 x (B, Skv, Hk, D), as q; (B, H, Sq) fp32 or None
     schedule_ptr, most,  # (programs, 1 + most) int32: how many blocks a program works off, and which
     heads, kv_heads, seq_q, seq_kv, scale_log2,
     CAUSAL: gl.constexpr, GROUPS: gl.constexpr, SLOTS: gl.constexpr, TURNS: gl.constexpr, OUT_IN_Q: gl.constexpr,
@@ -259,15 +265,15 @@ def prefill_sm_90_kernel(
 ):  # fmt: skip
     """Attention of blocks of GROUPS * 64 query rows of one head. Grid: (programs,)."""
     BLOCK_N: gl.constexpr = k_desc.block_shape[1]
-    HEAD_DIM: gl.constexpr = k_desc.block_shape[2]
+    HEAD_DIM: gl.constexpr = k_desc.block_shape[3]
     barrier: gl.constexpr = gl.nvidia.hopper.mbarrier.MBarrierLayout()
-    q_smem = gl.allocate_shared_memory(q_desc.dtype, [GROUPS, 1, ROWS, HEAD_DIM], q_desc.layout)
+    q_smem = gl.allocate_shared_memory(q_desc.dtype, [GROUPS, 1, ROWS, 1, HEAD_DIM], q_desc.layout)
     if OUT_IN_Q:
         out_smem = q_smem
     else:
-        out_smem = gl.allocate_shared_memory(q_desc.dtype, [GROUPS, 1, ROWS, HEAD_DIM], q_desc.layout)
-    k_smem = gl.allocate_shared_memory(k_desc.dtype, [SLOTS, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
-    v_smem = gl.allocate_shared_memory(v_desc.dtype, [SLOTS, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
+        out_smem = gl.allocate_shared_memory(q_desc.dtype, [GROUPS, 1, ROWS, 1, HEAD_DIM], q_desc.layout)
+    k_smem = gl.allocate_shared_memory(k_desc.dtype, [SLOTS, 1, BLOCK_N, 1, HEAD_DIM], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(v_desc.dtype, [SLOTS, 1, BLOCK_N, 1, HEAD_DIM], v_desc.layout)
     q_ready = gl.allocate_shared_memory(gl.int64, [1], barrier)
     q_free = gl.allocate_shared_memory(gl.int64, [1], barrier)
     k_ready = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], barrier)
@@ -336,7 +342,7 @@ def launch_sm_90(
     checked them. `config` has BLOCK_M, of 64 rows for each group of warps, BLOCK_N, SLOTS (tiles of K, and of V, in
     shared memory), TURNS, REGISTERS (of a thread that attends) and the compiler's options."""
     groups = config["BLOCK_M"] // ROWS.value
-    constants = {"GROUPS": groups, **choose_constants(shape.head_dim, groups)}
+    constants = {"GROUPS": groups, **choose_constants(pad_size(shape.head_dim), groups)}
     constants |= {name: value for name, value in config.items() if not name.startswith("BLOCK")}
     schedule = schedule_of(q, shape, config["BLOCK_M"], config["BLOCK_N"], causal=causal)
     prefill_sm_90_kernel[(len(schedule),)](
@@ -352,8 +358,8 @@ def choose_constants(head_dim, groups):
 
 
 def describe(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
-    """Returns what TMA copies of a tensor (B, S, H, D): `rows` rows of one head at a time."""
-    block = [1, rows, tensor.shape[3]]
+    """Returns what TMA copies of a tensor (B, S, H, D): `rows` rows of one head at a time, with zeros up to a power of
+    two behind the D columns."""
+    block = [1, rows, 1, pad_size(tensor.shape[3])]
     element = {"float16": gl.float16, "bfloat16": gl.bfloat16}[str(tensor.dtype).removeprefix("torch.")]
-    layout = gl.NVMMASharedLayout.get_default_for(block, element)
-    return TensorDescriptor.from_tensor(tensor.view(*tensor.shape[:2], -1), block, layout)
+    return TensorDescriptor.from_tensor(tensor, block, gl.NVMMASharedLayout.get_default_for(block, element))

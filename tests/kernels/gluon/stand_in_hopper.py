@@ -110,7 +110,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Described:
-    """What TMA copies: blocks of a tensor of three dimensions."""
+    """What TMA copies: blocks of a tensor (batch, rows, heads, columns), one batch and head at a time."""
 
     given: TensorDescriptor
 
@@ -131,9 +131,9 @@ class Described:
 
     def rows(self, coord: list[Any]) -> torch.Tensor:
         """The part of a block at these coordinates that the tensor has."""
-        batch, row, column = map(int, coord)
-        _, rows, columns = self.block_shape
-        return self.given.base[batch, row : row + rows, column : column + columns]
+        batch, row, head, column = map(int, coord)
+        _, rows, _, columns = self.block_shape
+        return self.given.base[batch, row : row + rows, head, column : column + columns]
 
 
 class ExecutedOnHopper(Executed):
@@ -206,7 +206,7 @@ class Program:
         """Starts a copy: what was there is lost at once. Rows that the tensor has not are 0."""
         values = torch.zeros_like(result.values)
         rows = desc.rows(coord)
-        values[0, : len(rows)] = rows
+        values[0, : len(rows), 0, : rows.shape[1]] = rows
         result.values.fill_(float("nan"))
         barrier.copies.append((result.values, values))
 
@@ -215,7 +215,7 @@ class Program:
         if not self.fenced:
             raise StandInError("TMA may store what was there before: no fence")
         rows = desc.rows(coord)
-        self.group.stores.append((rows, src.values[0, : len(rows)]))
+        self.group.stores.append((rows, src.values[0, : len(rows), 0, : rows.shape[1]]))
 
     def wait_stores(self, _left: int) -> None:
         """Ends this group's stores, which read shared memory no earlier."""
