@@ -171,9 +171,9 @@ def page(compiled: Sequence[Compiled], told: Sequence[str]) -> str:
 HEAD = """# AMD kernels by their machine code
 <!-- written by docs/make_amd_kernels.py; machine code: {digest} -->
 
-**Cycles are estimated (+-30 %) by the [issue model](../docs/occupancy.md#the-cycles-of-a-key-loop); no AMD GPU ran these
-kernels.** Causal attention, per 32 keys of 32 rows of a wave: cycles of the matrix unit (MFMA), VALU, exponential and
-SALU instructions, bytes of LDS read and written, waits and barriers, cycles of a SIMD. Then waves per SIMD, and the
+**Cycles are estimated (+-30 %) by the [issue model](../docs/occupancy.md#the-cycles-of-a-key-loop); no AMD GPU ran
+these kernels.** Causal attention, per 32 keys of 32 rows of a wave: cycles of the matrix unit (MFMA), VALU, exponential
+and SALU instructions, bytes of LDS read and written, waits and barriers, cycles of a SIMD. Then waves per SIMD, and the
 share of the MFMA peak, for which a product counts once: a kernel that computes it in several waves has more MFMA
 cycles. `a/b` are f16 and bf16. [Tested](../tests/kernels/hip/test_bank_conflicts.py): `hip.best` has no LDS bank
 conflicts on gfx942 and gfx950.

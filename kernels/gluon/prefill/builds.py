@@ -47,10 +47,11 @@ class GluonPrefillKernel(Kernel):
                 "out_desc": 64,
             }
             tensors = {name: _describe(element, count, head_dim) for name, count in rows.items()}
-            constants = {}
+            tensors["schedule_ptr"] = "*i32"
+            constants = {"GROUPS": rule.constants["BLOCK_M"] // 64}
         problem = Prefill(1, 37, 8, head_dim, seq_kv=83, kv_heads=4, dtype=dtype, causal=causal, lse=True)
         pinned = ConfigChoice(SPACE.rules_arch(arch), rule).config_entries()
-        sizes = dict.fromkeys(("heads", "kv_heads", "seq_q", "seq_kv"), "i32")
+        sizes = dict.fromkeys((*(("most",) if arch == "sm_90" else ()), "heads", "kv_heads", "seq_q", "seq_kv"), "i32")
         return KernelBuild(
             kernel=self.name,
             config=f"d{head_dim}-{dtype}-{'causal' if causal else 'full'}",
@@ -73,8 +74,8 @@ class GluonPrefillKernel(Kernel):
 
 def _describe(element: str, rows: int, head_dim: int) -> str:
     """Returns the type of a TMA descriptor of `rows` rows of one head, as Triton writes it."""
-    layout = "NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=3)"
-    return f"tensordesc<{element.removeprefix('*')}[1, {rows}, {head_dim}],{layout}>"
+    layout = "NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)"
+    return f"tensordesc<{element.removeprefix('*')}[1, {rows}, 1, {head_dim}],{layout}>"
 
 
 KERNELS = (GluonPrefillKernel(),)

@@ -23,9 +23,7 @@ BLOCK_COST = 2
 
 
 @functools.lru_cache(maxsize=64)
-def deal_blocks(
-    heads: int, tiles: tuple[int, ...], programs: int, heads_at_once: int
-) -> tuple[tuple[int, ...], ...]:
+def deal_blocks(heads: int, tiles: tuple[int, ...], programs: int, heads_at_once: int) -> tuple[tuple[int, ...], ...]:
     """Returns, for each program, the numbers of its blocks, head * len(tiles) + block, in their order.
 
     heads            of all sequences
@@ -64,9 +62,7 @@ def schedule_of(q: torch.Tensor, shape: PrefillSizes, block_m: int, block_n: int
 
 
 @functools.lru_cache(maxsize=64)
-def _table(
-    heads: int, tiles: tuple[int, ...], programs: int, heads_at_once: int, device: torch.device
-) -> torch.Tensor:
+def _table(heads: int, tiles: tuple[int, ...], programs: int, heads_at_once: int, device: torch.device) -> torch.Tensor:
     import torch
 
     dealt = deal_blocks(heads, tiles, programs, heads_at_once)

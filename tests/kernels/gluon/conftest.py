@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,17 @@ from kernels.gluon.prefill import launch
 from kernels.gluon.prefill.space import SPACE, problem_of
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.workloads.prefill import Prefill
+from tests.kernels.gluon.changed import load_changed
 from tests.kernels.judging import find_problems
 
+torch = pytest.importorskip("torch")
 Find = Callable[..., tuple[str, ...]]
+
+
+def resize_rows(x: Any, columns: int, out: Any = None) -> Any:
+    """What the kernel of this name does, in torch."""
+    resized = torch.nn.functional.pad(x, (0, columns - x.shape[-1]))
+    return resized if out is None else out.copy_(resized)
 
 
 @pytest.fixture
@@ -28,12 +34,28 @@ def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) 
     from tests.kernels.gluon.stand_in import Executed, StandInError
     from tests.kernels.gluon.stand_in_hopper import ExecutedOnHopper
 
+    def bind_changed(arch: str, right: str, wrong: str) -> None:
+        folder, name = Path(launch.__file__).parent, f"prefill_{arch}_kernel"
+        if arch == "gfx950":
+            module = load_changed(folder / "gfx950.py", right, wrong, tmp_path)
+            setattr(module, name, Executed(getattr(module, name)))
+            monkeypatch.setattr(launch, "choose_launcher", lambda _arch: module.launch_gfx950)
+            return
+        parts = [folder / f"{part}.py" for part in ("sm_90", "tile_loads", "weights")]
+        path = next((part for part in parts if right in part.read_text(encoding="utf-8")), parts[0])
+        module = load_changed(parts[0], *((right, wrong) if path == parts[0] else ("", "")), tmp_path)
+        if path != parts[0]:
+            changed = vars(load_changed(path, right, wrong, tmp_path))
+            vars(module).update(
+                {key: value for key, value in changed.items() if callable(value) and key in vars(module)}
+            )
+        from kernels.gluon.prefill import launch_sm_90
+
+        monkeypatch.setattr(launch_sm_90, name, ExecutedOnHopper(getattr(module, name)))
+        monkeypatch.setattr(launch_sm_90, "resize_rows", resize_rows)
+
     def find(arch: str, text: str, right: str = "", wrong: str = "") -> tuple[str, ...]:
-        module = _load_changed(Path(launch.__file__).with_name(f"{arch}.py"), right, wrong, tmp_path)
-        name = f"prefill_{arch}_kernel"
-        executed = Executed if arch == "gfx950" else ExecutedOnHopper
-        setattr(module, name, executed(getattr(module, name)))
-        monkeypatch.setattr(launch, "choose_launcher", lambda _arch: getattr(module, f"launch_{arch}"))
+        bind_changed(arch, right, wrong)
         workload, inputs, expected = _draw(text)
         config = SPACE.choose(arch, problem_of(workload)).config
         settings = {"arch": arch, "causal": workload.causal, "with_lse": workload.lse, "config": config}
@@ -60,18 +82,3 @@ def _draw(text: str) -> tuple[Prefill, Any, Any]:
     workload = Prefill.parse(text)
     inputs = workload.make_inputs(1, "cpu", planted=True)
     return workload, inputs, References().compute_expected(workload, inputs, seed=1, planted=True)
-
-
-def _load_changed(path: Path, right: str, wrong: str, folder: Path) -> Any:
-    source = path.read_text(encoding="utf-8")
-    assert source.count(right) == 1 or not right, f"{right!r} occurs {source.count(right)} times in {path.name}"
-    changed = folder / f"changed_{path.name}"
-    changed.write_text(source.replace(right, wrong) if right else source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(changed.stem, changed)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[changed.stem] = module
-    spec.loader.exec_module(module)
-    del sys.modules[changed.stem]
-    return module

@@ -18,6 +18,9 @@ from triton.experimental.gluon._runtime import GluonJITFunction
 
 OPTIONS = {"num_warps", "num_stages", "waves_per_eu"}
 
+UNFENCED: set[int] = set()
+"""Where shared memory was stored to by a group of warps since the last fence. Only sm_90 needs fences."""
+
 
 class StandInError(Exception):
     """The kernel does what no GPU would forgive: it names a place outside of a tensor, or leaves a copy running."""
@@ -57,6 +60,14 @@ class Shared:
         """The tile of this number."""
         return Shared(self.values[int(number)])
 
+    def slice(self, start: int, length: int) -> Shared:
+        """Some of its rows."""
+        return Shared(self.values[start : start + length])
+
+    def reinterpret(self, dtype: torch.dtype, shape: list[int], layout: object) -> Shared:
+        """The same memory with elements of another type."""
+        return Shared(self.values.view(dtype).view(shape))
+
     def permute(self, order: list[int]) -> Shared:
         """The same memory with its dimensions in another order."""
         return Shared(self.values.permute(order))
@@ -65,9 +76,19 @@ class Shared:
         """The same memory with other dimensions."""
         return Shared(self.values.view(shape))
 
+    @property
+    def place(self) -> int:
+        """Where the memory begins of which this is a view."""
+        return self.values.untyped_storage().data_ptr()
+
     def store(self, value: torch.Tensor) -> None:
         """Writes all of it."""
         self.values.copy_(value)
+        UNFENCED.add(self.place)
+
+    def load(self, _layout: object) -> torch.Tensor:
+        """What it holds now."""
+        return self.values.clone()
 
     @property
     def shape(self) -> list[int]:
@@ -120,14 +141,24 @@ def buffer_store(stored: torch.Tensor, ptr: Pointer, offsets: torch.Tensor, mask
     store(ptr + offsets, stored, mask)
 
 
-def load(ptr: Pointer) -> torch.Tensor:
-    """The elements at a pointer, one or several."""
-    return ptr.flat[ptr.places(None)].long()
-
-
-def store(ptr: Pointer, value: torch.Tensor, mask: torch.Tensor) -> None:
+def store(ptr: Pointer, value: torch.Tensor, mask: torch.Tensor | None = None) -> None:
     """Stores what the mask leaves, one pointer per element."""
-    ptr.flat[ptr.places(mask)] = value[mask.expand_as(value)]
+    ptr.flat[ptr.places(mask)] = value if mask is None else value[mask.expand_as(value)]
+
+
+def load(ptr: Pointer, mask: torch.Tensor | None = None, other: float = 0.0) -> torch.Tensor:
+    """The elements at pointers that the mask leaves, and `other` in the place of those that it does not."""
+    where = torch.as_tensor(ptr.offset)
+    values = torch.full(where.shape, other, dtype=ptr.flat.dtype)
+    kept = torch.ones_like(where, dtype=torch.bool) if mask is None else mask.expand_as(where)
+    values[kept] = ptr.flat[ptr.places(mask).flatten()]
+    return values
+
+
+def atomic_add(ptr: Pointer, value: torch.Tensor, sem: str) -> None:
+    """Adds to what is there."""
+    assert sem == "relaxed"
+    ptr.flat[ptr.places(None)] += value
 
 
 def _check_unsigned(offsets: torch.Tensor) -> None:
@@ -146,7 +177,9 @@ def _static_assert(condition: object) -> None:
 def common_namespace(position: tuple[int, int], grid: tuple[int, int]) -> Any:
     """The functions of `gl` that no architecture has for itself, for one program."""
     return types.SimpleNamespace(
+        BlockedLayout=language.BlockedLayout,
         SliceLayout=language.SliceLayout,
+        NVMMASharedLayout=types.SimpleNamespace(get_default_for=lambda _shape, _dtype: None),
         DotOperandLayout=language.DotOperandLayout,
         NVMMADistributedLayout=language.NVMMADistributedLayout,
         float32=torch.float32,
@@ -168,8 +201,12 @@ def common_namespace(position: tuple[int, int], grid: tuple[int, int]) -> Any:
         where=torch.where,
         exp2=torch.exp2,
         log2=torch.log2,
+        reshape=torch.reshape,
+        permute=torch.permute,
+        split=lambda value: value.unbind(-1),
         load=load,
         store=store,
+        atomic_add=atomic_add,
     )
 
 
@@ -180,12 +217,13 @@ class Executed:
         self.kernel = kernel
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        size_x, size_y = (*grid, 1)[:2]
+
         def run(*arguments: Any, **constants: Any) -> None:
             options = {name: constants.pop(name) for name in OPTIONS & constants.keys()}
-            sizes = (*grid, 1)[:2]
-            for position in ((x, y) for y in range(sizes[1]) for x in range(sizes[0])):
-                gl = common_namespace(position, sizes)
-                gl.num_warps = lambda: options["num_warps"]
+            for position in ((x, y) for y in range(size_y) for x in range(size_x)):
+                gl = common_namespace(position, (size_x, size_y))
+                gl.num_warps = lambda: options.get("num_warps", 4)
                 self.run_program(gl, [*map(self.as_argument, arguments)], constants)
 
         return run
@@ -214,10 +252,19 @@ class Executed:
 def bind(function: Any, names: dict[str, Any]) -> Callable[..., Any]:
     """The Python function of a Gluon function, and of all that it calls, with other values of these global names."""
     scope: dict[str, Any] = {}
-    for name, value in function.fn.__globals__.items():
-        if isinstance(value, GluonJITFunction):
-            scope[name] = types.FunctionType(value.fn.__code__, scope, name)
-        else:
-            scope[name] = value.value if isinstance(value, language.constexpr) else value
+    _add_globals(function.fn, scope)
     scope.update(names)
     return types.FunctionType(function.fn.__code__, scope, function.fn.__name__)
+
+
+def _add_globals(function: Any, scope: dict[str, Any]) -> None:
+    """Adds what the function, and all that it calls in whatever module, find by a global name. No two modules may mean
+    different things by one name."""
+    for name, value in function.__globals__.items():
+        if name in scope:
+            continue
+        if isinstance(value, GluonJITFunction):
+            scope[name] = types.FunctionType(value.fn.__code__, scope, name)
+            _add_globals(value.fn, scope)
+        else:
+            scope[name] = value.value if isinstance(value, language.constexpr) else value

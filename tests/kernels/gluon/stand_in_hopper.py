@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from triton.experimental.gluon import language
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from tests.kernels.gluon.stand_in import Executed, Shared, StandInError, bind
+from tests.kernels.gluon.stand_in import UNFENCED, Executed, Shared, StandInError, bind
 
 
 class Group:
@@ -29,7 +29,7 @@ class Group:
         self.done = self.abandoned = False
         self.error: BaseException | None = None
         self.products: list[Product] = []
-        self.stores: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.stores: list[tuple[Described, list[int], Shared]] = []
         self.thread = threading.Thread(target=self._run, args=(function, arguments))
 
     def _run(self, function: Callable[..., None], arguments: Any) -> None:
@@ -103,14 +103,22 @@ class Product:
     value: torch.Tensor | None = None
 
     def finish(self) -> None:
-        """Reads the operands, and computes it."""
+        """Reads the operands, and computes it; a product before it, to which it adds, is finished."""
         a = self.a.values if isinstance(self.a, Shared) else self.a
-        self.value = a.float() @ self.b.values.float() + (self.acc if self.use_acc else 0.0)
+        acc = self.acc.value if isinstance(self.acc, Product) else self.acc
+        self.value = a.float() @ self.b.values.float() + (acc if self.use_acc else 0.0)
+
+    def refuse(self, *_: Any, **_named: Any) -> Any:
+        """Raises StandInError: only a later product may add to one that is not waited for."""
+        raise StandInError("a product is read that is not waited for")
+
+    __add__ = __radd__ = __mul__ = __rmul__ = __truediv__ = __getitem__ = __torch_function__ = refuse
+    shape = property(refuse)
 
 
 @dataclass(frozen=True)
 class Described:
-    """What TMA copies: blocks of a tensor (batch, rows, heads, columns), one batch and head at a time."""
+    """What TMA copies: blocks of a contiguous tensor, which its descriptor may give more dimensions."""
 
     given: TensorDescriptor
 
@@ -129,11 +137,36 @@ class Described:
         """Of a block in shared memory."""
         return self.given.layout
 
-    def rows(self, coord: list[Any]) -> torch.Tensor:
-        """The part of a block at these coordinates that the tensor has."""
-        batch, row, head, column = map(int, coord)
-        _, rows, _, columns = self.block_shape
-        return self.given.base[batch, row : row + rows, head, column : column + columns]
+    def elements(self, coord: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which elements of the block at these coordinates the descriptor has, and the numbers of these in the tensor.
+
+        Addresses are computed modulo 2^64, as TMA does. Raises StandInError for one outside of the tensor.
+        """
+        base, strides = self.given.base, self.given.strides
+        bytes_to_block = sum(int(at) * stride for at, stride in zip(coord, strides, strict=True)) * base.element_size()
+        inside = torch.ones(self.block_shape, dtype=torch.bool)
+        offsets = torch.zeros(self.block_shape, dtype=torch.long)
+        for axis, (at, size) in enumerate(zip(coord, self.given.shape, strict=True)):
+            steps = torch.arange(self.block_shape[axis])
+            steps = steps.view([-1 if axis == other else 1 for other in range(len(coord))])
+            inside &= (int(at) + steps >= 0) & (int(at) + steps < size)
+            offsets += steps * strides[axis]
+        places = offsets[inside] + bytes_to_block % 2**64 // base.element_size()
+        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < base.numel():
+            raise StandInError(f"TMA names elements {int(places.min())} to {int(places.max())} of {base.numel()}")
+        return inside, places
+
+    def read(self, coord: list[Any]) -> torch.Tensor:
+        """The block at these coordinates, 0 where the descriptor has nothing."""
+        inside, places = self.elements(coord)
+        values = torch.zeros(self.block_shape, dtype=self.dtype)
+        values[inside] = self.given.base.view(-1)[places]
+        return values
+
+    def write(self, coord: list[Any], values: torch.Tensor) -> None:
+        """Writes what the descriptor has of the block at these coordinates."""
+        inside, places = self.elements(coord)
+        self.given.base.view(-1)[places] = values[inside]
 
 
 class ExecutedOnHopper(Executed):
@@ -146,6 +179,7 @@ class ExecutedOnHopper(Executed):
     def run_program(self, gl: Any, arguments: list[Any], constants: dict[str, Any]) -> None:
         """Calls the kernel for one program, with sm_90's part of `gl`."""
         program = Program()
+        UNFENCED.clear()
         allocate = gl.allocate_shared_memory
         gl.allocate_shared_memory = lambda dtype, shape, layout: (
             program.make_barriers(shape) if dtype == torch.int64 else allocate(dtype, shape, layout)
@@ -166,10 +200,18 @@ class ExecutedOnHopper(Executed):
             warpgroup_mma_wait=program.wait_products,
         )
         gl.nvidia = types.SimpleNamespace(hopper=hopper)
-        names = {"gl": gl, "load_by_tma": program.load, "store_by_tma": program.store}
-        bind(self.kernel, names)(*arguments, **constants)
-        if any(group.stores for group in program.groups):
-            raise StandInError("a program ends with stores from shared memory on their way")
+        names = {"gl": gl, "load_by_tma": program.load, "store_by_tma": program.store, "range": count_up}
+        names["reinterpret"] = Shared.reinterpret
+        torch.Tensor.type = types.SimpleNamespace(layout=None)  # type: ignore[assignment, method-assign]
+        try:
+            bind(self.kernel, names)(*arguments, **constants)
+        finally:
+            del torch.Tensor.type
+
+
+def count_up(*bounds: Any) -> Iterator[torch.Tensor]:
+    """`range` over values of a kernel, which are tensors."""
+    return map(torch.tensor, range(*map(int, bounds)))
 
 
 class Program:
@@ -177,7 +219,6 @@ class Program:
 
     def __init__(self) -> None:
         self.group = Group(lambda: None, ())
-        self.groups: list[Group] = []
         self.fenced = False
 
     def make_barriers(self, shape: list[int]) -> Any:
@@ -193,9 +234,9 @@ class Program:
         barrier.arrived += 1
         barrier.expected += bytes
 
-    def arrive(self, barrier: Barrier, count: int) -> None:
-        """Arrives. Raises StandInError for one too many."""
-        barrier.arrived += count
+    def arrive(self, barrier: Barrier, count: int, pred: Any = True) -> None:
+        """Arrives, unless the predicate is false. Raises StandInError for one too many."""
+        barrier.arrived += count if pred else 0
         if barrier.arrived > barrier.count:
             raise StandInError(f"{barrier.arrived} arrive at a barrier for {barrier.count}")
         if not barrier.copies:
@@ -204,49 +245,50 @@ class Program:
 
     def load(self, desc: Described, coord: list[Any], barrier: Barrier, result: Shared) -> None:
         """Starts a copy: what was there is lost at once. Rows that the tensor has not are 0."""
-        values = torch.zeros_like(result.values)
-        rows = desc.rows(coord)
-        values[0, : len(rows), 0, : rows.shape[1]] = rows
+        values = desc.read(coord)
         result.values.fill_(float("nan"))
         barrier.copies.append((result.values, values))
 
     def store(self, desc: Described, coord: list[Any], src: Shared) -> None:
-        """Begins to store the rows that the tensor has. Raises StandInError without a fence since the last product."""
+        """Starts to store what the descriptor has of a block. Raises StandInError without a fence since the last
+        product or store."""
         if not self.fenced:
             raise StandInError("TMA may store what was there before: no fence")
-        rows = desc.rows(coord)
-        self.group.stores.append((rows, src.values[0, : len(rows), 0, : rows.shape[1]]))
+        self.fenced = False
+        self.group.stores.append((desc, [*map(int, coord)], src))
 
-    def wait_stores(self, _left: int) -> None:
-        """Ends this group's stores, which read shared memory no earlier."""
-        for rows, values in self.group.stores:
-            rows.copy_(values)
-        self.group.stores = []
+    def wait_stores(self, pendings: int) -> None:
+        """Completes the oldest stores of the group until as many are left; each reads shared memory no earlier."""
+        while len(self.group.stores) > pendings:
+            desc, coord, src = self.group.stores.pop(0)
+            desc.write(coord, src.values)
 
     def fence(self) -> None:
-        """Lets TMA see what the group stored."""
+        """Lets TMA and products see what the group stored."""
         self.fenced = True
+        UNFENCED.clear()
 
     def multiply(self, a: Any, b: Shared, acc: Any, *, use_acc: bool = True, is_async: bool = False) -> Any:
-        """A product, computed at once or when it is waited for."""
+        """A product, computed at once or when it is waited for. Raises StandInError for shared memory that was stored
+        to since the last fence."""
+        if any(isinstance(each, Shared) and each.place in UNFENCED for each in (a, b)):
+            raise StandInError("a product may read what was there before: no fence")
         self.fenced = False
         product = Product(a, b, acc, use_acc)
         self.group.products.append(product)
         return product if is_async else self.wait_products(0, [product])
 
     def wait_products(self, num_outstanding: int, deps: list[Any]) -> Any:
-        """Completes the oldest products until as many are left, and returns the value of the first of `deps`."""
+        """Completes the oldest products until as many are left, and returns the values of `deps`; one that is not
+        completed stays a product."""
         while len(self.group.products) > num_outstanding:
             self.group.products.pop(0).finish()
-        value = deps[0].value
-        if value is None:
-            raise StandInError("a product is read that is not waited for")
-        return value
+        values = [dep.value if isinstance(dep, Product) and dep.value is not None else dep for dep in deps]
+        return values[0] if len(values) == 1 else tuple(values)
 
     def run_groups(self, functions: list[tuple[Any, Any]], _warps: list[int], _registers: list[int]) -> None:
         """Runs the groups, the last one first. Raises the first error of one, or StandInError if all of them wait."""
         groups = [Group(function, arguments) for function, arguments in functions][::-1]
-        self.groups = groups
         for group in groups:
             group.thread.start()
         while waiting := [group for group in groups if not group.done]:
@@ -262,6 +304,8 @@ class Program:
             group.thread.join()
             if group.error:
                 raise group.error
+            if group.stores:
+                raise StandInError("a group ends while TMA stores from its shared memory")
 
     def _abandon(self, groups: list[Group]) -> None:
         for group in groups:

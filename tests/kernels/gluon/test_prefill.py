@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.kernels.judging import find_wrong_calls
 
 torch = pytest.importorskip("torch")
 FLASH = BACKENDS[0]
+H200 = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
 MI355X = DeviceInfo(kind="rocm", arch="gfx950", product="mi355x")
 
 CASES = (
@@ -28,14 +30,20 @@ CASES = (
     "prefill-b2-s1-kv97-h4-hk1-d256-f16-causal-lse",
     "prefill-b1-s129-kv128-h3-hk1-d64-bf16-causal-lse",
     "prefill-b3-s70-kv31-h4-hk2-d128-f16",
-    "prefill-b1-s129-kv1-h1-d64-f16-causal-lse",
+    "prefill-b1-s200-kv1-h1-d128-f16-causal-lse",
     "prefill-b1-s65-kv160-h1-d256-bf16-causal",
     "prefill-b8-s40-kv72-h2-hk1-d64-bf16-causal",
 )
+HOPPER_CASES = (
+    "prefill-b1-s200-kv140-h2-hk1-d40-f16-causal-lse",
+    "prefill-b2-s130-kv257-h2-d72-bf16",
+    "prefill-b1-s70-kv333-h2-hk1-d59-bf16-causal-lse",
+    "prefill-b1-s70-kv133-h1-d160-f16-causal",
+)
 """Each head dimension, dtype and mask; grouped heads; lengths around tiles of 32 to 128 keys and 64 to 128 rows; rows
-that see no key; numbers of heads that 8 XCDs divide and do not."""
+that see no key; numbers of heads that 8 XCDs divide and do not. Then head dimensions that only sm_90 takes."""
 
-RAGGED, KEYLESS = CASES[0], CASES[2]
+RAGGED, KEYLESS, SEVERAL = CASES[0], CASES[2], CASES[6]
 
 MISTAKES = {
     "K is not awaited": (RAGGED, "async_copy.wait_group(1)", "async_copy.wait_group(2)"),
@@ -80,53 +88,79 @@ MISTAKES = {
 HOPPER_MISTAKES = {
     "K is not awaited": (
         RAGGED,
-        "        gl.nvidia.hopper.mbarrier.wait(k_ready.index(slot), tile // SLOTS & 1)\n",
-        "",
+        "        gl.nvidia.hopper.mbarrier.wait(k_ready.index(slot), use // SLOTS & 1)\n        k, v =",
+        "        k, v =",
     ),
     "V is not awaited": (
         RAGGED,
-        "        gl.nvidia.hopper.mbarrier.wait(v_ready.index(before), (tile - 1) // SLOTS & 1)\n",
-        "",
+        "        gl.nvidia.hopper.mbarrier.wait(v_ready.index(slot), use // SLOTS & 1)\n        acc =",
+        "        acc =",
     ),
-    "K is awaited a phase early": (RAGGED, "k_ready.index(slot), tile // SLOTS & 1", "k_ready.index(slot), 1"),
+    "K is awaited a phase early": (
+        RAGGED,
+        "k_ready.index(slot), use // SLOTS & 1)\n        k,",
+        "k_ready.index(slot), 1)\n        k,",
+    ),
     "the buffer of K need not be free": (
         RAGGED,
-        "        gl.nvidia.hopper.mbarrier.wait(k_free.index(slot), phase)\n",
+        "            gl.nvidia.hopper.mbarrier.wait(k_free.index(slot), phase)\n",
         "",
     ),
     "the buffer of V need not be free": (
         RAGGED,
-        "        gl.nvidia.hopper.mbarrier.wait(v_free.index(slot), phase)\n",
+        "            gl.nvidia.hopper.mbarrier.wait(v_free.index(slot), phase)\n",
         "",
     ),
-    "no buffer is free at first": (RAGGED, "phase = (tile // SLOTS & 1) ^ 1", "phase = tile // SLOTS & 1"),
+    "the next Q over this one": (
+        SEVERAL,
+        "        gl.nvidia.hopper.mbarrier.wait(q_free.index(0), (turn & 1) ^ 1)\n",
+        "",
+    ),
+    "Q of the block before": (SEVERAL, "wait(q_ready.index(0), turn & 1)", "wait(q_ready.index(0), (turn + 1) & 1)"),
+    "no buffer is free at first": (RAGGED, "phase = (use // SLOTS & 1) ^ 1", "phase = use // SLOTS & 1"),
     "K is freed before it was read": (
         RAGGED,
-        "        s = gl.nvidia.hopper.warpgroup_mma_wait(0 if MASKED else 1, deps=[s])\n"
+        "        s = gl.nvidia.hopper.warpgroup_mma_wait(1 if GROUPS == 2 else 0, deps=[s])\n"
         "        gl.nvidia.hopper.mbarrier.arrive(k_free.index(slot), count=1)\n",
         "        gl.nvidia.hopper.mbarrier.arrive(k_free.index(slot), count=1)\n"
-        "        gl.nvidia.hopper.mbarrier.wait(k_ready.index(before), tile // SLOTS & 1)\n"
-        "        s = gl.nvidia.hopper.warpgroup_mma_wait(0 if MASKED else 1, deps=[s])\n",
+        "        gl.nvidia.hopper.mbarrier.wait(k_ready.index(before), (use + 1) // SLOTS & 1)\n"
+        "        s = gl.nvidia.hopper.warpgroup_mma_wait(1 if GROUPS == 2 else 0, deps=[s])\n",
     ),
-    "V is never freed": (
+    "V is never freed": (RAGGED, "        gl.nvidia.hopper.mbarrier.arrive(v_free.index(before), count=1)\n", ""),
+    "a turn is never passed": (
         RAGGED,
-        "        gl.nvidia.hopper.mbarrier.arrive(v_free.index(before), count=1)\n",
+        "    gl.nvidia.hopper.mbarrier.arrive(turns.index((GROUP + 1) % GROUPS), count=1)\n",
         "",
     ),
-    "the products are not awaited": (RAGGED, "0 if MASKED else 1", "2"),
-    "both groups take the first rows": (RAGGED, "(q_smem.index(1), out_desc", "(q_smem.index(0), out_desc"),
-    "bytes of Q of one group": (RAGGED, "2 * ROWS * HEAD_DIM * 2", "ROWS * HEAD_DIM * 2"),
-    "one group frees for both": (RAGGED, "init(v_free.index(slot), count=2)", "init(v_free.index(slot), count=1)"),
-    "no fence before the store": (RAGGED, "    gl.nvidia.hopper.fence_async_shared()\n    store_by", "    store_by"),
+    "the products are not awaited": (RAGGED, "1 if GROUPS == 2 else 0", "2"),
+    "both groups take the first rows": (RAGGED, "start_m += GROUP * ROWS", "start_m += 0 * ROWS"),
+    "bytes of Q of one group": (RAGGED, "expect(q_ready.index(0), GROUPS * ROWS", "expect(q_ready.index(0), ROWS"),
+    "one group frees for all": (
+        RAGGED,
+        "v_ready, v_free = make_barriers(SLOTS, 1), make_barriers(SLOTS, GROUPS)",
+        "v_ready, v_free = make_barriers(SLOTS, 1), make_barriers(SLOTS, 1)",
+    ),
+    "the result over the one that is stored": (
+        SEVERAL,
+        "        gl.nvidia.hopper.tma.store_wait(0)  # the result of the block before has left\n",
+        "",
+    ),
+    "no fence before the store": (
+        RAGGED,
+        "        gl.nvidia.hopper.fence_async_shared()\n        store_by",
+        "        store_by",
+    ),
+    "the first block again": (SEVERAL, "gl.load(schedule_ptr + turn)", "gl.load(schedule_ptr)"),
     "a key too many": (RAGGED, "rows + (1 + seq_kv", "rows + (2 + seq_kv"),
     "the last V is left out": (
         RAGGED,
-        "    acc = gl.nvidia.hopper.warpgroup_mma(p, as_matrix(v_smem.index((tiles - 1) % SLOTS)), acc)\n",
+        "    acc = gl.nvidia.hopper.warpgroup_mma(p, as_matrix(v_smem.index(last)), acc)\n",
         "",
     ),
     "no tile for rows without keys": (CASES[7], "gl.maximum(stop, 1) +", "stop +"),
     "rows without keys shift by -inf": (KEYLESS, 'gl.where(m_new == float("-inf"), 0.0, m_new)', "m_new"),
     "acc is not rescaled": (RAGGED, "acc * gl.convert_layout(rescale", "acc * gl.convert_layout(1.0 + 0.0 * rescale"),
+    "the sums are not rescaled": (RAGGED, "l_8 * of_8[:, None] +", "l_8 +"),
     "the last tile without a mask": (CASES[1], "whole = seq_kv // BLOCK_N", "whole = (seq_kv + 127) // BLOCK_N"),
     "the log-sum-exp behind the last row": (RAGGED, "lse, mask=rows < seq_q)", "lse, mask=rows >= 0)"),
 }
@@ -137,8 +171,9 @@ EVERY_MISTAKE = [
 ]
 
 
-@pytest.mark.parametrize("arch", SINCE)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "arch"), [*itertools.product(CASES, SINCE), *((case, "sm_90") for case in HOPPER_CASES)]
+)
 def test_the_source_computes_attention(case: str, arch: str, find_wrong: Any) -> None:
     """The kernel's own source, executed without layouts, is within budget, and reads nothing before it has arrived."""
     assert find_wrong(arch, case) == ()
@@ -154,7 +189,8 @@ def test_a_mistake_is_found(arch: str, name: str, case: str, right: str, wrong: 
     ("prefill-b1-s64-h2-d128-f16", DeviceInfo("cpu", "cpu-x86_64", "cpu", interpreted=True), "does not run Gluon"),
     ("prefill-b1-s64-h2-d128-f16", DeviceInfo("rocm", "gfx942", "mi300x"), "not for gfx942; use triton.flash"),
     ("prefill-b1-s64-h2-d128-f16", DeviceInfo("rocm", "gfx1201", "rx9070"), "not for gfx1201"),
-    ("prefill-b1-s64-h2-d80-f16", MI355X, "takes head dimensions 64, 128, 256, not 80"),
+    ("prefill-b1-s64-h2-d80-f16", MI355X, "takes head dimensions 64, 128, 256 on gfx950, not 80"),
+    ("prefill-b1-s64-h2-d320-f16", H200, "takes head dimensions to 256, not 320"),
     ("prefill-b1-s64-h2-d128-f32", MI355X, "takes bf16, f16, not f32"),
     ("prefill-b1-s64-h2-d128-w8-f16-causal", MI355X, "no sliding window"),
     ("prefill-b1-s64-h2-d128-dv64-f16", MI355X, "one head dimension"),
@@ -181,14 +217,16 @@ def test_the_launcher_says_what_is_wrong_with_its_arguments() -> None:
     f32, narrow = torch.zeros(1, 8, 2, 64), torch.zeros(1, 8, 2, 80, dtype=torch.float16)
     with pytest.raises(UsageError, match="q, k and v are float32; they must be float16 or bfloat16"):
         prefill_forward(f32, f32, f32, **choices)
-    with pytest.raises(UsageError, match="q has head dimension 80 and v 80; both must be the same of 64, 128, 256"):
+    with pytest.raises(UsageError, match="this kernel takes head dimensions 64, 128, 256 on gfx950, not 80"):
         prefill_forward(narrow, narrow, narrow, **choices)
+    with pytest.raises(UsageError, match="q has head dimension 80 and v 64; both must be the same"):
+        prefill_forward(narrow, narrow, narrow[..., :64].contiguous(), **choices)
     with pytest.raises(UsageError, match="no Gluon kernel for gfx942; there is one for gfx950, sm_90"):
         choose_launcher("gfx942")
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *HOPPER_CASES])
 def test_right_on_a_gpu(case: str) -> None:
     """The compiled kernel is within budget on the same problems, where there is one for the device."""
     device = identify_device("cuda")
