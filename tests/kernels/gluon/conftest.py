@@ -29,7 +29,7 @@ def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) 
     from tests.kernels.gluon.stand_in_hopper import ExecutedOnHopper
 
     def find(arch: str, text: str, right: str = "", wrong: str = "") -> tuple[str, ...]:
-        module = _load_changed(Path(launch.__file__).with_name(f"{arch}.py"), right, wrong, tmp_path)
+        module = load_changed(Path(launch.__file__).with_name(f"{arch}.py"), right, wrong, tmp_path)
         name = f"prefill_{arch}_kernel"
         executed = Executed if arch == "gfx950" else ExecutedOnHopper
         setattr(module, name, executed(getattr(module, name)))
@@ -62,7 +62,8 @@ def _draw(text: str) -> tuple[Prefill, Any, Any]:
     return workload, inputs, References().compute_expected(workload, inputs, seed=1, planted=True)
 
 
-def _load_changed(path: Path, right: str, wrong: str, folder: Path) -> Any:
+def load_changed(path: Path, right: str, wrong: str, folder: Path) -> Any:
+    """The module of this file, with `wrong` in the place of `right`, which it has once; its copy is in `folder`."""
     source = path.read_text(encoding="utf-8")
     assert source.count(right) == 1 or not right, f"{right!r} occurs {source.count(right)} times in {path.name}"
     changed = folder / f"changed_{path.name}"

@@ -18,6 +18,9 @@ from triton.experimental.gluon._runtime import GluonJITFunction
 
 OPTIONS = {"num_warps", "num_stages", "waves_per_eu"}
 
+UNFENCED: set[int] = set()
+"""Where shared memory was stored to by a group of warps since the last fence. Only sm_90 needs fences."""
+
 
 class StandInError(Exception):
     """The kernel does what no GPU would forgive: it names a place outside of a tensor, or leaves a copy running."""
@@ -65,9 +68,19 @@ class Shared:
         """The same memory with other dimensions."""
         return Shared(self.values.view(shape))
 
+    @property
+    def place(self) -> int:
+        """Where the memory begins of which this is a view."""
+        return self.values.untyped_storage().data_ptr()
+
     def store(self, value: torch.Tensor) -> None:
         """Writes all of it."""
         self.values.copy_(value)
+        UNFENCED.add(self.place)
+
+    def load(self, _layout: object) -> torch.Tensor:
+        """What it holds now."""
+        return self.values.clone()
 
     @property
     def shape(self) -> list[int]:
@@ -120,9 +133,24 @@ def buffer_store(stored: torch.Tensor, ptr: Pointer, offsets: torch.Tensor, mask
     store(ptr + offsets, stored, mask)
 
 
-def store(ptr: Pointer, value: torch.Tensor, mask: torch.Tensor) -> None:
+def store(ptr: Pointer, value: torch.Tensor, mask: torch.Tensor | None = None) -> None:
     """Stores what the mask leaves, one pointer per element."""
-    ptr.flat[ptr.places(mask)] = value[mask.expand_as(value)]
+    ptr.flat[ptr.places(mask)] = value if mask is None else value[mask.expand_as(value)]
+
+
+def load(ptr: Pointer, mask: torch.Tensor | None = None, other: float = 0.0) -> torch.Tensor:
+    """The elements at pointers that the mask leaves, and `other` in the place of those that it does not."""
+    where = torch.as_tensor(ptr.offset)
+    values = torch.full(where.shape, other, dtype=ptr.flat.dtype)
+    kept = torch.ones_like(where, dtype=torch.bool) if mask is None else mask.expand_as(where)
+    values[kept] = ptr.flat[ptr.places(mask).flatten()]
+    return values
+
+
+def atomic_add(ptr: Pointer, value: torch.Tensor, sem: str) -> None:
+    """Adds to what is there."""
+    assert sem == "relaxed"
+    ptr.flat[ptr.places(None)] += value
 
 
 def _check_unsigned(offsets: torch.Tensor) -> None:
@@ -141,7 +169,9 @@ def _static_assert(condition: object) -> None:
 def common_namespace(position: tuple[int, int], grid: tuple[int, int]) -> Any:
     """The functions of `gl` that no architecture has for itself, for one program."""
     return types.SimpleNamespace(
+        BlockedLayout=language.BlockedLayout,
         SliceLayout=language.SliceLayout,
+        NVMMASharedLayout=types.SimpleNamespace(get_default_for=lambda _shape, _dtype: None),
         DotOperandLayout=language.DotOperandLayout,
         NVMMADistributedLayout=language.NVMMADistributedLayout,
         float32=torch.float32,
@@ -163,7 +193,9 @@ def common_namespace(position: tuple[int, int], grid: tuple[int, int]) -> Any:
         where=torch.where,
         exp2=torch.exp2,
         log2=torch.log2,
+        load=load,
         store=store,
+        atomic_add=atomic_add,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from triton.experimental.gluon import language
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from tests.kernels.gluon.stand_in import Executed, Shared, StandInError, bind
+from tests.kernels.gluon.stand_in import UNFENCED, Executed, Shared, StandInError, bind
 
 
 class Group:
@@ -97,14 +97,15 @@ class Product:
     value: torch.Tensor | None = None
 
     def finish(self) -> None:
-        """Reads the operands, and computes it."""
+        """Reads the operands, and computes it; a product before it, to which it adds, is finished."""
         a = self.a.values if isinstance(self.a, Shared) else self.a
-        self.value = a.float() @ self.b.values.float() + (self.acc if self.use_acc else 0.0)
+        acc = self.acc.value if isinstance(self.acc, Product) else self.acc
+        self.value = a.float() @ self.b.values.float() + (acc if self.use_acc else 0.0)
 
 
 @dataclass(frozen=True)
 class Described:
-    """What TMA copies: blocks of a tensor of three dimensions."""
+    """What TMA copies: blocks of a contiguous tensor, which its descriptor may give more dimensions."""
 
     given: TensorDescriptor
 
@@ -123,11 +124,36 @@ class Described:
         """Of a block in shared memory."""
         return self.given.layout
 
-    def rows(self, coord: list[Any]) -> torch.Tensor:
-        """The part of a block at these coordinates that the tensor has."""
-        batch, row, column = map(int, coord)
-        _, rows, columns = self.block_shape
-        return self.given.base[batch, row : row + rows, column : column + columns]
+    def elements(self, coord: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which elements of the block at these coordinates the descriptor has, and the numbers of these in the tensor.
+
+        Addresses are computed modulo 2^64, as TMA does. Raises StandInError for one outside of the tensor.
+        """
+        base, strides = self.given.base, self.given.strides
+        bytes_to_block = sum(int(at) * stride for at, stride in zip(coord, strides, strict=True)) * base.element_size()
+        inside = torch.ones(self.block_shape, dtype=torch.bool)
+        offsets = torch.zeros(self.block_shape, dtype=torch.long)
+        for axis, (at, size) in enumerate(zip(coord, self.given.shape, strict=True)):
+            steps = torch.arange(self.block_shape[axis])
+            steps = steps.view([-1 if axis == other else 1 for other in range(len(coord))])
+            inside &= (int(at) + steps >= 0) & (int(at) + steps < size)
+            offsets += steps * strides[axis]
+        places = offsets[inside] + bytes_to_block % 2**64 // base.element_size()
+        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < base.numel():
+            raise StandInError(f"TMA names elements {int(places.min())} to {int(places.max())} of {base.numel()}")
+        return inside, places
+
+    def read(self, coord: list[Any]) -> torch.Tensor:
+        """The block at these coordinates, 0 where the descriptor has nothing."""
+        inside, places = self.elements(coord)
+        values = torch.zeros(self.block_shape, dtype=self.dtype)
+        values[inside] = self.given.base.view(-1)[places]
+        return values
+
+    def write(self, coord: list[Any], values: torch.Tensor) -> None:
+        """Writes what the descriptor has of the block at these coordinates."""
+        inside, places = self.elements(coord)
+        self.given.base.view(-1)[places] = values[inside]
 
 
 class ExecutedOnHopper(Executed):
@@ -140,6 +166,7 @@ class ExecutedOnHopper(Executed):
     def run_program(self, gl: Any, arguments: list[Any], constants: dict[str, Any]) -> None:
         """Calls the kernel for one program, with sm_90's part of `gl`."""
         program = Program()
+        UNFENCED.clear()
         allocate = gl.allocate_shared_memory
         gl.allocate_shared_memory = lambda dtype, shape, layout: (
             program.make_barriers(shape) if dtype == torch.int64 else allocate(dtype, shape, layout)
@@ -160,8 +187,13 @@ class ExecutedOnHopper(Executed):
             warpgroup_mma_wait=program.wait_products,
         )
         gl.nvidia = types.SimpleNamespace(hopper=hopper)
-        names = {"gl": gl, "load_by_tma": program.load, "store_by_tma": program.store}
+        names = {"gl": gl, "load_by_tma": program.load, "store_by_tma": program.store, "range": count_up}
         bind(self.kernel, names)(*arguments, **constants)
+
+
+def count_up(*bounds: Any) -> Iterator[torch.Tensor]:
+    """`range` over values of a kernel, which are tensors."""
+    return map(torch.tensor, range(*map(int, bounds)))
 
 
 class Program:
@@ -184,9 +216,9 @@ class Program:
         barrier.arrived += 1
         barrier.expected += bytes
 
-    def arrive(self, barrier: Barrier, count: int) -> None:
-        """Arrives. Raises StandInError for one too many."""
-        barrier.arrived += count
+    def arrive(self, barrier: Barrier, count: int, pred: Any = True) -> None:
+        """Arrives, unless the predicate is false. Raises StandInError for one too many."""
+        barrier.arrived += count if pred else 0
         if barrier.arrived > barrier.count:
             raise StandInError(f"{barrier.arrived} arrive at a barrier for {barrier.count}")
         if not barrier.copies:
@@ -195,9 +227,7 @@ class Program:
 
     def load(self, desc: Described, coord: list[Any], barrier: Barrier, result: Shared) -> None:
         """Starts a copy: what was there is lost at once. Rows that the tensor has not are 0."""
-        values = torch.zeros_like(result.values)
-        rows = desc.rows(coord)
-        values[0, : len(rows)] = rows
+        values = desc.read(coord)
         result.values.fill_(float("nan"))
         barrier.copies.append((result.values, values))
 
@@ -205,28 +235,34 @@ class Program:
         """Stores the rows that the tensor has. Raises StandInError without a fence since the last product."""
         if not self.fenced:
             raise StandInError("TMA may store what was there before: no fence")
-        rows = desc.rows(coord)
-        rows.copy_(src.values[0, : len(rows)])
+        desc.write(coord, src.values)
 
     def fence(self) -> None:
-        """Lets TMA see what the group stored."""
+        """Lets TMA and products see what the group stored."""
         self.fenced = True
+        UNFENCED.clear()
 
     def multiply(self, a: Any, b: Shared, acc: Any, *, use_acc: bool = True, is_async: bool = False) -> Any:
-        """A product, computed at once or when it is waited for."""
+        """A product, computed at once or when it is waited for. Raises StandInError for shared memory that was stored
+        to since the last fence."""
+        if any(isinstance(each, Shared) and each.place in UNFENCED for each in (a, b)):
+            raise StandInError("a product may read what was there before: no fence")
         self.fenced = False
         product = Product(a, b, acc, use_acc)
         self.group.products.append(product)
         return product if is_async else self.wait_products(0, [product])
 
     def wait_products(self, num_outstanding: int, deps: list[Any]) -> Any:
-        """Completes the oldest products until as many are left, and returns the value of the first of `deps`."""
+        """Completes the oldest products until as many are left, and returns the values of `deps`; of several, one that
+        is not completed stays a product."""
         while len(self.group.products) > num_outstanding:
             self.group.products.pop(0).finish()
-        value = deps[0].value
-        if value is None:
+        values = [dep.value if isinstance(dep, Product) else dep for dep in deps]
+        if len(deps) > 1:
+            return tuple(dep if value is None else value for dep, value in zip(deps, values, strict=True))
+        if values[0] is None:
             raise StandInError("a product is read that is not waited for")
-        return value
+        return values[0]
 
     def run_groups(self, functions: list[tuple[Any, Any]], _warps: list[int], _registers: list[int]) -> None:
         """Runs the groups, the last one first. Raises the first error of one, or StandInError if all of them wait."""
