@@ -74,7 +74,10 @@ def backward_round_kernel(
     if start < rows:
         offs_m = start + gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, layout))
         offs_d = gl.arange(0, HEAD_DIM, layout=gl.SliceLayout(0, layout))
-        padded = head.to(gl.int64) * padded_rows + to_padded + offs_m
-        sums = gl.load(dq_sums_ptr + padded[:, None] * HEAD_DIM + offs_d[None, :])  # (BLOCK_M, HEAD_DIM)
+        to_tile = (head.to(gl.int64) * padded_rows + to_padded + start) * HEAD_DIM
+        in_order = gl.arange(0, BLOCK_M * HEAD_DIM, layout=gl.BlockedLayout([4], [32], [gl.num_warps()], [0]))
+        # As `sm_90.in_lane_order` has left them.
+        parts = gl.load(dq_sums_ptr + to_tile + in_order).reshape([BLOCK_M // 16, HEAD_DIM // 8, 8, 4, 2, 2])
+        sums = gl.convert_layout(parts.permute([0, 4, 2, 1, 3, 5]).reshape([BLOCK_M, HEAD_DIM]), layout)
         tile = ((first + offs_m).to(gl.int64) * heads + head)[:, None] * HEAD_DIM + offs_d[None, :]
         gl.store(dq_ptr + tile, (sums * scale).to(dq_ptr.dtype.element_ty), mask=(offs_m < rows)[:, None])

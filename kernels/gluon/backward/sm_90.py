@@ -58,6 +58,16 @@ def place(first, length, row, column):
 
 
 @gluon.jit
+def in_lane_order(tile):
+    """A tile (rows, columns) of wgmma's result as one dimension, in which the four values that a lane holds of 16 rows
+    and 8 columns follow each other, and so do the 32 lanes: no value moves, and 512 bytes are added to at a time."""
+    rows: gl.constexpr = tile.shape[0]
+    columns: gl.constexpr = tile.shape[1]
+    parts = tile.reshape([rows // 16, 2, 8, columns // 8, 4, 2])
+    return parts.permute([0, 3, 2, 4, 1, 5]).reshape([rows * columns])
+
+
+@gluon.jit
 def load_tiles(
     q_desc, k_desc, v_desc, dout_desc, lse_desc, delta_desc, k_smem, v_smem, q_smem, dout_smem, lse_smem, delta_smem,
     kv_ready, ready, free, kv_head, group, first_row, rows, first_key, keys, start_n, start_m, to_padded, padded_rows,
@@ -86,7 +96,7 @@ def load_tiles(
 
 @gluon.jit
 def walk(
-    dk, dv, k, v, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, ready, free, dq_base, count, start, stop,
+    dk, dv, k, v, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, p_smem, ready, free, dq_base, count, start, stop,
     keys_seen, scale_log2, MASKED: gl.constexpr, s_layout: gl.constexpr, d_layout: gl.constexpr,
     dq_layout: gl.constexpr,
 ):  # fmt: skip
@@ -110,7 +120,12 @@ def walk(
         if MASKED:
             rows = row + gl.arange(0, BLOCK_M, layout=gl.SliceLayout(0, s_layout))
             p = gl.where(keys_seen[:, None] <= rows[None, :], p, 0.0)
-        weights = gl.convert_layout(p.to(q.dtype), gl.DotOperandLayout(0, d_layout, 2))
+        if BLOCK_N == 128:
+            weights = gl.convert_layout(p.to(q.dtype), gl.DotOperandLayout(0, d_layout, 2))
+        else:
+            p_smem.store(p.to(q.dtype))
+            gl.nvidia.hopper.fence_async_shared()
+            weights = p_smem
         dv = gl.nvidia.hopper.warpgroup_mma(weights, dout, dv, is_async=True)
         dp = gl.nvidia.hopper.warpgroup_mma_wait(1, deps=[dp])
         delta = delta_smem.index(slot).load(gl.SliceLayout(0, s_layout))
@@ -121,10 +136,9 @@ def walk(
         dq = gl.nvidia.hopper.warpgroup_mma(ds_smem.permute([1, 0]), k, zeros, use_acc=False, is_async=True)
         dk = gl.nvidia.hopper.warpgroup_mma(ds_smem, q, dk, is_async=True)
         dq, dv, dk = gl.nvidia.hopper.warpgroup_mma_wait(1, deps=[dq, dv, dk])
-        offs_m = gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, dq_layout))
-        offs_d = gl.arange(0, HEAD_DIM, layout=gl.SliceLayout(0, dq_layout))
-        tile = dq_base + row * HEAD_DIM
-        gl.atomic_add(tile + offs_m[:, None] * HEAD_DIM + offs_d[None, :], dq, sem="relaxed")
+        sums = in_lane_order(dq)
+        offsets = gl.arange(0, BLOCK_M * HEAD_DIM, layout=sums.type.layout)
+        gl.atomic_add(dq_base + row * HEAD_DIM + offsets, sums, sem="relaxed")
         count += 1
     dk = gl.nvidia.hopper.warpgroup_mma_wait(0, deps=[dk])
     return dk, dv, count
@@ -132,7 +146,7 @@ def walk(
 
 @gluon.jit
 def own_keys(
-    k_desc, v_desc, dk_desc, dv_desc, k_smem, v_smem, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, kv_ready, ready,
+    k_desc, v_desc, dk_desc, dv_desc, k_smem, v_smem, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, p_smem, kv_ready, ready,
     free, dq_ptr, kv_head, group, rows, first_key, keys, start_n, start_m, to_padded, padded_rows, scale_log2, scale,
     CAUSAL: gl.constexpr,
 ):  # fmt: skip
@@ -140,8 +154,9 @@ def own_keys(
     BLOCK_M: gl.constexpr = q_smem.shape[3]
     BLOCK_N: gl.constexpr = k_smem.shape[2]
     HEAD_DIM: gl.constexpr = k_smem.shape[3]
-    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, BLOCK_M, 16])
-    d_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, HEAD_DIM, 16])
+    halves: gl.constexpr = 128 // BLOCK_N  # of a tile's columns, one for each four warps
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [BLOCK_N // 16, halves], [16, BLOCK_M // halves, 16])
+    d_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [BLOCK_N // 16, halves], [16, HEAD_DIM // halves, 16])
     columns: gl.constexpr = HEAD_DIM * BLOCK_M // 128  # of four warps
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [BLOCK_M // 16, 128 // BLOCK_M], [16, columns, 16])
     k = as_matrix(k_smem)
@@ -161,11 +176,11 @@ def own_keys(
     for head in range(kv_head * group, kv_head * group + group):
         dq_base = dq_ptr + (head * padded_rows.to(gl.int64) + to_padded) * HEAD_DIM
         dk, dv, count = walk(
-            dk, dv, k, v, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, ready, free, dq_base, count, start_m,
+            dk, dv, k, v, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, p_smem, ready, free, dq_base, count, start_m,
             all_from, keys_seen, scale_log2, True, s_layout, d_layout, dq_layout,
         )  # fmt: skip
         dk, dv, count = walk(
-            dk, dv, k, v, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, ready, free, dq_base, count, all_from,
+            dk, dv, k, v, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, p_smem, ready, free, dq_base, count, all_from,
             rows, keys_seen, scale_log2, False, s_layout, d_layout, dq_layout,
         )  # fmt: skip
     k.store((dk * scale).to(k_smem.dtype))
@@ -196,6 +211,9 @@ def backward_sm_90_kernel(
     lse_smem = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
     delta_smem = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
     ds_smem = gl.allocate_shared_memory(k_desc.dtype, [BLOCK_N, BLOCK_M], ds_layout)
+    p_smem = ds_smem
+    if BLOCK_N == 64:
+        p_smem = gl.allocate_shared_memory(k_desc.dtype, [BLOCK_N, BLOCK_M], ds_layout)
     kv_ready = gl.allocate_shared_memory(gl.int64, [1], barrier)
     ready = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], barrier)
     free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], barrier)
@@ -218,7 +236,7 @@ def backward_sm_90_kernel(
     gl.warp_specialize(
         [
             (own_keys, (k_desc, v_desc, dk_desc, dv_desc, k_smem, v_smem, q_smem, dout_smem, lse_smem, delta_smem,
-             ds_smem, kv_ready, ready, free, dq_ptr, kv_head, group, rows, first_key, keys, start_n, start_m, to_padded,
+             ds_smem, p_smem, kv_ready, ready, free, dq_ptr, kv_head, group, rows, first_key, keys, start_n, start_m, to_padded,
              padded_rows, scale_log2, scale, CAUSAL)),
             (load_tiles, (q_desc, k_desc, v_desc, dout_desc, lse_desc, delta_desc, k_smem, v_smem, q_smem, dout_smem,
              lse_smem, delta_smem, kv_ready, ready, free, kv_head, group, first_row, rows, first_key, keys, start_n,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SINCE = {"sm_90": (3, 6)}
 """Architecture with a kernel -> the oldest Triton, (major, minor), that compiles it: each release was tried."""
 
-HEAD_DIMS = (64, 128)
+HEAD_DIMS = (64, 128, 256)
 """Two accumulators of 128 keys by 256 dimensions do not fit the registers of eight warps."""
 
 SPACE = Space(

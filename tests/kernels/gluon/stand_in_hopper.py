@@ -188,7 +188,11 @@ class ExecutedOnHopper(Executed):
         )
         gl.nvidia = types.SimpleNamespace(hopper=hopper)
         names = {"gl": gl, "load_by_tma": program.load, "store_by_tma": program.store, "range": count_up}
-        bind(self.kernel, names)(*arguments, **constants)
+        torch.Tensor.type = types.SimpleNamespace(layout=None)  # type: ignore[assignment, method-assign]
+        try:
+            bind(self.kernel, names)(*arguments, **constants)
+        finally:
+            del torch.Tensor.type
 
 
 def count_up(*bounds: Any) -> Iterator[torch.Tensor]:
