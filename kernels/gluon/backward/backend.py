@@ -29,8 +29,8 @@ INSTEAD = "triton.flash_backward"
 @dataclass(frozen=True)
 class GluonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
     """FlashAttention-3's backward pass: dk, dv and dq in one kernel, between two passes over the rows. Dense and packed
-    sequences, causal (bottom-right), grouped K/V heads, rows without keys, any lengths, head dimensions 64 and 128,
-    fp16 and bf16. Atomics sum dq, whose last bits differ from call to call."""
+    sequences, causal (bottom-right), grouped K/V heads, rows without keys, any lengths, head dimensions 64, 128 and
+    256, fp16 and bf16. Atomics sum dq, whose last bits differ from call to call."""
 
     families: ClassVar[tuple[str, ...]] = ("backward", "varlen_backward")
     spaces = (SPACE,)

@@ -33,7 +33,7 @@ def flash_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Computes (dq, dk, dv), with the shapes and dtypes of q, k and v, on sm_90.
 
-    q, dout, out    (B, Sq, H, D), contiguous, all fp16 or all bf16; D is 64 or 128
+    q, dout, out    (B, Sq, H, D), contiguous, all fp16 or all bf16; D is 64, 128 or 256
     k, v            (B, Skv, Hk, D), Hk divides H: query head h reads key head h // (H / Hk)
     lse             (B, H, Sq) fp32, the natural log-sum-exp of the scaled scores, -inf where a row sees no key
     causal          bottom-right aligned: query row i sees key j iff j <= i + Skv - Sq
@@ -49,8 +49,9 @@ def flash_backward(
     if str(q.dtype).removeprefix("torch.") not in DTYPES:
         raise UsageError(f"flash_backward: q is {q.dtype}, must be {' or '.join(DTYPES)}; use triton.flash_backward")
     if geometry.head_dim not in HEAD_DIMS:
+        known = ", ".join(map(str, HEAD_DIMS))
         raise UsageError(
-            f"flash_backward: q has head dimension {geometry.head_dim}, must be {' or '.join(map(str, HEAD_DIMS))}; "
+            f"flash_backward: q has head dimension {geometry.head_dim}, must be one of {known}; "
             "use triton.flash_backward"
         )
     run = Run(q, k, v, dout, out, lse, geometry, causal=causal, config=config)

@@ -146,9 +146,9 @@ def walk(
 
 @gluon.jit
 def own_keys(
-    k_desc, v_desc, dk_desc, dv_desc, k_smem, v_smem, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, p_smem, kv_ready, ready,
-    free, dq_ptr, kv_head, group, rows, first_key, keys, start_n, start_m, to_padded, padded_rows, scale_log2, scale,
-    CAUSAL: gl.constexpr,
+    k_desc, v_desc, dk_desc, dv_desc, k_smem, v_smem, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, p_smem,
+    kv_ready, ready, free, dq_ptr, kv_head, group, rows, first_key, keys, start_n, start_m, to_padded, padded_rows,
+    scale_log2, scale, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """dK and dV of BLOCK_N keys, and what they add to dQ."""
     BLOCK_M: gl.constexpr = q_smem.shape[3]
@@ -176,12 +176,12 @@ def own_keys(
     for head in range(kv_head * group, kv_head * group + group):
         dq_base = dq_ptr + (head * padded_rows.to(gl.int64) + to_padded) * HEAD_DIM
         dk, dv, count = walk(
-            dk, dv, k, v, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, p_smem, ready, free, dq_base, count, start_m,
-            all_from, keys_seen, scale_log2, True, s_layout, d_layout, dq_layout,
+            dk, dv, k, v, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, p_smem, ready, free, dq_base, count,
+            start_m, all_from, keys_seen, scale_log2, True, s_layout, d_layout, dq_layout,
         )  # fmt: skip
         dk, dv, count = walk(
-            dk, dv, k, v, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, p_smem, ready, free, dq_base, count, all_from,
-            rows, keys_seen, scale_log2, False, s_layout, d_layout, dq_layout,
+            dk, dv, k, v, q_smem, dout_smem, lse_smem, delta_smem, ds_smem, p_smem, ready, free, dq_base, count,
+            all_from, rows, keys_seen, scale_log2, False, s_layout, d_layout, dq_layout,
         )  # fmt: skip
     k.store((dk * scale).to(k_smem.dtype))
     v.store(dv.to(v_smem.dtype))
@@ -212,7 +212,7 @@ def backward_sm_90_kernel(
     delta_smem = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
     ds_smem = gl.allocate_shared_memory(k_desc.dtype, [BLOCK_N, BLOCK_M], ds_layout)
     p_smem = ds_smem
-    if BLOCK_N == 64:
+    if BLOCK_N == 64:  # eight warps share its rows, so that none has all of P^T that it multiplies
         p_smem = gl.allocate_shared_memory(k_desc.dtype, [BLOCK_N, BLOCK_M], ds_layout)
     kv_ready = gl.allocate_shared_memory(gl.int64, [1], barrier)
     ready = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], barrier)
@@ -236,8 +236,8 @@ def backward_sm_90_kernel(
     gl.warp_specialize(
         [
             (own_keys, (k_desc, v_desc, dk_desc, dv_desc, k_smem, v_smem, q_smem, dout_smem, lse_smem, delta_smem,
-             ds_smem, p_smem, kv_ready, ready, free, dq_ptr, kv_head, group, rows, first_key, keys, start_n, start_m, to_padded,
-             padded_rows, scale_log2, scale, CAUSAL)),
+             ds_smem, p_smem, kv_ready, ready, free, dq_ptr, kv_head, group, rows, first_key, keys, start_n, start_m,
+             to_padded, padded_rows, scale_log2, scale, CAUSAL)),
             (load_tiles, (q_desc, k_desc, v_desc, dout_desc, lse_desc, delta_desc, k_smem, v_smem, q_smem, dout_smem,
              lse_smem, delta_smem, kv_ready, ready, free, kv_head, group, first_row, rows, first_key, keys, start_n,
              start_m, to_padded, padded_rows)),

@@ -15,7 +15,7 @@ SINCE = {"sm_90": (3, 6)}
 """Architecture with a kernel -> the oldest Triton, (major, minor), that compiles it: each release was tried."""
 
 HEAD_DIMS = (64, 128, 256)
-"""Two accumulators of 128 keys by 256 dimensions do not fit the registers of eight warps."""
+"""A tile's rows are copied whole, in powers of two."""
 
 SPACE = Space(
     "backward",

@@ -38,11 +38,13 @@ CASES = (
     "backward-b1-s256-h2-d64-f16",
     "varlen_backward-q1_200_64-kv300_2_129-h4-hk1-d128-bf16-causal",
     "varlen_backward-q5_64_65_1-h2-d64-bf16",
+    "backward-b1-s140-kv77-h4-hk2-d256-f16-causal",
+    "varlen_backward-q70_3-kv65_130-h2-d256-bf16",
 )
 """Each head dimension, dtype and mask; grouped heads; lengths around tiles of 64 rows and 128 keys; rows that see no
 key, and sequences shorter than the longest."""
 
-RAGGED, KEYLESS, FULL, PACKED = CASES[0], CASES[1], CASES[2], CASES[8]
+RAGGED, KEYLESS, PACKED = CASES[0], CASES[1], CASES[8]
 MANY = CASES[4]
 FAR = f"{CASES[6]} far"
 """Scores far below 0, beside which those of keys behind the last, which are 0, have infinite weights."""
@@ -202,8 +204,8 @@ def test_a_mistake_is_found(name: str, mistake: tuple[str, str, str, str], find_
     ("backward-b1-s64-h2-d128-f16", DeviceInfo("rocm", "gfx950", "mi355x"), "gfx950; use triton.flash_backward"),
     ("backward-b1-s64-h2-d128-f16", DeviceInfo("cuda", "sm_100", "b200"), "a kernel for sm_90, not for sm_100"),
     ("backward-b1-s64-h2-d128-f32", H200, "takes bf16, f16, not f32; use triton.flash_backward"),
-    ("backward-b1-s64-h2-d256-f16", H200, "head dimensions 64, 128, not 256; use triton.flash_backward"),
-    ("varlen_backward-q64_5-h2-d80-f16", H200, "head dimensions 64, 128, not 80; use triton.flash_backward"),
+    ("backward-b1-s64-h2-d160-f16", H200, "head dimensions 64, 128, 256, not 160; use triton.flash_backward"),
+    ("varlen_backward-q64_5-h2-d80-f16", H200, "head dimensions 64, 128, 256, not 80; use triton.flash_backward"),
 ])  # fmt: skip
 def test_what_it_does_not_compute_is_refused(text: str, device: DeviceInfo, reason: str) -> None:
     """In words that name the workload's property, what there is, and what takes it."""
@@ -219,7 +221,9 @@ def test_the_launcher_says_what_is_wrong_with_its_arguments() -> None:
         UsageError, match=r"q is torch\.float32, must be float16 or bfloat16; use triton\.flash_backward"
     ):
         launch.flash_backward(f32, f32, f32, f32, f32, lse, causal=True, config={})
-    with pytest.raises(UsageError, match=r"q has head dimension 80, must be 64 or 128; use triton\.flash_backward"):
+    with pytest.raises(
+        UsageError, match=r"q has head dimension 80, must be one of 64, 128, 256; use triton\.flash_backward"
+    ):
         launch.flash_backward(narrow, narrow, narrow, narrow, narrow, lse, causal=True, config={})
     with pytest.raises(UsageError, match="lse is shape"):
         launch.flash_backward(narrow, narrow, narrow, narrow, narrow, lse[0], causal=True, config={})
@@ -241,7 +245,7 @@ def test_every_head_dimension_has_a_configuration() -> None:
     for head_dim in HEAD_DIMS:
         for causal in (True, False):
             config = SPACE.choose("sm_90", {"head_dim": head_dim, "causal": causal}).config
-            assert (config["num_warps"], config["BLOCK_N"]) == (8, 128)
+            assert (config["num_warps"], config["BLOCK_N"]) == (8, 64 if head_dim == 256 else 128)
             assert config["BLOCK_M"] in (64, 128)
     assert SPACE.rules_arch("sm_90") == "sm_90"
 
