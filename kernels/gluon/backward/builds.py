@@ -85,7 +85,7 @@ class GluonBackwardKernel(Kernel):
                 **dict.fromkeys(("heads", "kv_heads", "seq_q", "seq_kv", "padded_rows"), "i32"),
                 **dict.fromkeys(("scale_log2", "scale"), "fp32"),
             },
-            {"CAUSAL": causal, "SLOTS": rule.config["SLOTS"]},
+            {"CAUSAL": causal, "SLOTS": rule.config["SLOTS"], "PAIRS": rule.config["PAIRS"]},
             ("cu_seqlens_q_ptr", "cu_seqlens_k_ptr"),
             rule.options,
             packed=packed,

@@ -37,7 +37,7 @@ def flash_backward(
     k, v            (B, Skv, Hk, D), Hk divides H: query head h reads key head h // (H / Hk)
     lse             (B, H, Sq) fp32, the natural log-sum-exp of the scaled scores, -inf where a row sees no key
     causal          bottom-right aligned: query row i sees key j iff j <= i + Skv - Sq
-    config          BLOCK_M, BLOCK_N, SLOTS and the compiler's options
+    config          BLOCK_M, BLOCK_N, SLOTS, PAIRS (see `kernels.gluon.backward.sm_90`) and the compiler's options
     packed          for packed sequences, whose tensors have no B: q (Tq, H, D), k (Tk, Hk, D), lse (H, Tq)
 
     dq is summed by atomics, in fp32: its last bits differ from call to call. Raises UsageError naming the argument for

@@ -68,6 +68,20 @@ def in_lane_order(tile):
 
 
 @gluon.jit
+def choose_keys(PAIRS: gl.constexpr):
+    """(pair of a sequence and a K/V head, block of its keys) of this program.
+
+    PAIRS pairs have their turn at a time, so that their rows stay in the L2 cache. Of these the first keys come first:
+    under a causal mask most rows see them, and the tail of the grid is short.
+    """
+    linear = gl.program_id(1) * gl.num_programs(0) + gl.program_id(0)
+    at_a_time = PAIRS * gl.num_programs(0)
+    first = linear // at_a_time * PAIRS
+    pairs = gl.minimum(gl.num_programs(1) - first, PAIRS)
+    return first + linear % at_a_time % pairs, linear % at_a_time // pairs
+
+
+@gluon.jit
 def load_tiles(
     q_desc, k_desc, v_desc, dout_desc, lse_desc, delta_desc, k_smem, v_smem, q_smem, dout_smem, lse_smem, delta_smem,
     kv_ready, ready, free, kv_head, group, first_row, rows, first_key, keys, start_n, start_m, to_padded, padded_rows,
@@ -196,7 +210,8 @@ def backward_sm_90_kernel(
     q_desc, k_desc, v_desc, dout_desc, lse_desc, delta_desc, dk_desc, dv_desc,  # of rows (T, H * D); fp32 (H * P,)
     dq_ptr,  # (H, P, D) fp32
     cu_seqlens_q_ptr, cu_seqlens_k_ptr,  # None, or of packed sequences 2 x (B + 1,) int32
-    heads, kv_heads, seq_q, seq_kv, padded_rows, scale_log2, scale, CAUSAL: gl.constexpr, SLOTS: gl.constexpr,
+    heads, kv_heads, seq_q, seq_kv, padded_rows, scale_log2, scale,
+    CAUSAL: gl.constexpr, SLOTS: gl.constexpr, PAIRS: gl.constexpr,
 ):  # fmt: skip
     """dK and dV of BLOCK_N keys of one K/V head. Grid: (ceil(longest Skv / BLOCK_N), B * Hk)."""
     BLOCK_M: gl.constexpr = q_desc.block_shape[2]
@@ -223,8 +238,9 @@ def backward_sm_90_kernel(
         gl.nvidia.hopper.mbarrier.init(free.index(slot), count=1)
     gl.nvidia.hopper.fence_async_shared()
 
-    batch, kv_head = gl.program_id(1) // kv_heads, gl.program_id(1) % kv_heads
-    start_n = gl.program_id(0) * BLOCK_N
+    pair, block = choose_keys(PAIRS)
+    batch, kv_head = pair // kv_heads, pair % kv_heads
+    start_n = block * BLOCK_N
     first_row, rows, to_padded = locate(cu_seqlens_q_ptr, batch, seq_q, BLOCK_M)
     first_key, keys, _ = locate(cu_seqlens_k_ptr, batch, seq_kv, BLOCK_N)
     # Rows before start_m see none of the keys.

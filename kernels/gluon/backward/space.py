@@ -19,7 +19,7 @@ HEAD_DIMS = (64, 128, 256)
 
 SPACE = Space(
     "backward",
-    {"BLOCK_M": int, "BLOCK_N": int, "SLOTS": int},
+    {"BLOCK_M": int, "BLOCK_N": int, "SLOTS": int, "PAIRS": int},
     ("head_dim", "causal"),
     folder=Path(__file__).parents[1] / "configs",
     options=frozenset({"num_warps"}),

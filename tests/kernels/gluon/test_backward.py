@@ -114,6 +114,18 @@ MISTAKES = {
         "range(kv_head * group, kv_head * group + group):\n        dq_base",
         "range(kv_head, kv_head + group):\n        dq_base",
     ),
+    "a block of keys has two programs": (
+        RAGGED,
+        MAIN,
+        "linear % at_a_time // pairs",
+        "linear % at_a_time // pairs // 2",
+    ),
+    "lanes add in another order": (
+        RAGGED,
+        MAIN,
+        "parts.permute([0, 3, 2, 4, 1, 5])",
+        "parts.permute([0, 3, 2, 4, 5, 1])",
+    ),
     "dK is not scaled": (RAGGED, MAIN, "(dk * scale)", "dk"),
     "dS is not transposed": (RAGGED, MAIN, "ds_smem.permute([1, 0])", "ds_smem.permute([0, 1])"),
     "tiles of another sequence": (
@@ -148,15 +160,16 @@ MISTAKES = {
 
 @pytest.fixture
 def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) -> Find:
-    """`find_wrong(workload id, file="", right="", wrong="")`: what is wrong with the gradients of the kernels, in whose
-    file `wrong` stands in the place of `right`, or what the stand-in refuses to do."""
+    """`find_wrong(workload id, file="", right="", wrong="", **config)`: what is wrong with the gradients of the
+    kernels, in whose file `wrong` stands in the place of `right`, or what the stand-in refuses to do. `config` replaces
+    entries of the configuration."""
     pytest.importorskip("triton", minversion="3.6")
     from kernels.gluon.backward import passes, sm_90
     from kernels.triton.backward.launch import Packed
     from tests.kernels.gluon.stand_in import Executed, StandInError
     from tests.kernels.gluon.stand_in_hopper import ExecutedOnHopper
 
-    def find(text: str, file: str = "", right: str = "", wrong: str = "") -> tuple[str, ...]:
+    def find(text: str, file: str = "", right: str = "", wrong: str = "", **config: int) -> tuple[str, ...]:
         for module, names, executed in (
             (passes, ("backward_prepare_kernel", "backward_round_kernel"), Executed),
             (sm_90, ("backward_sm_90_kernel",), ExecutedOnHopper),
@@ -167,9 +180,9 @@ def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) 
                 monkeypatch.setattr(module, name, executed(getattr(changed, name)))
         workload, inputs, expected = _draw(text)
         packed = Packed(inputs[6], inputs[7], workload.max_q, workload.max_kv) if len(inputs) > 6 else None
-        config = SPACE.choose("sm_90", problem_of(workload)).config
+        chosen = SPACE.choose("sm_90", problem_of(workload)).config | config
         try:
-            found = launch.flash_backward(*inputs[:6], causal=workload.causal, config=config, packed=packed)
+            found = launch.flash_backward(*inputs[:6], causal=workload.causal, config=chosen, packed=packed)
         except StandInError as refused:
             return (str(refused),)
         return tuple(find_problems(expected, dict(zip(("dq", "dk", "dv"), found, strict=True))))
@@ -191,6 +204,17 @@ def _draw(text: str) -> tuple[Any, Any, Any]:
 def test_the_source_computes_gradients(case: str, find_wrong: Find) -> None:
     """The kernels' own source, executed without layouts, is within budget, and reads nothing before it has arrived."""
     assert find_wrong(case) == ()
+
+
+@pytest.mark.parametrize("config", [{"PAIRS": 1}, {"PAIRS": 3}, {"SLOTS": 3}], ids=str)
+def test_every_order_and_depth_computes_the_same(config: dict[str, int], find_wrong: Find) -> None:
+    """One pair of a sequence and a head at a time, or a number that does not divide theirs; and a buffer more."""
+    assert find_wrong(RAGGED, **config) == ()
+
+
+def test_tiles_of_128_rows_are_right(find_wrong: Find) -> None:
+    """dQ is then shared by eight warps along its rows, which four warps' halves of columns are otherwise."""
+    assert find_wrong(KEYLESS, BLOCK_M=128) == ()
 
 
 @pytest.mark.parametrize(("name", "mistake"), MISTAKES.items(), ids=[*MISTAKES])

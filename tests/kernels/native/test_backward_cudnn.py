@@ -18,6 +18,7 @@ CASES = (
     "backward-b2-s65-h4-hk2-d64-bf16-causal",
     "backward-b1-s33-kv70-h2-d128-f16",
     "backward-b1-s256-h2-d128-bf16-causal",
+    "backward-b1-s256-h2-d256-f16",
 )
 
 
@@ -27,8 +28,8 @@ CASES = (
         ("backward-b1-s8-h2-d64-f16", DeviceInfo("cpu", "cpu-x86_64", "cpu"), "cuDNN is built for CUDA"),
         ("backward-b1-s8-h2-d64-f16", DeviceInfo("rocm", "gfx942", "mi300x"), "this device is rocm"),
         ("backward-b1-s8-h2-d64-f32", CUDA, "takes bf16, f16, not f32"),
-        ("backward-b1-s8-h2-d256-f16", CUDA, "head dimensions to 128 that are multiples of 8, not 256"),
-        ("backward-b1-s8-h2-d59-f16", CUDA, "head dimensions to 128 that are multiples of 8, not 59"),
+        ("backward-b1-s8-h2-d264-f16", CUDA, "head dimensions to 256 that are multiples of 8, not 264"),
+        ("backward-b1-s8-h2-d59-f16", CUDA, "head dimensions to 256 that are multiples of 8, not 59"),
         ("backward-b1-s8-kv9-h2-d64-f16-causal", CUDA, "top-left causal mask, this workload a bottom-right one over 8"),
     ],
 )
