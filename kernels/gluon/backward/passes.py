@@ -1,7 +1,8 @@
 """The two passes over the rows around the main kernel: the statistics that it reads, and dQ from its fp32 sums.
 
 The main kernel works in tiles of BLOCK_M rows, each of one sequence and one head. What belongs to it alone therefore
-lies in padded rows (H, P): a sequence begins at a multiple of BLOCK_M, and its last tile is whole.
+lies in padded rows (H, P): a sequence begins at a multiple of BLOCK_M, and its last tile is whole. A tile of dQ's sums
+is in the order of `in_lane_order`.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call"
@@ -29,6 +30,16 @@ def locate(cu_seqlens_ptr, batch, length, BLOCK: gl.constexpr):
         rows = gl.load(cu_seqlens_ptr + batch + 1) - first
         padded = (first + batch * BLOCK) // BLOCK * BLOCK
     return first, rows, padded
+
+
+@gluon.jit
+def in_lane_order(tile):
+    """A tile (rows, columns) of wgmma's result as one dimension, in which the four values that a lane holds of 16 rows
+    and 8 columns follow each other, and so do the 32 lanes: no value moves, and 512 bytes are added to at a time."""
+    rows: gl.constexpr = tile.shape[0]
+    columns: gl.constexpr = tile.shape[1]
+    parts = tile.reshape([rows // 16, 2, 8, columns // 8, 4, 2])
+    return parts.permute([0, 3, 2, 4, 1, 5]).reshape([rows * columns])
 
 
 @gluon.jit(do_not_specialize=("heads", "seq_q", "lse_stride", "padded_rows"))
@@ -76,7 +87,7 @@ def backward_round_kernel(
         offs_d = gl.arange(0, HEAD_DIM, layout=gl.SliceLayout(0, layout))
         to_tile = (head.to(gl.int64) * padded_rows + to_padded + start) * HEAD_DIM
         in_order = gl.arange(0, BLOCK_M * HEAD_DIM, layout=gl.BlockedLayout([4], [32], [gl.num_warps()], [0]))
-        # As `sm_90.in_lane_order` has left them.
+        # The inverse of `in_lane_order`.
         parts = gl.load(dq_sums_ptr + to_tile + in_order).reshape([BLOCK_M // 16, HEAD_DIM // 8, 8, 4, 2, 2])
         sums = gl.convert_layout(parts.permute([0, 4, 2, 1, 3, 5]).reshape([BLOCK_M, HEAD_DIM]), layout)
         tile = ((first + offs_m).to(gl.int64) * heads + head)[:, None] * HEAD_DIM + offs_d[None, :]

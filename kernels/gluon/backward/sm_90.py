@@ -27,7 +27,7 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.gluon.backward.passes import locate
+from kernels.gluon.backward.passes import in_lane_order, locate
 
 tma = gl.nvidia.hopper.tma
 load_by_tma = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
@@ -55,16 +55,6 @@ def place(first, length, row, column):
     sequence is the last one of the descriptor: TMA reads zeros behind it, and writes nothing.
     """
     return [WRAP, first + length, WRAP - length + row, column]
-
-
-@gluon.jit
-def in_lane_order(tile):
-    """A tile (rows, columns) of wgmma's result as one dimension, in which the four values that a lane holds of 16 rows
-    and 8 columns follow each other, and so do the 32 lanes: no value moves, and 512 bytes are added to at a time."""
-    rows: gl.constexpr = tile.shape[0]
-    columns: gl.constexpr = tile.shape[1]
-    parts = tile.reshape([rows // 16, 2, 8, columns // 8, 4, 2])
-    return parts.permute([0, 3, 2, 4, 1, 5]).reshape([rows * columns])
 
 
 @gluon.jit

@@ -120,11 +120,11 @@ MISTAKES = {
         "linear % at_a_time // pairs",
         "linear % at_a_time // pairs // 2",
     ),
-    "lanes add in another order": (
+    "dQ is read in another order than it was added in": (
         RAGGED,
-        MAIN,
-        "parts.permute([0, 3, 2, 4, 1, 5])",
-        "parts.permute([0, 3, 2, 4, 5, 1])",
+        PASSES,
+        "parts.permute([0, 4, 2, 1, 3, 5])",
+        "parts.permute([0, 5, 2, 1, 3, 4])",
     ),
     "dK is not scaled": (RAGGED, MAIN, "(dk * scale)", "dk"),
     "dS is not transposed": (RAGGED, MAIN, "ds_smem.permute([1, 0])", "ds_smem.permute([0, 1])"),
