@@ -44,7 +44,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class _Geometry:
+class Geometry:
     """Sizes for the kernels; for packed sequences seq_q and seq_kv are those of the longest."""
 
     batch: int
@@ -115,7 +115,7 @@ def launch_dkv(
     dout: torch.Tensor,
     lse: torch.Tensor,
     delta: torch.Tensor,
-    geometry: _Geometry,
+    geometry: Geometry,
     *,
     causal: bool,
     config: Config,
@@ -141,7 +141,7 @@ def launch_dq(
     dout: torch.Tensor,
     lse: torch.Tensor,
     delta: torch.Tensor,
-    geometry: _Geometry,
+    geometry: Geometry,
     *,
     causal: bool,
     config: Config,
@@ -159,7 +159,7 @@ def launch_dq(
     return dq
 
 
-def _kernel_constants(q: torch.Tensor, geometry: _Geometry, *, causal: bool) -> dict[str, Any]:
+def _kernel_constants(q: torch.Tensor, geometry: Geometry, *, causal: bool) -> dict[str, Any]:
     """Returns name -> value of the compile-time constants that the dK/dV and the dQ kernel share."""
     import torch
 
@@ -184,7 +184,7 @@ def make_geometry(
     packed: Packed | None = None,
     *,
     v_transposed: bool = False,
-) -> _Geometry:
+) -> Geometry:
     """Checks the tensors of `flash_backward` and returns their sizes. Raises UsageError naming an argument and what it
     must be."""
     import torch
@@ -211,9 +211,9 @@ def make_geometry(
         _require_argument(tensor.is_contiguous(), name, "not contiguous", "contiguous")
         _require_argument(tensor.device == q.device, name, f"on {tensor.device}", f"on q's {q.device}")
     if packed is None:
-        return _Geometry(batches[0], rows, keys, heads, kv_heads, head_dim, rows, None, v_transposed)
+        return Geometry(batches[0], rows, keys, heads, kv_heads, head_dim, rows, None, v_transposed)
     batch = _count_sequences(packed)
-    return _Geometry(batch, packed.max_q, packed.max_kv, heads, kv_heads, head_dim, rows, packed)
+    return Geometry(batch, packed.max_q, packed.max_kv, heads, kv_heads, head_dim, rows, packed)
 
 
 def _count_sequences(packed: Packed) -> int:

@@ -112,7 +112,8 @@ class Product:
         """Raises StandInError: only a later product may add to one that is not waited for."""
         raise StandInError("a product is read that is not waited for")
 
-    __add__ = __radd__ = __mul__ = __rmul__ = __truediv__ = __getitem__ = __torch_function__ = refuse
+    __add__ = __radd__ = __mul__ = __rmul__ = __truediv__ = __getitem__ = refuse
+    __torch_function__ = classmethod(refuse)
     shape = property(refuse)
 
 
@@ -219,7 +220,6 @@ class Program:
 
     def __init__(self) -> None:
         self.group = Group(lambda: None, ())
-        self.fenced = False
 
     def make_barriers(self, shape: list[int]) -> Any:
         """One barrier, or several."""
@@ -250,11 +250,10 @@ class Program:
         barrier.copies.append((result.values, values))
 
     def store(self, desc: Described, coord: list[Any], src: Shared) -> None:
-        """Starts to store what the descriptor has of a block. Raises StandInError without a fence since the last
-        product or store."""
-        if not self.fenced:
+        """Starts to store what the descriptor has of a block. Raises StandInError for shared memory that was stored to
+        since the last fence."""
+        if src.place in UNFENCED:
             raise StandInError("TMA may store what was there before: no fence")
-        self.fenced = False
         self.group.stores.append((desc, [*map(int, coord)], src))
 
     def wait_stores(self, pendings: int) -> None:
@@ -265,7 +264,6 @@ class Program:
 
     def fence(self) -> None:
         """Lets TMA and products see what the group stored."""
-        self.fenced = True
         UNFENCED.clear()
 
     def multiply(self, a: Any, b: Shared, acc: Any, *, use_acc: bool = True, is_async: bool = False) -> Any:
@@ -273,7 +271,8 @@ class Program:
         to since the last fence."""
         if any(isinstance(each, Shared) and each.place in UNFENCED for each in (a, b)):
             raise StandInError("a product may read what was there before: no fence")
-        self.fenced = False
+        if a.shape[1] != b.shape[0]:
+            raise StandInError(f"a product of {[*a.shape]} and {[*b.shape]}")
         product = Product(a, b, acc, use_acc)
         self.group.products.append(product)
         return product if is_async else self.wait_products(0, [product])

@@ -1,0 +1,1 @@
+"""The backward pass of attention in Gluon."""
