@@ -57,6 +57,10 @@ class Shared:
         """The tile of this number."""
         return Shared(self.values[int(number)])
 
+    def slice(self, start: int, length: int) -> Shared:
+        """Some of its rows."""
+        return Shared(self.values[start : start + length])
+
     def permute(self, order: list[int]) -> Shared:
         """The same memory with its dimensions in another order."""
         return Shared(self.values.permute(order))
@@ -120,6 +124,11 @@ def buffer_store(stored: torch.Tensor, ptr: Pointer, offsets: torch.Tensor, mask
     store(ptr + offsets, stored, mask)
 
 
+def load(ptr: Pointer) -> torch.Tensor:
+    """The element at a pointer, or those at several."""
+    return ptr.flat[ptr.places(None)]
+
+
 def store(ptr: Pointer, value: torch.Tensor, mask: torch.Tensor) -> None:
     """Stores what the mask leaves, one pointer per element."""
     ptr.flat[ptr.places(mask)] = value[mask.expand_as(value)]
@@ -163,6 +172,10 @@ def common_namespace(position: tuple[int, int], grid: tuple[int, int]) -> Any:
         where=torch.where,
         exp2=torch.exp2,
         log2=torch.log2,
+        reshape=torch.reshape,
+        permute=torch.permute,
+        split=lambda value: value.unbind(-1),
+        load=load,
         store=store,
     )
 
@@ -173,11 +186,13 @@ class Executed:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
 
-    def __getitem__(self, grid: tuple[int, int]) -> Callable[..., None]:
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        size_x, size_y = (*grid, 1)[:2]
+
         def run(*arguments: Any, **constants: Any) -> None:
             options = {name: constants.pop(name) for name in OPTIONS & constants.keys()}
-            for position in ((x, y) for y in range(grid[1]) for x in range(grid[0])):
-                gl = common_namespace(position, grid)
+            for position in ((x, y) for y in range(size_y) for x in range(size_x)):
+                gl = common_namespace(position, (size_x, size_y))
                 gl.num_warps = lambda: options["num_warps"]
                 self.run_program(gl, [*map(self.as_argument, arguments)], constants)
 

@@ -29,6 +29,7 @@ class Group:
         self.done = self.abandoned = False
         self.error: BaseException | None = None
         self.products: list[Product] = []
+        self.stores: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.thread = threading.Thread(target=self._run, args=(function, arguments))
 
     def _run(self, function: Callable[..., None], arguments: Any) -> None:
@@ -99,12 +100,19 @@ class Product:
     def finish(self) -> None:
         """Reads the operands, and computes it."""
         a = self.a.values if isinstance(self.a, Shared) else self.a
-        self.value = a.float() @ self.b.values.float() + (self.acc if self.use_acc else 0.0)
+        acc = self.acc.value if isinstance(self.acc, Product) else self.acc
+        self.value = a.float() @ self.b.values.float() + (acc if self.use_acc else 0.0)
+
+    def refuse(self, *_: Any, **_named: Any) -> Any:
+        """Raises StandInError: only a later product may add to one that is not waited for."""
+        raise StandInError("a product is read that is not waited for")
+
+    __add__ = __radd__ = __mul__ = __rmul__ = __truediv__ = __getitem__ = __torch_function__ = refuse
 
 
 @dataclass(frozen=True)
 class Described:
-    """What TMA copies: blocks of a tensor of three dimensions."""
+    """What TMA copies: blocks of a tensor of two dimensions, or of three and one batch of it."""
 
     given: TensorDescriptor
 
@@ -123,11 +131,12 @@ class Described:
         """Of a block in shared memory."""
         return self.given.layout
 
-    def rows(self, coord: list[Any]) -> torch.Tensor:
+    def part(self, coord: list[Any]) -> torch.Tensor:
         """The part of a block at these coordinates that the tensor has."""
-        batch, row, column = map(int, coord)
-        _, rows, columns = self.block_shape
-        return self.given.base[batch, row : row + rows, column : column + columns]
+        starts = map(int, coord)
+        return self.given.base[
+            tuple(slice(start, start + size) for start, size in zip(starts, self.block_shape, strict=True))
+        ]
 
 
 class ExecutedOnHopper(Executed):
@@ -154,7 +163,7 @@ class ExecutedOnHopper(Executed):
         )
         hopper = types.SimpleNamespace(
             mbarrier=mbarrier,
-            tma=types.SimpleNamespace(store_wait=lambda _left: None),
+            tma=types.SimpleNamespace(store_wait=program.wait_stores),
             fence_async_shared=program.fence,
             warpgroup_mma=program.multiply,
             warpgroup_mma_wait=program.wait_products,
@@ -184,8 +193,10 @@ class Program:
         barrier.arrived += 1
         barrier.expected += bytes
 
-    def arrive(self, barrier: Barrier, count: int) -> None:
-        """Arrives. Raises StandInError for one too many."""
+    def arrive(self, barrier: Barrier, count: int, pred: Any = True) -> None:
+        """Arrives, if `pred`. Raises StandInError for one too many."""
+        if not pred:
+            return
         barrier.arrived += count
         if barrier.arrived > barrier.count:
             raise StandInError(f"{barrier.arrived} arrive at a barrier for {barrier.count}")
@@ -196,17 +207,25 @@ class Program:
     def load(self, desc: Described, coord: list[Any], barrier: Barrier, result: Shared) -> None:
         """Starts a copy: what was there is lost at once. Rows that the tensor has not are 0."""
         values = torch.zeros_like(result.values)
-        rows = desc.rows(coord)
-        values[0, : len(rows)] = rows
+        part = desc.part(coord)
+        values[tuple(map(slice, part.shape))] = part
         result.values.fill_(float("nan"))
         barrier.copies.append((result.values, values))
 
     def store(self, desc: Described, coord: list[Any], src: Shared) -> None:
-        """Stores the rows that the tensor has. Raises StandInError without a fence since the last product."""
+        """Starts to store what the tensor has of a block. Raises StandInError without a fence since the last product or
+        store."""
         if not self.fenced:
             raise StandInError("TMA may store what was there before: no fence")
-        rows = desc.rows(coord)
-        rows.copy_(src.values[0, : len(rows)])
+        self.fenced = False
+        part = desc.part(coord)
+        self.group.stores.append((part, src.values[tuple(map(slice, part.shape))]))
+
+    def wait_stores(self, pendings: int) -> None:
+        """Completes the oldest stores of the group until as many are left."""
+        while len(self.group.stores) > pendings:
+            place, values = self.group.stores.pop(0)
+            place.copy_(values)
 
     def fence(self) -> None:
         """Lets TMA see what the group stored."""
@@ -220,13 +239,10 @@ class Program:
         return product if is_async else self.wait_products(0, [product])
 
     def wait_products(self, num_outstanding: int, deps: list[Any]) -> Any:
-        """Completes the oldest products until as many are left, and returns the value of the first of `deps`."""
+        """Completes the oldest products until as many are left. Returns the first of `deps`: its value if complete."""
         while len(self.group.products) > num_outstanding:
             self.group.products.pop(0).finish()
-        value = deps[0].value
-        if value is None:
-            raise StandInError("a product is read that is not waited for")
-        return value
+        return deps[0] if deps[0].value is None else deps[0].value
 
     def run_groups(self, functions: list[tuple[Any, Any]], _warps: list[int], _registers: list[int]) -> None:
         """Runs the groups, the last one first. Raises the first error of one, or StandInError if all of them wait."""
@@ -245,6 +261,8 @@ class Program:
             group.thread.join()
             if group.error:
                 raise group.error
+            if group.stores:
+                raise StandInError("a group ends while TMA stores from its shared memory")
 
     def _abandon(self, groups: list[Group]) -> None:
         for group in groups:

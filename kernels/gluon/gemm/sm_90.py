@@ -1,0 +1,265 @@
+"""Matrix multiplication in Gluon for sm_90 (NVIDIA Hopper): wgmma, TMA and warps with different jobs.
+
+A program, one per multiprocessor, computes tiles of BLOCK_M x BLOCK_N of the result, one after another, and has three
+groups of warps, which run at the same time and meet at barriers in shared memory only:
+
+    load_tiles       one warp copies tiles of a and b along K into a ring of SLOTS buffers, by TMA. It runs ahead: while
+                     a tile of the result is stored, the first K tiles of the next one arrive
+    multiply_rows    twice, four warps and 64 rows of the tile each
+
+    ready[slot]      both copies have arrived: TMA counts their bytes
+    free[slot]       both multiply_rows have read them: two arrivals. The n-th use of a buffer waits for phase n - 1
+
+Within multiply_rows the product of a K tile is issued before the one before it is awaited, so that the tensor cores
+always have one to begin with. The sums stay in registers. TMA fills what lies outside of a matrix with zeros, and does
+not store it.
+
+Tensor cores add products of fp8 with about 14 bits (arXiv:2412.19437, section 3.3.2). PROMOTE adds the sums of every
+BLOCK_K products to fp32 numbers in registers, half of the tile's columns at a time, as there are registers for no more:
+while one group of warps adds, the other one multiplies.
+
+tests/kernels/gluon executes this source on tensors, its groups as threads, and the compiled kernel on a GPU.
+"""
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call"
+# Parameters of a jit function are tensors or compile-time constants as its caller decides; mypy cannot say which.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+if TYPE_CHECKING:
+    import torch
+
+tma = gl.nvidia.hopper.tma
+load_by_tma = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+store_by_tma = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+"""Triton 3.6 has the latter names, which 3.9 answers with an error."""
+
+ROWS = gl.constexpr(64)
+"""Rows of a group of four warps: the height of a wgmma."""
+PRODUCER_REGISTERS = gl.constexpr(24)
+CONSUMER_REGISTERS = gl.constexpr(240)
+ELEMENTS = {
+    "float16": gl.float16,
+    "bfloat16": gl.bfloat16,
+    "float32": gl.float32,
+    "float8_e4m3fn": gl.float8e4nv,
+    "float8_e5m2": gl.float8e5,
+}
+ROW_BYTES = 128
+"""A buffer from which TMA stores has rows of as many bytes: the width of its swizzle."""
+
+
+@gluon.jit
+def tile_place(tile, tiles_m, tiles_n, GROUP_M: gl.constexpr):
+    """(row, column) of a numbered tile: columns first within a group of GROUP_M rows of tiles, so that programs that
+    run at the same time share rows of a and columns of b, which stay in the L2 cache."""
+    in_group = GROUP_M * tiles_n
+    first_m = tile // in_group * GROUP_M
+    rows = gl.minimum(tiles_m - first_m, GROUP_M)
+    return first_m + tile % in_group % rows, tile % in_group // rows
+
+
+@gluon.jit
+def load_tiles(
+    a_desc, b_desc, a_smem, b_smem, ready, free, tiles_m, tiles_n, tiles_k,
+    TRANSPOSED: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr,
+):  # fmt: skip
+    """Copy a's and b's part of each K tile of each tile of this program into a buffer as soon as it is free."""
+    SLOTS: gl.constexpr = a_smem.shape[0]
+    BLOCK_M: gl.constexpr = a_smem.shape[1]
+    BLOCK_K: gl.constexpr = a_smem.shape[2]
+    BYTES: gl.constexpr = (BLOCK_M + BLOCK_N) * BLOCK_K * (a_desc.layout.element_bitwidth // 8)
+    step = 0
+    for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
+        tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
+        start_m, start_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        for tile_k in range(tiles_k):
+            slot = step % SLOTS
+            gl.nvidia.hopper.mbarrier.wait(free.index(slot), (step // SLOTS & 1) ^ 1)
+            gl.nvidia.hopper.mbarrier.expect(ready.index(slot), BYTES)
+            load_by_tma(a_desc, [start_m, tile_k * BLOCK_K], ready.index(slot), a_smem.index(slot))
+            if TRANSPOSED:
+                load_by_tma(b_desc, [start_n, tile_k * BLOCK_K], ready.index(slot), b_smem.index(slot))
+            else:
+                load_by_tma(b_desc, [tile_k * BLOCK_K, start_n], ready.index(slot), b_smem.index(slot))
+            step += 1
+
+
+@gluon.jit
+def await_buffer(a_smem, b_smem, ready, step, PART: gl.constexpr):
+    """(slot, 64 rows of a, b) of the K tile that is the step-th of this program, once it has arrived."""
+    SLOTS: gl.constexpr = a_smem.shape[0]
+    slot = step % SLOTS
+    gl.nvidia.hopper.mbarrier.wait(ready.index(slot), step // SLOTS & 1)
+    return slot, a_smem.index(slot).slice(PART * ROWS, ROWS), b_smem.index(slot)
+
+
+@gluon.jit
+def add_products(
+    acc, a_smem, b_smem, ready, free, step, tiles_k, PART: gl.constexpr, TRANSPOSED: gl.constexpr
+):  # fmt: skip
+    """acc plus 64 rows of a times b; `step` is that of the first K tile."""
+    SLOTS: gl.constexpr = a_smem.shape[0]
+    for tile_k in range(tiles_k):
+        _slot, a, b = await_buffer(a_smem, b_smem, ready, step + tile_k, PART)
+        if TRANSPOSED:
+            b = b.permute([1, 0])
+        acc = gl.nvidia.hopper.warpgroup_mma(a, b, acc, is_async=True)
+        acc = gl.nvidia.hopper.warpgroup_mma_wait(1, deps=[acc])
+        before = (step + tile_k + SLOTS - 1) % SLOTS
+        gl.nvidia.hopper.mbarrier.arrive(free.index(before), count=1, pred=tile_k > 0)
+    acc = gl.nvidia.hopper.warpgroup_mma_wait(0, deps=[acc])
+    gl.nvidia.hopper.mbarrier.arrive(free.index((step + tiles_k - 1) % SLOTS), count=1)
+    return acc
+
+
+@gluon.jit
+def add_promoted(left, right, a_smem, b_smem, ready, free, step, tiles_k, PART: gl.constexpr):
+    """As `add_products`, of b stored (N, K), for the tile's left and its right half of columns: tensor cores sum
+    BLOCK_K products, and these sums are added in fp32."""
+    HALF: gl.constexpr = left.shape[1]
+    part = left
+    for tile_k in range(tiles_k):
+        slot, a, b = await_buffer(a_smem, b_smem, ready, step + tile_k, PART)
+        part = gl.nvidia.hopper.warpgroup_mma(a, b.slice(0, HALF).permute([1, 0]), part, use_acc=False)
+        left += part
+        part = gl.nvidia.hopper.warpgroup_mma(a, b.slice(HALF, HALF).permute([1, 0]), part, use_acc=False)
+        gl.nvidia.hopper.mbarrier.arrive(free.index(slot), count=1)
+        right += part
+    return left, right
+
+
+@gluon.jit
+def cut_in_two(tile):
+    """The left and the right half of a tile's columns."""
+    return gl.split(gl.permute(gl.reshape(tile, [tile.shape[0], 2, tile.shape[1] // 2]), [0, 2, 1]))
+
+
+@gluon.jit
+def split_columns(pieces, COLUMNS: gl.constexpr):
+    """The pieces of a tile, cut into pieces of COLUMNS columns; their registers stay where they are."""
+    for _ in gl.static_range(10):
+        if pieces[0].shape[1] > COLUMNS:
+            halves = ()
+            for at in gl.static_range(len(pieces)):
+                halves += cut_in_two(pieces[at])
+            pieces = halves
+    return pieces
+
+
+@gluon.jit
+def multiply_rows(
+    out_desc, a_scale_ptr, b_scale_ptr, a_smem, b_smem, out_smem, ready, free, tiles_m, tiles_n, tiles_k,
+    PART: gl.constexpr, TRANSPOSED: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr, PROMOTE: gl.constexpr,
+    BITS: gl.constexpr,
+):  # fmt: skip
+    """64 rows of each tile of this program."""
+    BLOCK_M: gl.constexpr = a_smem.shape[1]
+    PIECES: gl.constexpr = out_smem.shape[0] // 2  # buffers of a group
+    COLUMNS: gl.constexpr = out_smem.shape[2]
+    WIDTH: gl.constexpr = BLOCK_N // 2 if PROMOTE else BLOCK_N
+    # A wgmma is 32 bytes deep.
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32 * 8 // BITS])
+    scale = 1.0
+    if a_scale_ptr is not None:
+        scale = gl.load(a_scale_ptr) * gl.load(b_scale_ptr)
+    step = 0
+    for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
+        tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
+        if PROMOTE:
+            left = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
+            right = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
+            left, right = add_promoted(left, right, a_smem, b_smem, ready, free, step, tiles_k, PART)
+            pieces = split_columns((left, right), COLUMNS)
+        else:
+            acc = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
+            acc = add_products(acc, a_smem, b_smem, ready, free, step, tiles_k, PART, TRANSPOSED)
+            pieces = split_columns((acc,), COLUMNS)
+        step += tiles_k
+        for at in gl.static_range(len(pieces)):
+            piece = pieces[at]
+            if a_scale_ptr is not None:
+                piece = piece * scale
+            buffer = out_smem.index(PART * PIECES + at % PIECES)
+            gl.nvidia.hopper.tma.store_wait(PIECES - 1)  # what this buffer held before is stored
+            buffer.store(piece.to(out_desc.dtype))
+            gl.nvidia.hopper.fence_async_shared()
+            store_by_tma(out_desc, [tile_m * BLOCK_M + PART * ROWS, tile_n * BLOCK_N + at * COLUMNS], buffer)
+    gl.nvidia.hopper.tma.store_wait(0)
+
+
+@gluon.jit
+def gemm_sm_90_kernel(
+    a_desc, b_desc, out_desc, a_scale_ptr, b_scale_ptr,  # (M, K), (K, N) or (N, K), (M, N), 2 x (1,) fp32 or None
+    tiles_m, tiles_n, tiles_k,
+    TRANSPOSED: gl.constexpr, GROUP_M: gl.constexpr, SLOTS: gl.constexpr, PIECES: gl.constexpr, PROMOTE: gl.constexpr,
+):  # fmt: skip
+    """Tiles program, program + programs, ... of the result. Grid: (programs,), at most one per tile."""
+    BLOCK_M: gl.constexpr = a_desc.block_shape[0]
+    BLOCK_K: gl.constexpr = a_desc.block_shape[1]
+    BLOCK_N: gl.constexpr = b_desc.block_shape[0 if TRANSPOSED else 1]
+    COLUMNS: gl.constexpr = out_desc.block_shape[1]
+    BITS: gl.constexpr = a_desc.layout.element_bitwidth
+    barrier: gl.constexpr = gl.nvidia.hopper.mbarrier.MBarrierLayout()
+    a_smem = gl.allocate_shared_memory(a_desc.dtype, [SLOTS, BLOCK_M, BLOCK_K], a_desc.layout)
+    b_smem = gl.allocate_shared_memory(
+        b_desc.dtype, [SLOTS, b_desc.block_shape[0], b_desc.block_shape[1]], b_desc.layout
+    )
+    out_smem = gl.allocate_shared_memory(out_desc.dtype, [2 * PIECES, ROWS, COLUMNS], out_desc.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], barrier)
+    free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], barrier)
+    for slot in gl.static_range(SLOTS):
+        gl.nvidia.hopper.mbarrier.init(ready.index(slot), count=1)
+        gl.nvidia.hopper.mbarrier.init(free.index(slot), count=2)
+    gl.nvidia.hopper.fence_async_shared()
+    gl.warp_specialize(
+        [
+            (multiply_rows, (out_desc, a_scale_ptr, b_scale_ptr, a_smem, b_smem, out_smem, ready, free,
+             tiles_m, tiles_n, tiles_k, 0, TRANSPOSED, BLOCK_N, GROUP_M, PROMOTE, BITS)),
+            (multiply_rows, (out_desc, a_scale_ptr, b_scale_ptr, a_smem, b_smem, out_smem, ready, free,
+             tiles_m, tiles_n, tiles_k, 1, TRANSPOSED, BLOCK_N, GROUP_M, PROMOTE, BITS)),
+            (load_tiles, (a_desc, b_desc, a_smem, b_smem, ready, free,
+             tiles_m, tiles_n, tiles_k, TRANSPOSED, BLOCK_N, GROUP_M)),
+        ],
+        [4, 1],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+    )  # fmt: skip
+
+
+def launch_sm_90(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    scales: tuple[torch.Tensor, torch.Tensor] | None,
+    *,
+    transposed: bool,
+    programs: int,
+    config: Mapping[str, Any],
+) -> None:
+    """Writes a b to `out`, times both scales of fp8; tensors as `gemm` has checked them. At most `programs` programs
+    run. `config` has BLOCK_M, which is 128, BLOCK_N, BLOCK_K, GROUP_M, SLOTS, PIECES, PROMOTE and the compiler's
+    options."""
+    block_m, block_n, block_k = (config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    constants = {name: value for name, value in config.items() if not name.startswith("BLOCK")}
+    tiles = (-(-a.shape[0] // block_m), -(-out.shape[1] // block_n), -(-a.shape[1] // block_k))
+    gemm_sm_90_kernel[(min(programs, tiles[0] * tiles[1]),)](
+        describe(a, [block_m, block_k]),
+        describe(b, [block_n, block_k] if transposed else [block_k, block_n]),
+        describe(out, [ROWS.value, ROW_BYTES // out.element_size()]),
+        *(scales or (None, None)),
+        *tiles,
+        TRANSPOSED=transposed, **constants,
+    )  # fmt: skip
+
+
+def describe(matrix: torch.Tensor, block: list[int]) -> TensorDescriptor:
+    """Returns what TMA copies of a matrix: blocks of this shape."""
+    layout = gl.NVMMASharedLayout.get_default_for(block, ELEMENTS[str(matrix.dtype).removeprefix("torch.")])
+    return TensorDescriptor.from_tensor(matrix, block, layout)
