@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernels.configured import Configured
-from kernels.gluon.gemm.launch import gemm
+from kernels.gluon.gemm.launch import gemm, plan
 from kernels.gluon.gemm.space import SINCE, SPACE, operand_reasons, problem_of
 from kernels.gluon.prefill.backend import arch_reasons
 from kernels.layouts import own_copies
 from kernels.native.gemm import fp8_sum_reasons
-from kernels.triton.triton_backend import arch_of, compile_ahead
+from kernels.triton.triton_backend import arch_of, compile_ahead, count_multiprocessors
 from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ class GluonGemm(Configured, Backend["Gemm"]):
         arch = arch_of(tensors[0].device)
         choice = self.choose(SPACE, arch, problem_of(workload))
         transposed, out_dtype = workload.layout == "nt", workload.out_stored_as
+        sizes = (workload.size_m, workload.size_n, workload.size_k)
+        schedule = plan(*sizes, count_multiprocessors(tensors[0].device), choice.config)
+        kernels = (f"gemm_{arch}_kernel", *(("sum_parts_kernel",) if schedule.cut else ()))
 
         def launch_kernel(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
             pair = (scales[0], scales[1]) if scales else None
@@ -58,8 +61,8 @@ class GluonGemm(Configured, Backend["Gemm"]):
             tensors=tensors,
             convert=lambda new: new,
             outputs=lambda out: {"out": out},
-            config=self.config_entries({SPACE.kernel: choice}),
-            declares=Declares(kernels=(f"gemm_{arch}_kernel",), never=("aten::mm", "aten::_scaled_mm"), matrix=True),
+            config=self.config_entries({SPACE.kernel: choice}) | {"schedule": str(schedule)},
+            declares=Declares(kernels=kernels, never=("aten::mm", "aten::_scaled_mm"), matrix=True),
         )
 
 

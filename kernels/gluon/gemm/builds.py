@@ -49,7 +49,7 @@ class GluonGemmKernel(Kernel):
             "b_desc": _describe(workload.dtype, *((block_n, block_k) if transposed else (block_k, block_n))),
             "out_desc": _describe(workload.out_dtype, 64, 128 // DTYPE_BYTES[workload.out_dtype]),
             **dict.fromkeys(scales if workload.is_scaled else (), "*fp32"),
-            **dict.fromkeys(("tiles_m", "tiles_n", "tiles_k"), "i32"),
+            **dict.fromkeys(("items", "whole", "parts", "tiles_m", "tiles_n", "tiles_k"), "i32"),
         }
         constants = {name: value for name, value in rule.constants.items() if not name.startswith("BLOCK")}
         small = replace(workload, size_m=2 * block_m + 72, size_n=block_n + 48, size_k=3 * block_k + 16)
@@ -64,6 +64,7 @@ class GluonGemmKernel(Kernel):
                 signature=signature,
                 constants={
                     "TRANSPOSED": transposed,
+                    "parts_desc": None,
                     **dict.fromkeys(() if workload.is_scaled else scales),
                     **constants,
                 },

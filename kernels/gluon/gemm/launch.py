@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kernels.gluon.gemm.schedule import Schedule, choose_schedule
 from kernels.gluon.gemm.space import ROW_BYTES, SINCE
 from kernels.triton.triton_backend import count_multiprocessors
 from pytest_attnperf.errors import UsageError
@@ -51,8 +52,16 @@ def gemm(
                 f"{name} has rows of {row} bytes at address {matrix.data_ptr():#x}; TMA copies multiples of "
                 f"{ROW_BYTES} bytes from multiples of {ROW_BYTES}"
             )
-    launch(a, b, out, scales, transposed=transposed, programs=count_multiprocessors(a.device), config=config)
+    programs = count_multiprocessors(a.device)
+    schedule = plan(a.shape[0], size_n, a.shape[1], programs, config)
+    launch(a, b, out, scales, transposed=transposed, programs=programs, schedule=schedule, config=config)
     return out
+
+
+def plan(size_m: int, size_n: int, size_k: int, programs: int, config: Mapping[str, Any]) -> Schedule:
+    """Returns what each of so many programs computes of a product of these sizes, in the tiles of `config`."""
+    tiles = -(-size_m // config["BLOCK_M"]) * -(-size_n // config["BLOCK_N"])
+    return choose_schedule(tiles, programs, -(-size_k // config["BLOCK_K"]), config["BLOCK_N"])
 
 
 def choose_launcher(arch: str) -> Callable[..., None]:

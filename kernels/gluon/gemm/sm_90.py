@@ -33,13 +33,19 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.gluon.gemm.sum_parts import SUM_ROWS, sum_parts_kernel
+from kernels.gluon.gemm.work import find_work
+
 if TYPE_CHECKING:
     import torch
+
+    from kernels.gluon.gemm.schedule import Schedule
 
 tma = gl.nvidia.hopper.tma
 load_by_tma = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 store_by_tma = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
-"""Triton 3.6 has the latter names, which 3.9 answers with an error."""
+reinterpret = getattr(gl.shared_memory_descriptor, "reinterpret", None) or gl.shared_memory_descriptor._reinterpret
+"""Triton 3.6 has the latter names, of which 3.9 knows none."""
 
 ROWS = gl.constexpr(64)
 """Rows of a group of four warps: the height of a wgmma."""
@@ -57,30 +63,20 @@ ROW_BYTES = 128
 
 
 @gluon.jit
-def tile_place(tile, tiles_m, tiles_n, GROUP_M: gl.constexpr):
-    """(row, column) of a numbered tile: columns first within a group of GROUP_M rows of tiles, so that programs that
-    run at the same time share rows of a and columns of b, which stay in the L2 cache."""
-    in_group = GROUP_M * tiles_n
-    first_m = tile // in_group * GROUP_M
-    rows = gl.minimum(tiles_m - first_m, GROUP_M)
-    return first_m + tile % in_group % rows, tile % in_group // rows
-
-
-@gluon.jit
 def load_tiles(
-    a_desc, b_desc, a_smem, b_smem, ready, free, tiles_m, tiles_n, tiles_k,
+    a_desc, b_desc, a_smem, b_smem, ready, free, items, whole, parts, tiles_m, tiles_n, tiles_k,
     TRANSPOSED: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr,
 ):  # fmt: skip
-    """Copy a's and b's part of each K tile of each tile of this program into a buffer as soon as it is free."""
+    """Copy a's and b's part of each K tile of each item of this program into a buffer as soon as it is free."""
     SLOTS: gl.constexpr = a_smem.shape[0]
     BLOCK_M: gl.constexpr = a_smem.shape[1]
     BLOCK_K: gl.constexpr = a_smem.shape[2]
     BYTES: gl.constexpr = (BLOCK_M + BLOCK_N) * BLOCK_K * (a_desc.layout.element_bitwidth // 8)
     step = 0
-    for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
-        tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
+    for item in range(gl.program_id(0), items, gl.num_programs(0)):
+        tile_m, tile_n, from_k, to_k = find_work(item, whole, parts, tiles_m, tiles_n, tiles_k, GROUP_M)
         start_m, start_n = tile_m * BLOCK_M, tile_n * BLOCK_N
-        for tile_k in range(tiles_k):
+        for tile_k in range(from_k, to_k):
             slot = step % SLOTS
             gl.nvidia.hopper.mbarrier.wait(free.index(slot), (step // SLOTS & 1) ^ 1)
             gl.nvidia.hopper.mbarrier.expect(ready.index(slot), BYTES)
@@ -155,15 +151,27 @@ def split_columns(pieces, COLUMNS: gl.constexpr):
 
 
 @gluon.jit
+def store_pieces(pieces, desc, out_smem, start_m, start_n, PART: gl.constexpr):
+    """Store pieces of 64 rows, side by side, by TMA, each through the next buffer of this group of warps."""
+    PIECES: gl.constexpr = out_smem.shape[0] // 2
+    COLUMNS: gl.constexpr = out_smem.shape[2]
+    for at in gl.static_range(len(pieces)):
+        buffer = out_smem.index(PART * PIECES + at % PIECES)
+        gl.nvidia.hopper.tma.store_wait(PIECES - 1)  # what this buffer held before is stored
+        buffer.store(pieces[at].to(desc.dtype))
+        gl.nvidia.hopper.fence_async_shared()
+        store_by_tma(desc, [start_m + PART * ROWS, start_n + at * COLUMNS], buffer)
+
+
+@gluon.jit
 def multiply_rows(
-    out_desc, a_scale_ptr, b_scale_ptr, a_smem, b_smem, out_smem, ready, free, tiles_m, tiles_n, tiles_k,
+    out_desc, parts_desc, a_scale_ptr, b_scale_ptr, a_smem, b_smem, out_smem, ready, free,
+    items, whole, parts, tiles_m, tiles_n, tiles_k,
     PART: gl.constexpr, TRANSPOSED: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr, PROMOTE: gl.constexpr,
     BITS: gl.constexpr,
 ):  # fmt: skip
-    """64 rows of each tile of this program."""
+    """64 rows of each item of this program."""
     BLOCK_M: gl.constexpr = a_smem.shape[1]
-    PIECES: gl.constexpr = out_smem.shape[0] // 2  # buffers of a group
-    COLUMNS: gl.constexpr = out_smem.shape[2]
     WIDTH: gl.constexpr = BLOCK_N // 2 if PROMOTE else BLOCK_N
     # A wgmma is 32 bytes deep.
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32 * 8 // BITS])
@@ -171,48 +179,47 @@ def multiply_rows(
     if a_scale_ptr is not None:
         scale = gl.load(a_scale_ptr) * gl.load(b_scale_ptr)
     step = 0
-    for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
-        tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
+    for item in range(gl.program_id(0), items, gl.num_programs(0)):
+        tile_m, tile_n, from_k, to_k = find_work(item, whole, parts, tiles_m, tiles_n, tiles_k, GROUP_M)
+        acc = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
         if PROMOTE:
-            left = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
             right = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
-            left, right = add_promoted(left, right, a_smem, b_smem, ready, free, step, tiles_k, PART)
-            pieces = split_columns((left, right), COLUMNS)
+            acc, right = add_promoted(acc, right, a_smem, b_smem, ready, free, step, to_k - from_k, PART)
+            sums = (acc * scale, right * scale)
         else:
-            acc = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
-            acc = add_products(acc, a_smem, b_smem, ready, free, step, tiles_k, PART, TRANSPOSED)
-            pieces = split_columns((acc,), COLUMNS)
-        step += tiles_k
-        for at in gl.static_range(len(pieces)):
-            piece = pieces[at]
+            acc = add_products(acc, a_smem, b_smem, ready, free, step, to_k - from_k, PART, TRANSPOSED)
+            sums = (acc,)
             if a_scale_ptr is not None:
-                piece = piece * scale
-            buffer = out_smem.index(PART * PIECES + at % PIECES)
-            gl.nvidia.hopper.tma.store_wait(PIECES - 1)  # what this buffer held before is stored
-            buffer.store(piece.to(out_desc.dtype))
-            gl.nvidia.hopper.fence_async_shared()
-            store_by_tma(out_desc, [tile_m * BLOCK_M + PART * ROWS, tile_n * BLOCK_N + at * COLUMNS], buffer)
+                sums = (acc * scale,)
+        step += to_k - from_k
+        if parts_desc is None or item < whole:
+            pieces = split_columns(sums, out_smem.shape[2])
+            store_pieces(pieces, out_desc, out_smem, tile_m * BLOCK_M, tile_n * BLOCK_N, PART)
+        else:
+            COLUMNS: gl.constexpr = parts_desc.block_shape[1]
+            buffers = reinterpret(out_smem, gl.float32, [out_smem.shape[0], ROWS, COLUMNS], parts_desc.layout)
+            store_pieces(split_columns(sums, COLUMNS), parts_desc, buffers, (item - whole) * BLOCK_M, 0, PART)
     gl.nvidia.hopper.tma.store_wait(0)
 
 
 @gluon.jit
 def gemm_sm_90_kernel(
-    a_desc, b_desc, out_desc, a_scale_ptr, b_scale_ptr,  # (M, K), (K, N) or (N, K), (M, N), 2 x (1,) fp32 or None
-    tiles_m, tiles_n, tiles_k,
+    a_desc, b_desc, out_desc, parts_desc,  # (M, K), (K, N) or (N, K), (M, N), (parts * BLOCK_M, BLOCK_N) fp32 or None
+    a_scale_ptr, b_scale_ptr,  # (1,) fp32 or None
+    items, whole, parts, tiles_m, tiles_n, tiles_k,  # see Schedule
     TRANSPOSED: gl.constexpr, GROUP_M: gl.constexpr, SLOTS: gl.constexpr, PIECES: gl.constexpr, PROMOTE: gl.constexpr,
 ):  # fmt: skip
-    """Tiles program, program + programs, ... of the result. Grid: (programs,), at most one per tile."""
+    """Items program, program + programs, ... of the schedule. Grid: (programs,), at most one per item."""
     BLOCK_M: gl.constexpr = a_desc.block_shape[0]
     BLOCK_K: gl.constexpr = a_desc.block_shape[1]
     BLOCK_N: gl.constexpr = b_desc.block_shape[0 if TRANSPOSED else 1]
-    COLUMNS: gl.constexpr = out_desc.block_shape[1]
     BITS: gl.constexpr = a_desc.layout.element_bitwidth
     barrier: gl.constexpr = gl.nvidia.hopper.mbarrier.MBarrierLayout()
     a_smem = gl.allocate_shared_memory(a_desc.dtype, [SLOTS, BLOCK_M, BLOCK_K], a_desc.layout)
     b_smem = gl.allocate_shared_memory(
         b_desc.dtype, [SLOTS, b_desc.block_shape[0], b_desc.block_shape[1]], b_desc.layout
     )
-    out_smem = gl.allocate_shared_memory(out_desc.dtype, [2 * PIECES, ROWS, COLUMNS], out_desc.layout)
+    out_smem = gl.allocate_shared_memory(out_desc.dtype, [2 * PIECES, ROWS, out_desc.block_shape[1]], out_desc.layout)
     ready = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], barrier)
     free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], barrier)
     for slot in gl.static_range(SLOTS):
@@ -221,12 +228,12 @@ def gemm_sm_90_kernel(
     gl.nvidia.hopper.fence_async_shared()
     gl.warp_specialize(
         [
-            (multiply_rows, (out_desc, a_scale_ptr, b_scale_ptr, a_smem, b_smem, out_smem, ready, free,
-             tiles_m, tiles_n, tiles_k, 0, TRANSPOSED, BLOCK_N, GROUP_M, PROMOTE, BITS)),
-            (multiply_rows, (out_desc, a_scale_ptr, b_scale_ptr, a_smem, b_smem, out_smem, ready, free,
-             tiles_m, tiles_n, tiles_k, 1, TRANSPOSED, BLOCK_N, GROUP_M, PROMOTE, BITS)),
+            (multiply_rows, (out_desc, parts_desc, a_scale_ptr, b_scale_ptr, a_smem, b_smem, out_smem, ready, free,
+             items, whole, parts, tiles_m, tiles_n, tiles_k, 0, TRANSPOSED, BLOCK_N, GROUP_M, PROMOTE, BITS)),
+            (multiply_rows, (out_desc, parts_desc, a_scale_ptr, b_scale_ptr, a_smem, b_smem, out_smem, ready, free,
+             items, whole, parts, tiles_m, tiles_n, tiles_k, 1, TRANSPOSED, BLOCK_N, GROUP_M, PROMOTE, BITS)),
             (load_tiles, (a_desc, b_desc, a_smem, b_smem, ready, free,
-             tiles_m, tiles_n, tiles_k, TRANSPOSED, BLOCK_N, GROUP_M)),
+             items, whole, parts, tiles_m, tiles_n, tiles_k, TRANSPOSED, BLOCK_N, GROUP_M)),
         ],
         [4, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
@@ -241,22 +248,34 @@ def launch_sm_90(
     *,
     transposed: bool,
     programs: int,
+    schedule: Schedule,
     config: Mapping[str, Any],
 ) -> None:
     """Writes a b to `out`, times both scales of fp8; tensors as `gemm` has checked them. At most `programs` programs
     run. `config` has BLOCK_M, which is 128, BLOCK_N, BLOCK_K, GROUP_M, SLOTS, PIECES, PROMOTE and the compiler's
     options."""
+    import torch
+
     block_m, block_n, block_k = (config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
     constants = {name: value for name, value in config.items() if not name.startswith("BLOCK")}
-    tiles = (-(-a.shape[0] // block_m), -(-out.shape[1] // block_n), -(-a.shape[1] // block_k))
-    gemm_sm_90_kernel[(min(programs, tiles[0] * tiles[1]),)](
+    (size_m, size_k), size_n = a.shape, out.shape[1]
+    tiles_m, tiles_n, tiles_k = -(-size_m // block_m), -(-size_n // block_n), -(-size_k // block_k)
+    shape = (schedule.cut * schedule.parts * block_m, block_n)
+    parts = torch.empty(shape, dtype=torch.float32, device=a.device) if schedule.cut else None
+    gemm_sm_90_kernel[(min(programs, schedule.items),)](
         describe(a, [block_m, block_k]),
         describe(b, [block_n, block_k] if transposed else [block_k, block_n]),
         describe(out, [ROWS.value, ROW_BYTES // out.element_size()]),
+        None if parts is None else describe(parts, [ROWS.value, ROW_BYTES // 4]),
         *(scales or (None, None)),
-        *tiles,
+        schedule.items, schedule.whole, schedule.parts, tiles_m, tiles_n, tiles_k,
         TRANSPOSED=transposed, **constants,
     )  # fmt: skip
+    if parts is not None:
+        sum_parts_kernel[(schedule.cut, block_m // SUM_ROWS.value)](
+            parts, out, size_m, size_n, schedule.whole, schedule.parts, tiles_m, tiles_n,
+            GROUP_M=config["GROUP_M"], BLOCK_M=block_m, BLOCK_N=block_n,
+        )  # fmt: skip
 
 
 def describe(matrix: torch.Tensor, block: list[int]) -> TensorDescriptor:

@@ -69,6 +69,10 @@ class Shared:
         """The same memory with other dimensions."""
         return Shared(self.values.view(shape))
 
+    def reinterpret(self, dtype: torch.dtype, shape: list[int], layout: object) -> Shared:
+        """The same memory with elements of another type."""
+        return Shared(self.values.view(dtype).view(shape))
+
     def store(self, value: torch.Tensor) -> None:
         """Writes all of it."""
         self.values.copy_(value)
@@ -151,6 +155,7 @@ def common_namespace(position: tuple[int, int], grid: tuple[int, int]) -> Any:
     """The functions of `gl` that no architecture has for itself, for one program."""
     return types.SimpleNamespace(
         SliceLayout=language.SliceLayout,
+        BlockedLayout=language.BlockedLayout,
         DotOperandLayout=language.DotOperandLayout,
         NVMMADistributedLayout=language.NVMMADistributedLayout,
         float32=torch.float32,
@@ -193,7 +198,7 @@ class Executed:
             options = {name: constants.pop(name) for name in OPTIONS & constants.keys()}
             for position in ((x, y) for y in range(size_y) for x in range(size_x)):
                 gl = common_namespace(position, (size_x, size_y))
-                gl.num_warps = lambda: options["num_warps"]
+                gl.num_warps = lambda: options.get("num_warps", 4)
                 self.run_program(gl, [*map(self.as_argument, arguments)], constants)
 
         return run
@@ -222,10 +227,19 @@ class Executed:
 def bind(function: Any, names: dict[str, Any]) -> Callable[..., Any]:
     """The Python function of a Gluon function, and of all that it calls, with other values of these global names."""
     scope: dict[str, Any] = {}
-    for name, value in function.fn.__globals__.items():
-        if isinstance(value, GluonJITFunction):
-            scope[name] = types.FunctionType(value.fn.__code__, scope, name)
-        else:
-            scope[name] = value.value if isinstance(value, language.constexpr) else value
+    _add_globals(function, scope)
     scope.update(names)
     return types.FunctionType(function.fn.__code__, scope, function.fn.__name__)
+
+
+def _add_globals(function: Any, scope: dict[str, Any]) -> None:
+    """Adds what the function, and all that it calls in whatever module, find by a global name. No two modules may mean
+    different things by one name."""
+    for name, value in function.fn.__globals__.items():
+        if name in scope:
+            continue
+        if isinstance(value, GluonJITFunction):
+            scope[name] = types.FunctionType(value.fn.__code__, scope, name)
+            _add_globals(value, scope)
+        else:
+            scope[name] = value.value if isinstance(value, language.constexpr) else value

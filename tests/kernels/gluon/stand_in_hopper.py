@@ -170,6 +170,7 @@ class ExecutedOnHopper(Executed):
         )
         gl.nvidia = types.SimpleNamespace(hopper=hopper)
         names = {"gl": gl, "load_by_tma": program.load, "store_by_tma": program.store}
+        names["reinterpret"] = Shared.reinterpret
         bind(self.kernel, names)(*arguments, **constants)
 
 

@@ -36,11 +36,13 @@ CASES = (
     "gemm-m385-n256-k64-f16-nt",
     "gemm-m200-n520-k912-f8e4m3-nt",
     "gemm-m129-n272-k16-f8e5m2-nt-outf16",
+    "gemm-m130-n264-k1160-f16",
+    "gemm-m129-n272-k2320-f8e4m3-nt",
 )
 """Each dtype, layout and result; fewer and more rows, columns and K than a tile; one K tile, and more than buffers;
-fewer and more tiles than the programs of a stand-in, which are 3."""
+fewer and more tiles than the programs of a stand-in, which are 3. The last ones have a tile that is cut along K."""
 
-WIDE, NARROW, FP8 = CASES[0], CASES[2], CASES[6]
+WIDE, NARROW, FP8, CUT = CASES[0], CASES[2], CASES[6], CASES[8]
 
 MISTAKES = {
     "tiles are not awaited": (
@@ -67,26 +69,27 @@ MISTAKES = {
     "bytes of a only": (WIDE, "(BLOCK_M + BLOCK_N) * BLOCK_K", "BLOCK_M * BLOCK_K"),
     "both groups take the first rows": (WIDE, "tiles_k, 1, TRANSPOSED", "tiles_k, 0, TRANSPOSED"),
     "one group frees for both": (WIDE, "init(free.index(slot), count=2)", "init(free.index(slot), count=1)"),
-    "steps begin anew with each tile": (WIDE, "        step += tiles_k\n", ""),
+    "steps begin anew with each tile": (WIDE, "        step += to_k - from_k\n", ""),
     "tiles are loaded in another order": (
         WIDE,
-        "tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)\n        start_m",
-        "tile_n, tile_m = tile_place(tile, tiles_m, tiles_n, GROUP_M)\n        start_m",
+        "start_m, start_n = tile_m * BLOCK_M, tile_n * BLOCK_N",
+        "start_m, start_n = tile_n * BLOCK_M, tile_m * BLOCK_N",
     ),
-    "every group has as many rows": (NARROW, "rows = gl.minimum(tiles_m - first_m, GROUP_M)", "rows = GROUP_M"),
-    "no fence before the store": (WIDE, "            gl.nvidia.hopper.fence_async_shared()\n", ""),
+    "no fence before the store": (WIDE, "        gl.nvidia.hopper.fence_async_shared()\n", ""),
     "a buffer is overwritten while it is stored": (WIDE, "store_wait(PIECES - 1)", "store_wait(PIECES)"),
     "the last stores are not awaited": (WIDE, "    gl.nvidia.hopper.tma.store_wait(0)\n", ""),
-    "every piece at the first one's place": (WIDE, "BLOCK_N + at * COLUMNS", "BLOCK_N"),
+    "every piece at the first one's place": (WIDE, "start_n + at * COLUMNS", "start_n"),
     "even and odd columns": (WIDE, "2, tile.shape[1] // 2]), [0, 2, 1]", "tile.shape[1] // 2, 2]), [0, 1, 2]"),
     "one scale": (FP8, "gl.load(a_scale_ptr) * gl.load(b_scale_ptr)", "gl.load(a_scale_ptr)"),
-    "unscaled": (FP8, "piece = piece * scale", "piece = piece * 1.0"),
+    "unscaled": (FP8, "sums = (acc * scale, right * scale)", "sums = (acc, right)"),
     "the left half twice": (FP8, "b.slice(HALF, HALF)", "b.slice(0, HALF)"),
     "promoted sums are added twice": (
         FP8,
         "b.slice(HALF, HALF).permute([1, 0]), part, use_acc=False)",
         "b.slice(HALF, HALF).permute([1, 0]), part)",
     ),
+    "a part is stored as a tile": (CUT, "parts_desc is None or item < whole", "item < whole or item >= whole"),
+    "every part at the first one's place": (CUT, "(item - whole) * BLOCK_M, 0, PART", "0 * BLOCK_M, 0, PART"),
     "a buffer of fp8 is never freed": (
         FP8,
         "        gl.nvidia.hopper.mbarrier.arrive(free.index(slot), count=1)\n",
@@ -94,18 +97,39 @@ MISTAKES = {
     ),
 }
 
+IN_OTHER_FILES = {
+    "every group has as many rows": (
+        NARROW,
+        "work",
+        "rows = gl.minimum(tiles_m - first_m, GROUP_M)",
+        "rows = GROUP_M",
+    ),
+    "every part begins at 0": (CUT, "work", "part * tiles_k // parts, (part", "0 * part, (part"),
+    "whole tiles are cut": (CUT, "work", "parts = gl.where(item < whole, 1, parts)", "parts = parts"),
+    "the last part is left out": (CUT, "sum_parts", "range(parts)", "range(parts - 1)"),
+    "parts of other tiles": (CUT, "sum_parts", "(part * cut + gl.program_id(0))", "(part + gl.program_id(0) + 1)"),
+    "rows of the next tile": (CUT, "sum_parts", "rows = tile_m * BLOCK_M + rows", "rows = rows"),
+    "rows behind the last one": (CUT, "sum_parts", "(rows < size_m)[:, None]", "(rows >= 0)[:, None]"),
+}
+"""Mistakes in the files that `sm_90.py` imports: case, file, what is right and what is wrong."""
+
 
 @pytest.fixture
 def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) -> Callable[..., tuple[str, ...]]:
-    """`find_wrong(workload id, right="", wrong="", **constants)`: what is wrong with the product by the kernel, whose
-    source has `wrong` in the place of `right`, or what the stand-in refuses to do."""
+    """`find_wrong(workload id, right="", wrong="", file="sm_90", **constants)`: what is wrong with the product by the
+    kernel, whose source has `wrong` in the place of `right`, or what the stand-in refuses to do."""
     pytest.importorskip("triton", minversion="3.6")
     from tests.kernels.gluon.stand_in import StandInError
     from tests.kernels.gluon.stand_in_hopper import ExecutedOnHopper
 
-    def find(text: str, right: str = "", wrong: str = "", **constants: Any) -> tuple[str, ...]:
-        module = load_changed(Path(launch.__file__).with_name("sm_90.py"), right, wrong, tmp_path)
+    def find(text: str, right: str = "", wrong: str = "", file: str = "sm_90", **constants: Any) -> tuple[str, ...]:
+        folder = Path(launch.__file__).parent
+        changed = load_changed(folder / f"{file}.py", right, wrong, tmp_path)
+        module = changed if file == "sm_90" else load_changed(folder / "sm_90.py", "", "", tmp_path)
+        for name in ("find_work", "sum_parts_kernel"):
+            setattr(module, name, getattr(changed, name, getattr(module, name)))
         module.gemm_sm_90_kernel = ExecutedOnHopper(module.gemm_sm_90_kernel)
+        module.sum_parts_kernel = ExecutedOnHopper(module.sum_parts_kernel)
         monkeypatch.setattr(launch, "choose_launcher", lambda _arch: module.launch_sm_90)
         workload, inputs, expected = _draw(text)
         config = {**SPACE.choose("sm_90", problem_of(workload)).config, "GROUP_M": 2, **constants}
@@ -152,6 +176,14 @@ def test_a_mistake_is_found(name: str, case: str, right: str, wrong: str, find_w
     assert find_wrong(case, right, wrong), name
 
 
+@pytest.mark.parametrize(("name", "case", "file", "right", "wrong"), [(a, *b) for a, b in IN_OTHER_FILES.items()])
+def test_a_mistake_in_another_file_is_found(
+    name: str, case: str, file: str, right: str, wrong: str, find_wrong: Any
+) -> None:
+    """In which item is computed, and in how parts are added."""
+    assert find_wrong(case, right, wrong, file), name
+
+
 @pytest.mark.parametrize(("text", "device", "reasons"), [
     ("gemm-m64-n64-k64-f16", DeviceInfo("cpu", "cpu-x86_64", "cpu", interpreted=True), ["does not run Gluon"]),
     ("gemm-m64-n64-k64-f16", DeviceInfo("rocm", "gfx942", "mi300x"), ["has a kernel for sm_90, not for gfx942; use"]),
@@ -195,6 +227,20 @@ def test_builds_exist_where_there_is_a_kernel() -> None:
     assert kernel.unsupported_reasons("sm_90") == []
     assert kernel.unsupported_reasons("gfx942") == ["gluon.gemm has a kernel for sm_90, not for gfx942"]
     assert all(SPACE.rules_arch(arch) == arch for arch in SINCE)
+
+
+@pytest.mark.parametrize("at", [0, 4])
+def test_a_build_compiles_for_its_architecture(at: int, tmp_path: Path) -> None:
+    """Without a GPU, of floats and of fp8, within the shared memory of a multiprocessor."""
+    pytest.importorskip("triton", minversion="3.6")
+    from pytest_attnperf.codeobject.compile_triton import compile_triton
+    from pytest_attnperf.kernel_builds import TritonSource
+
+    build = KERNELS[0].builds("sm_90")[at]
+    assert isinstance(build.source, TritonSource)
+    built = compile_triton(build, build.source, tmp_path)
+    assert built.kernel == "gemm_sm_90_kernel"
+    assert built.lds_dynamic_bytes <= 227 * 1024
 
 
 @pytest.mark.gpu
