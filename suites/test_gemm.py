@@ -12,7 +12,10 @@ from suites.gemm_workloads import (
     GEMM_WAVE_QUANTISED,
 )
 
-SCHEDULES = ["triton.gemm_stream_k", "triton.gemm_data_parallel", "triton.gemm_multiply_reduce"]
+SCHEDULES = [
+    *("triton.gemm_stream_k", "triton.gemm_data_parallel", "triton.gemm_multiply_reduce"),
+    "gluon.gemm_cut",
+]
 """Other schedules of our kernel, which have tests of their own."""
 
 NIGHTLY = [*GEMM_SQUARE[3:], *(f"gluon.gemm-{workload.id}" for workload in GEMM)]
@@ -49,10 +52,10 @@ def test_gemm_types(attnperf, backend, workload):
     family="gemm",
     workloads=GEMM_WAVE_QUANTISED,
     tier="nightly",
-    backends=["triton.gemm_stream_k", "triton.gemm_data_parallel"],
+    backends=["triton.gemm_stream_k", "triton.gemm_data_parallel", "gluon.gemm_cut", "gluon.gemm"],
 )
 def test_stream_k(attnperf, backend, workload):
-    """Stream-K, and whole tiles per program with the same tiles: only the schedule differs."""
+    """Stream-K or tiles cut along K, and whole tiles per program with the same tiles: only the schedule differs."""
     attnperf.run(backend, workload)
 
 

@@ -65,7 +65,7 @@ ROW_BYTES = 128
 @gluon.jit
 def load_tiles(
     a_desc, b_desc, a_smem, b_smem, ready, free, items, whole, parts, tiles_m, tiles_n, tiles_k,
-    TRANSPOSED: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr,
+    TRANSPOSED: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr, CUT: gl.constexpr,
 ):  # fmt: skip
     """Copy a's and b's part of each K tile of each item of this program into a buffer as soon as it is free."""
     SLOTS: gl.constexpr = a_smem.shape[0]
@@ -74,7 +74,7 @@ def load_tiles(
     BYTES: gl.constexpr = (BLOCK_M + BLOCK_N) * BLOCK_K * (a_desc.layout.element_bitwidth // 8)
     step = 0
     for item in range(gl.program_id(0), items, gl.num_programs(0)):
-        tile_m, tile_n, from_k, to_k = find_work(item, whole, parts, tiles_m, tiles_n, tiles_k, GROUP_M)
+        tile_m, tile_n, from_k, to_k = find_work(item, whole, parts, tiles_m, tiles_n, tiles_k, GROUP_M, CUT)
         start_m, start_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         for tile_k in range(from_k, to_k):
             slot = step % SLOTS
@@ -172,6 +172,7 @@ def multiply_rows(
 ):  # fmt: skip
     """64 rows of each item of this program."""
     BLOCK_M: gl.constexpr = a_smem.shape[1]
+    CUT: gl.constexpr = parts_desc is not None
     WIDTH: gl.constexpr = BLOCK_N // 2 if PROMOTE else BLOCK_N
     # A wgmma is 32 bytes deep.
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32 * 8 // BITS])
@@ -180,7 +181,7 @@ def multiply_rows(
         scale = gl.load(a_scale_ptr) * gl.load(b_scale_ptr)
     step = 0
     for item in range(gl.program_id(0), items, gl.num_programs(0)):
-        tile_m, tile_n, from_k, to_k = find_work(item, whole, parts, tiles_m, tiles_n, tiles_k, GROUP_M)
+        tile_m, tile_n, from_k, to_k = find_work(item, whole, parts, tiles_m, tiles_n, tiles_k, GROUP_M, CUT)
         acc = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
         if PROMOTE:
             right = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
@@ -192,7 +193,7 @@ def multiply_rows(
             if a_scale_ptr is not None:
                 sums = (acc * scale,)
         step += to_k - from_k
-        if parts_desc is None or item < whole:
+        if not CUT or item < whole:
             pieces = split_columns(sums, out_smem.shape[2])
             store_pieces(pieces, out_desc, out_smem, tile_m * BLOCK_M, tile_n * BLOCK_N, PART)
         else:
@@ -214,6 +215,7 @@ def gemm_sm_90_kernel(
     BLOCK_K: gl.constexpr = a_desc.block_shape[1]
     BLOCK_N: gl.constexpr = b_desc.block_shape[0 if TRANSPOSED else 1]
     BITS: gl.constexpr = a_desc.layout.element_bitwidth
+    CUT: gl.constexpr = parts_desc is not None
     barrier: gl.constexpr = gl.nvidia.hopper.mbarrier.MBarrierLayout()
     a_smem = gl.allocate_shared_memory(a_desc.dtype, [SLOTS, BLOCK_M, BLOCK_K], a_desc.layout)
     b_smem = gl.allocate_shared_memory(
@@ -233,7 +235,7 @@ def gemm_sm_90_kernel(
             (multiply_rows, (out_desc, parts_desc, a_scale_ptr, b_scale_ptr, a_smem, b_smem, out_smem, ready, free,
              items, whole, parts, tiles_m, tiles_n, tiles_k, 1, TRANSPOSED, BLOCK_N, GROUP_M, PROMOTE, BITS)),
             (load_tiles, (a_desc, b_desc, a_smem, b_smem, ready, free,
-             items, whole, parts, tiles_m, tiles_n, tiles_k, TRANSPOSED, BLOCK_N, GROUP_M)),
+             items, whole, parts, tiles_m, tiles_n, tiles_k, TRANSPOSED, BLOCK_N, GROUP_M, CUT)),
         ],
         [4, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
@@ -253,11 +255,11 @@ def launch_sm_90(
 ) -> None:
     """Writes a b to `out`, times both scales of fp8; tensors as `gemm` has checked them. At most `programs` programs
     run. `config` has BLOCK_M, which is 128, BLOCK_N, BLOCK_K, GROUP_M, SLOTS, PIECES, PROMOTE and the compiler's
-    options."""
+    options; whether it asks to CUT tiles is in `schedule`."""
     import torch
 
     block_m, block_n, block_k = (config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
-    constants = {name: value for name, value in config.items() if not name.startswith("BLOCK")}
+    constants = {name: value for name, value in config.items() if not name.startswith(("BLOCK", "CUT"))}
     (size_m, size_k), size_n = a.shape, out.shape[1]
     tiles_m, tiles_n, tiles_k = -(-size_m // block_m), -(-size_n // block_n), -(-size_k // block_k)
     shape = (schedule.cut * schedule.parts * block_m, block_n)

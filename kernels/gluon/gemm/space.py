@@ -25,9 +25,9 @@ SPACE = Space(
     "gemm",
     {
         **dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SLOTS", "PIECES"), int),
-        "PROMOTE": bool,
+        **dict.fromkeys(("PROMOTE", "CUT"), bool),
     },
-    ("m", "outputs", "element_bits", "transposed"),
+    ("outputs", "element_bits", "transposed"),
     folder=Path(__file__).parents[1] / "configs",
     options=frozenset({"num_warps"}),
     further=frozenset(),
@@ -35,10 +35,9 @@ SPACE = Space(
 
 
 def problem_of(workload: Gemm) -> Problem:
-    """Returns the properties, name -> value, by which a rule of SPACE is chosen: M, M * N, bits of an element of a, and
+    """Returns the properties, name -> value, by which a rule of SPACE is chosen: M * N, bits of an element of a, and
     whether b is stored (N, K)."""
     return {
-        "m": workload.size_m,
         "outputs": workload.size_m * workload.size_n,
         "element_bits": DTYPE_BYTES[workload.dtype] * 8,
         "transposed": workload.layout == "nt",

@@ -20,10 +20,17 @@ def tile_place(tile, tiles_m, tiles_n, GROUP_M: gl.constexpr):
 
 
 @gluon.jit
-def find_work(item, whole, parts, tiles_m, tiles_n, tiles_k, GROUP_M: gl.constexpr):
-    """(row, column, first K tile, last one + 1) of an item: one of `whole` tiles, then a part of a later tile."""
-    cut = tiles_m * tiles_n - whole
-    part = gl.maximum(item - whole, 0) // gl.maximum(cut, 1)
-    parts = gl.where(item < whole, 1, parts)
-    tile_m, tile_n = tile_place(item - part * cut, tiles_m, tiles_n, GROUP_M)
-    return tile_m, tile_n, part * tiles_k // parts, (part + 1) * tiles_k // parts
+def find_work(item, whole, parts, tiles_m, tiles_n, tiles_k, GROUP_M: gl.constexpr, CUT: gl.constexpr):
+    """(row, column, first K tile, last one + 1) of an item: one of `whole` tiles, or with CUT a part of a later one."""
+    if CUT:
+        cut = tiles_m * tiles_n - whole
+        part = gl.maximum(item - whole, 0) // cut
+        parts = gl.where(item < whole, 1, parts)
+        from_k = part * tiles_k // parts
+        to_k = (part + 1) * tiles_k // parts
+        tile_m, tile_n = tile_place(item - part * cut, tiles_m, tiles_n, GROUP_M)
+    else:
+        from_k = 0
+        to_k = tiles_k
+        tile_m, tile_n = tile_place(item, tiles_m, tiles_n, GROUP_M)
+    return tile_m, tile_n, from_k, to_k

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from kernels.gluon.gemm import launch
-from kernels.gluon.gemm.backend import BACKENDS
+from kernels.gluon.gemm.backend import BACKENDS, GluonGemm
 from kernels.gluon.gemm.builds import KERNELS
-from kernels.gluon.gemm.launch import choose_launcher, gemm
+from kernels.gluon.gemm.launch import choose_launcher, gemm, plan
+from kernels.gluon.gemm.schedule import choose_schedule
 from kernels.gluon.gemm.space import SINCE, SPACE, problem_of
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.environment.device import identify_device
@@ -88,7 +89,7 @@ MISTAKES = {
         "b.slice(HALF, HALF).permute([1, 0]), part, use_acc=False)",
         "b.slice(HALF, HALF).permute([1, 0]), part)",
     ),
-    "a part is stored as a tile": (CUT, "parts_desc is None or item < whole", "item < whole or item >= whole"),
+    "a part is stored as a tile": (CUT, "if not CUT or item < whole:", "if not CUT or item >= 0:"),
     "every part at the first one's place": (CUT, "(item - whole) * BLOCK_M, 0, PART", "0 * BLOCK_M, 0, PART"),
     "a buffer of fp8 is never freed": (
         FP8,
@@ -104,7 +105,7 @@ IN_OTHER_FILES = {
         "rows = gl.minimum(tiles_m - first_m, GROUP_M)",
         "rows = GROUP_M",
     ),
-    "every part begins at 0": (CUT, "work", "part * tiles_k // parts, (part", "0 * part, (part"),
+    "every part begins at 0": (CUT, "work", "from_k = part * tiles_k // parts", "from_k = 0 * part"),
     "whole tiles are cut": (CUT, "work", "parts = gl.where(item < whole, 1, parts)", "parts = parts"),
     "the last part is left out": (CUT, "sum_parts", "range(parts)", "range(parts - 1)"),
     "parts of other tiles": (CUT, "sum_parts", "(part * cut + gl.program_id(0))", "(part + gl.program_id(0) + 1)"),
@@ -132,7 +133,7 @@ def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) 
         module.sum_parts_kernel = ExecutedOnHopper(module.sum_parts_kernel)
         monkeypatch.setattr(launch, "choose_launcher", lambda _arch: module.launch_sm_90)
         workload, inputs, expected = _draw(text)
-        config = {**SPACE.choose("sm_90", problem_of(workload)).config, "GROUP_M": 2, **constants}
+        config = {**SPACE.choose("sm_90", problem_of(workload)).config, "GROUP_M": 2, "CUT": True, **constants}
         settings = {"arch": "sm_90", "transposed": workload.layout == "nt", "config": config}
         try:
             out = gemm(*inputs[:2], inputs[2:] or None, **settings, out_dtype=workload.out_stored_as)
@@ -220,6 +221,32 @@ def test_the_launcher_says_what_is_wrong_with_its_arguments() -> None:
         choose_launcher("gfx942")
 
 
+@pytest.mark.parametrize(("tiles", "tiles_k", "block_n", "said"), [
+    (132, 128, 256, "132 whole tiles"),  # the last wave is complete
+    (196, 128, 256, "132 whole tiles, 64 in 2 parts"),
+    (133, 128, 256, "132 whole tiles, 1 in 8 parts"),  # no more, as they are added one after another
+    (16, 256, 256, "0 whole tiles, 16 in 8 parts"),  # fewer tiles than programs
+    (199, 128, 256, "199 whole tiles"),  # more than half of a wave is left: no two programs for each tile
+    (196, 23, 256, "196 whole tiles"),  # 12 K tiles of 23: too few are saved
+    (196, 24, 256, "132 whole tiles, 64 in 2 parts"),
+    (196, 24, 128, "196 whole tiles"),  # of half the columns
+])  # fmt: skip
+def test_an_incomplete_last_wave_is_cut_where_it_saves_time(tiles: int, tiles_k: int, block_n: int, said: str) -> None:
+    """By tiles, waves of 132 programs, and K; every program gets at most one part, and each part has K tiles."""
+    schedule = choose_schedule(tiles, 132, tiles_k, block_n)
+    assert str(schedule) == said
+    assert schedule.cut * schedule.parts <= 132
+    assert schedule.parts <= tiles_k
+    assert schedule.items == schedule.whole + schedule.cut * schedule.parts
+
+
+def test_tiles_are_cut_only_where_the_configuration_asks_for_it() -> None:
+    """`gluon.gemm` computes whole tiles."""
+    config = SPACE.choose("sm_90", problem_of(Gemm(1792, 3584, 8192))).config
+    assert str(plan(1792, 3584, 8192, 132, config)) == "196 whole tiles"
+    assert str(plan(1792, 3584, 8192, 132, {**config, "CUT": True})) == "132 whole tiles, 64 in 2 parts"
+
+
 def test_builds_exist_where_there_is_a_kernel() -> None:
     """Elsewhere the kernel says where."""
     (kernel,) = KERNELS
@@ -229,9 +256,9 @@ def test_builds_exist_where_there_is_a_kernel() -> None:
     assert all(SPACE.rules_arch(arch) == arch for arch in SINCE)
 
 
-@pytest.mark.parametrize("at", [0, 4])
+@pytest.mark.parametrize("at", [0, 4, 6])
 def test_a_build_compiles_for_its_architecture(at: int, tmp_path: Path) -> None:
-    """Without a GPU, of floats and of fp8, within the shared memory of a multiprocessor."""
+    """Without a GPU: of floats, of fp8, and with tiles that are cut; within the shared memory of a multiprocessor."""
     pytest.importorskip("triton", minversion="3.6")
     from pytest_attnperf.codeobject.compile_triton import compile_triton
     from pytest_attnperf.kernel_builds import TritonSource
@@ -244,11 +271,12 @@ def test_a_build_compiles_for_its_architecture(at: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: str(backend.name))
 @pytest.mark.parametrize("case", CASES)
-def test_right_on_a_gpu(case: str) -> None:
+def test_right_on_a_gpu(case: str, backend: GluonGemm) -> None:
     """The compiled kernel is within budget on the same problems, where there is one for the device."""
     device = identify_device("cuda")
-    workload = parse_workload(case)
-    if reasons := GEMM.unsupported_reasons(workload, device):
+    workload = Gemm.parse(case)
+    if reasons := backend.unsupported_reasons(workload, device):
         pytest.skip(reasons[0])
-    assert find_wrong_calls(GEMM, workload, "cuda") == ()
+    assert find_wrong_calls(backend, workload, "cuda") == ()
