@@ -101,7 +101,7 @@ def await_buffer(a_smem, b_smem, ready, step, PART: gl.constexpr):
 def add_products(
     acc, a_smem, b_smem, ready, free, step, tiles_k, PART: gl.constexpr, TRANSPOSED: gl.constexpr
 ):  # fmt: skip
-    """acc plus 64 rows of a times b; `step` is that of the first K tile."""
+    """(acc plus 64 rows of a times b,); `step` is that of the first K tile."""
     SLOTS: gl.constexpr = a_smem.shape[0]
     for tile_k in range(tiles_k):
         _slot, a, b = await_buffer(a_smem, b_smem, ready, step + tile_k, PART)
@@ -113,7 +113,7 @@ def add_products(
         gl.nvidia.hopper.mbarrier.arrive(free.index(before), count=1, pred=tile_k > 0)
     acc = gl.nvidia.hopper.warpgroup_mma_wait(0, deps=[acc])
     gl.nvidia.hopper.mbarrier.arrive(free.index((step + tiles_k - 1) % SLOTS), count=1)
-    return acc
+    return (acc,)
 
 
 @gluon.jit
@@ -125,10 +125,10 @@ def add_promoted(left, right, a_smem, b_smem, ready, free, step, tiles_k, PART: 
     for tile_k in range(tiles_k):
         slot, a, b = await_buffer(a_smem, b_smem, ready, step + tile_k, PART)
         part = gl.nvidia.hopper.warpgroup_mma(a, b.slice(0, HALF).permute([1, 0]), part, use_acc=False)
-        left += part
+        left = left + part
         part = gl.nvidia.hopper.warpgroup_mma(a, b.slice(HALF, HALF).permute([1, 0]), part, use_acc=False)
         gl.nvidia.hopper.mbarrier.arrive(free.index(slot), count=1)
-        right += part
+        right = right + part
     return left, right
 
 
@@ -151,14 +151,18 @@ def split_columns(pieces, COLUMNS: gl.constexpr):
 
 
 @gluon.jit
-def store_pieces(pieces, desc, out_smem, start_m, start_n, PART: gl.constexpr):
-    """Store pieces of 64 rows, side by side, by TMA, each through the next buffer of this group of warps."""
+def store_pieces(sums, scale, desc, out_smem, start_m, start_n, PART: gl.constexpr, SCALED: gl.constexpr):
+    """Store 64 rows, in pieces as wide as a buffer, by TMA, each through the next buffer of this group of warps."""
     PIECES: gl.constexpr = out_smem.shape[0] // 2
     COLUMNS: gl.constexpr = out_smem.shape[2]
+    pieces = split_columns(sums, COLUMNS)
     for at in gl.static_range(len(pieces)):
+        piece = pieces[at]
+        if SCALED:
+            piece = piece * scale
         buffer = out_smem.index(PART * PIECES + at % PIECES)
         gl.nvidia.hopper.tma.store_wait(PIECES - 1)  # what this buffer held before is stored
-        buffer.store(pieces[at].to(desc.dtype))
+        buffer.store(piece.to(desc.dtype))
         gl.nvidia.hopper.fence_async_shared()
         store_by_tma(desc, [start_m + PART * ROWS, start_n + at * COLUMNS], buffer)
 
@@ -173,33 +177,28 @@ def multiply_rows(
     """64 rows of each item of this program."""
     BLOCK_M: gl.constexpr = a_smem.shape[1]
     CUT: gl.constexpr = parts_desc is not None
+    SCALED: gl.constexpr = a_scale_ptr is not None
     WIDTH: gl.constexpr = BLOCK_N // 2 if PROMOTE else BLOCK_N
     # A wgmma is 32 bytes deep.
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32 * 8 // BITS])
     scale = 1.0
-    if a_scale_ptr is not None:
+    if SCALED:
         scale = gl.load(a_scale_ptr) * gl.load(b_scale_ptr)
     step = 0
     for item in range(gl.program_id(0), items, gl.num_programs(0)):
         tile_m, tile_n, from_k, to_k = find_work(item, whole, parts, tiles_m, tiles_n, tiles_k, GROUP_M, CUT)
-        acc = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
+        zeros = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
         if PROMOTE:
-            right = gl.zeros([ROWS, WIDTH], gl.float32, layout=layout)
-            acc, right = add_promoted(acc, right, a_smem, b_smem, ready, free, step, to_k - from_k, PART)
-            sums = (acc * scale, right * scale)
+            sums = add_promoted(zeros, zeros, a_smem, b_smem, ready, free, step, to_k - from_k, PART)
         else:
-            acc = add_products(acc, a_smem, b_smem, ready, free, step, to_k - from_k, PART, TRANSPOSED)
-            sums = (acc,)
-            if a_scale_ptr is not None:
-                sums = (acc * scale,)
+            sums = add_products(zeros, a_smem, b_smem, ready, free, step, to_k - from_k, PART, TRANSPOSED)
         step += to_k - from_k
         if not CUT or item < whole:
-            pieces = split_columns(sums, out_smem.shape[2])
-            store_pieces(pieces, out_desc, out_smem, tile_m * BLOCK_M, tile_n * BLOCK_N, PART)
+            store_pieces(sums, scale, out_desc, out_smem, tile_m * BLOCK_M, tile_n * BLOCK_N, PART, SCALED)
         else:
-            COLUMNS: gl.constexpr = parts_desc.block_shape[1]
-            buffers = reinterpret(out_smem, gl.float32, [out_smem.shape[0], ROWS, COLUMNS], parts_desc.layout)
-            store_pieces(split_columns(sums, COLUMNS), parts_desc, buffers, (item - whole) * BLOCK_M, 0, PART)
+            shape: gl.constexpr = [out_smem.shape[0], ROWS, parts_desc.block_shape[1]]
+            buffers = reinterpret(out_smem, gl.float32, shape, parts_desc.layout)
+            store_pieces(sums, scale, parts_desc, buffers, (item - whole) * BLOCK_M, 0, PART, SCALED)
     gl.nvidia.hopper.tma.store_wait(0)
 
 

@@ -82,7 +82,7 @@ MISTAKES = {
     "every piece at the first one's place": (WIDE, "start_n + at * COLUMNS", "start_n"),
     "even and odd columns": (WIDE, "2, tile.shape[1] // 2]), [0, 2, 1]", "tile.shape[1] // 2, 2]), [0, 1, 2]"),
     "one scale": (FP8, "gl.load(a_scale_ptr) * gl.load(b_scale_ptr)", "gl.load(a_scale_ptr)"),
-    "unscaled": (FP8, "sums = (acc * scale, right * scale)", "sums = (acc, right)"),
+    "unscaled": (FP8, "piece = piece * scale", "piece = piece * 1.0"),
     "the left half twice": (FP8, "b.slice(HALF, HALF)", "b.slice(0, HALF)"),
     "promoted sums are added twice": (
         FP8,
