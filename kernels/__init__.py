@@ -26,6 +26,7 @@ MODULES = (
     "aiter.backends",
     "native.gemm",
     "triton.gemm",
+    "gluon.gemm",
     "native.rows",
     "native.rope",
     "native.bandwidth",

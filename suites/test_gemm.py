@@ -12,11 +12,19 @@ from suites.gemm_workloads import (
     GEMM_WAVE_QUANTISED,
 )
 
-SCHEDULES = ["triton.gemm_stream_k", "triton.gemm_data_parallel", "triton.gemm_multiply_reduce"]
+SCHEDULES = [
+    *("triton.gemm_stream_k", "triton.gemm_data_parallel", "triton.gemm_multiply_reduce"),
+    "gluon.gemm_cut",
+]
 """Other schedules of our kernel, which have tests of their own."""
 
+NIGHTLY = [*GEMM_SQUARE[3:], *(f"gluon.gemm-{workload.id}" for workload in GEMM)]
+"""No time of gluon.gemm is stored yet, so that other runs would have nothing to compare it with."""
 
-@pytest.mark.attnperf(family="gemm", workloads=GEMM, nightly=GEMM_SQUARE[3:], without=SCHEDULES)
+TYPES_NIGHTLY = [GEMM_TYPES[0], *GEMM_TYPES[2:], *(f"gluon.gemm-{workload.id}" for workload in GEMM_TYPES)]
+
+
+@pytest.mark.attnperf(family="gemm", workloads=GEMM, nightly=NIGHTLY, without=SCHEDULES)
 def test_gemm(attnperf, backend, workload):
     """The result is right and, when timed, no slower than its baseline."""
     attnperf.run(backend, workload)
@@ -31,7 +39,7 @@ def test_gemm_further(attnperf, backend, workload):
 @pytest.mark.attnperf(
     family="gemm",
     workloads=[*GEMM_TYPES, *GEMM_TYPES_TINY],
-    nightly=[*GEMM_TYPES[:1], *GEMM_TYPES[2:]],
+    nightly=TYPES_NIGHTLY,
     cpu=GEMM_TYPES_TINY,
     without=SCHEDULES,
 )
@@ -44,10 +52,10 @@ def test_gemm_types(attnperf, backend, workload):
     family="gemm",
     workloads=GEMM_WAVE_QUANTISED,
     tier="nightly",
-    backends=["triton.gemm_stream_k", "triton.gemm_data_parallel"],
+    backends=["triton.gemm_stream_k", "triton.gemm_data_parallel", "gluon.gemm_cut", "gluon.gemm"],
 )
 def test_stream_k(attnperf, backend, workload):
-    """Stream-K, and whole tiles per program with the same tiles: only the schedule differs."""
+    """Stream-K or tiles cut along K, and whole tiles per program with the same tiles: only the schedule differs."""
     attnperf.run(backend, workload)
 
 

@@ -1,0 +1,1 @@
+"""Matrix multiplication: a kernel for each architecture behind one backend."""
