@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from kernels.gluon.prefill import launch
 from kernels.gluon.prefill.space import SPACE, problem_of
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.workloads.prefill import Prefill
+from tests.kernels.gluon.changed_source import load_changed
 from tests.kernels.judging import find_problems
 
 Find = Callable[..., tuple[str, ...]]
@@ -29,7 +28,7 @@ def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) 
     from tests.kernels.gluon.stand_in_hopper import ExecutedOnHopper
 
     def find(arch: str, text: str, right: str = "", wrong: str = "") -> tuple[str, ...]:
-        module = _load_changed(Path(launch.__file__).with_name(f"{arch}.py"), right, wrong, tmp_path)
+        module = load_changed(Path(launch.__file__).with_name(f"{arch}.py"), right, wrong, tmp_path)
         name = f"prefill_{arch}_kernel"
         executed = Executed if arch == "gfx950" else ExecutedOnHopper
         setattr(module, name, executed(getattr(module, name)))
@@ -60,18 +59,3 @@ def _draw(text: str) -> tuple[Prefill, Any, Any]:
     workload = Prefill.parse(text)
     inputs = workload.make_inputs(1, "cpu", planted=True)
     return workload, inputs, References().compute_expected(workload, inputs, seed=1, planted=True)
-
-
-def _load_changed(path: Path, right: str, wrong: str, folder: Path) -> Any:
-    source = path.read_text(encoding="utf-8")
-    assert source.count(right) == 1 or not right, f"{right!r} occurs {source.count(right)} times in {path.name}"
-    changed = folder / f"changed_{path.name}"
-    changed.write_text(source.replace(right, wrong) if right else source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(changed.stem, changed)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[changed.stem] = module
-    spec.loader.exec_module(module)
-    del sys.modules[changed.stem]
-    return module
