@@ -49,9 +49,11 @@ class GluonRows(RowsBackend[P]):
         rows that are too short, too long, or not in pieces of 16 bytes."""
         found = _device_reasons(self.name, device, other := f"triton.{self.space.kernel}")
         row_bytes = workload.columns * workload.element_bytes
-        least, most = ROW_BYTES
-        if not least <= row_bytes <= most:
-            found.append(f"{self.name} takes rows of {least} to {most} bytes, not {row_bytes}; use {other}")
+        short, most = ROW_BYTES[self.space.kernel]
+        if not short < row_bytes <= most:
+            found.append(
+                f"{self.name} takes rows of more than {short} and at most {most} bytes, not {row_bytes}; use {other}"
+            )
         if row_bytes % VECTOR_BYTES:
             multiple = f"rows of a multiple of {VECTOR_BYTES} bytes"
             found.append(f"{self.name} takes {multiple}, not {row_bytes}; pad them, or use {other}")

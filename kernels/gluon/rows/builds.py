@@ -13,7 +13,7 @@ from pytest_attnperf.workloads.layernorm import LayerNorm
 from pytest_attnperf.workloads.rmsnorm import RmsNorm
 from pytest_attnperf.workloads.softmax import Softmax
 
-_POINTERS = ("x_ptr", "residual_ptr", "weight_ptr", "bias_ptr", "out_ptr", "sum_ptr", "told_ptr")
+_POINTERS = ("x_ptr", "residual_ptr", "weight_ptr", "bias_ptr", "out_ptr", "sum_ptr")
 """Those of the kernel. One that a build does not take is None."""
 
 
@@ -52,9 +52,10 @@ class GluonRowsKernel(Kernel):
         vector = 8 * VECTOR_BYTES // ELEMENTS[dtype][1]
         taken = ("x_ptr", "out_ptr", *self.pointers, *(("residual_ptr", "sum_ptr") if residual else ()))
         present = dict.fromkeys(taken, ELEMENTS[dtype][0])
-        if rule.config["SHARE"] > 1:
-            present["told_ptr"] = "*fp32"
-        constants = {name: value for name, value in rule.constants.items() if name != "TURNS"}
+        options: dict[str, object] = {"num_ctas": rule.config["SHARE"]}
+        if rule.config["maxnreg"]:
+            options["maxnreg"] = rule.config["maxnreg"]
+        constants = {name: value for name, value in rule.constants.items() if name not in ("TURNS", "maxnreg")}
         pinned = ConfigChoice(self.space.rules_arch(arch), rule).config_entries()
         return KernelBuild(
             kernel=self.name,
@@ -71,7 +72,7 @@ class GluonRowsKernel(Kernel):
                     **constants,
                 },
                 divisible_by_16=tuple(present),
-                options={**rule.options, "num_ctas": rule.config["SHARE"]},
+                options={**rule.options, **options},
             ),
             settings={name: str(value) for name, value in sorted(rule.config.items())},
             where=f"kernels/gluon/configs/{self.space.kernel}/{arch}.json",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def softmax(x: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
     """Computes the softmax of every row of x (R, C), contiguous, fp32, fp16 or bf16; returns (R, C) in x's dtype.
 
-    `config` holds SHARE, SLICE, SLOTS, HOLD and TURNS (see `sm_90` and `space`), and the compiler's options. Raises
+    `config` holds SHARE, SLICE, SLOTS, TURNS, STREAM and maxnreg (see `space`), and num_warps. Raises
     UsageError for another x, for rows that are no multiple of 16 bytes, and for more columns than SHARE * SLICE.
     """
     return _launch("softmax", x, None, None, None, 0.0, config)[0]
@@ -68,16 +69,36 @@ def _launch(
     vector = VECTOR_BYTES // x.element_size()
     out = torch.empty_like(x)
     summed = torch.empty_like(x) if residual is not None else None
-    constants = {name: value for name, value in config.items() if name != "TURNS"}
-    # Two numbers for each row and CTA, and a place for the turn behind the last row.
-    shape = (rows + 1, config["SHARE"], 2)
-    told = torch.empty(shape, dtype=torch.float32, device=x.device) if config["SHARE"] > 1 else None
-    grid = (-(-rows // config["TURNS"]),)
-    rows_sm_90_kernel[grid](
-        x, residual, weight, bias, out, summed, told, rows, columns // vector, eps,
-        KIND=kind, VECTOR=vector, num_ctas=config["SHARE"], **constants,
-    )  # fmt: skip
+    constants = {name: value for name, value in config.items() if name != "TURNS" and (name != "maxnreg" or value)}
+    constants |= {"KIND": kind, "VECTOR": vector, "num_ctas": config["SHARE"]}
+    arguments = (x, residual, weight, bias, out, summed, rows, columns // vector, eps)
+    types = tuple(one.dtype if isinstance(one, torch.Tensor) else one for one in arguments)
+    resident = count_resident(x.device, types, tuple(constants.items())) if x.is_cuda else 1
+    rows_sm_90_kernel[(count_clusters(rows, config["TURNS"], resident),)](*arguments, **constants)
     return out, summed
+
+
+def count_clusters(rows: int, turns: int, resident: int) -> int:
+    """Returns how many clusters share the rows: as many as are `resident`, or so many that none has more than `turns`
+    (0: any number), and at most one for each row."""
+    return min(rows, max(resident, -(-rows // turns) if turns else 0))
+
+
+@functools.cache
+def count_resident(device: torch.device, types: tuple[object, ...], constants: tuple[tuple[str, Any], ...]) -> int:
+    """Returns how many clusters of the kernel run at once on a GPU, by its driver. A cluster is within one of its
+    processing clusters of some 16 multiprocessors, which differ, so that a division would often say too many; those
+    beyond would begin when all others have ended."""
+    import torch
+    from triton.runtime import driver
+
+    from kernels.gluon.rows.sm_90 import rows_sm_90_kernel
+
+    with torch.cuda.device(device):
+        compiled = rows_sm_90_kernel.warmup(*types, grid=(1,), **dict(constants))
+        compiled._init_handles()
+        shared, share = compiled.metadata.shared, compiled.metadata.num_ctas
+        return max(1, int(driver.active.utils.cuOccupancyMaxActiveClusters(compiled.function, shared, share)))
 
 
 def _check(
@@ -95,6 +116,9 @@ def _check(
             require_same(kind, name, tensor, x, shape=(columns,))
     if residual is not None:
         require_same(kind, "residual", residual, x)
+    for name, tensor in (("x", x), ("residual", residual), ("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.data_ptr() % VECTOR_BYTES:
+            raise UsageError(f"{kind}: {name} must begin at a multiple of {VECTOR_BYTES} bytes; call .clone() on it")
     if columns * x.element_size() % VECTOR_BYTES:
         raise UsageError(
             f"{kind}: x has rows of {columns * x.element_size()} bytes, which must be a multiple of {VECTOR_BYTES}; "

@@ -6,7 +6,7 @@ SLICE of them, so that everything is read from memory once, and weights once for
 
     weight, bias   of a CTA's columns stay in its registers
     slots          its columns of SLOTS rows, in shared memory: some arrive while others are worked on
-    told           two numbers for each row and CTA, which the others read from the L2 cache
+    box            two numbers of a row from each CTA, in the shared memory of each; two boxes, used in turn
 
                    first                   second
         softmax    maximum m               sum of exp(x - m)
@@ -14,9 +14,10 @@ SLICE of them, so that everything is read from memory once, and weights once for
         LayerNorm  mean m                  sum of (x - m)^2, which other means are joined with as in Chan, Golub and
                                            LeVeque 1979, so that no difference of large sums is ever taken
 
-In a turn of its loop a CTA sums up a row and tells it, then writes the result of the row before, and only then waits
-for the others: no CTA is idle while numbers travel. A barrier of the hardware, of all CTAs in a cluster, orders them.
-Gluon for Triton 3.6 has no name for it, and no reductions over a cluster.
+In a turn of its loop a CTA sums up a row and tells all CTAs, then writes the result of the row before, and only then
+waits for what the others tell: no CTA is idle while numbers travel. They travel straight from one multiprocessor to
+another (`st.async`): softmax of 4,096 rows of 65,536 columns takes 295 us on an H200, and took 406 by way of the L2
+cache and the cluster's barrier. Gluon for Triton 3.6 has neither, nor reductions over a cluster, hence the PTX.
 
 Tensors are (SHARE, SLICE) in Gluon: the first dimension is the CTAs. tests/kernels/gluon executes this source.
 """
@@ -37,21 +38,59 @@ start_async_copy = getattr(async_copy, "async_load", None) or async_copy.async_c
 
 LOG2_E = gl.constexpr(math.log2(math.e))
 
-TELL = gl.constexpr(
+MEET = gl.constexpr(
     """{
     .reg .pred leader;
     .reg .b32 thread;
+    .shared .align 1024 .b64 box[128];
     mov.u32 thread, %tid.x;
     setp.eq.u32 leader, thread, 0;
-    @leader st.global.v2.f32 [$1], {$2, $3};
-    @leader fence.acq_rel.cluster;
-    barrier.cluster.arrive.relaxed.aligned;
+    mov.u32 $0, box;
+    @leader mbarrier.init.shared.b64 [box], 1;
+    @leader mbarrier.init.shared.b64 [box+8], 1;
+    @leader fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive.release.aligned;
+    barrier.cluster.wait.acquire.aligned;
+    }"""
+)
+"""Two boxes in shared memory, each of a barrier and 16 pairs of numbers, before any CTA of the cluster sends to one."""
+
+TELL = gl.constexpr(
+    """{
+    .reg .pred leader, sends;
+    .reg .b32 thread, rank, barrier, place, bytes;
+    mov.u32 thread, %tid.x;
+    setp.eq.u32 leader, thread, 0;
+    setp.lt.u32 sends, thread, $3;
+    mad.lo.u32 barrier, $2, 8, $1;
+    mad.lo.u32 place, $2, 128, $1;
+    mov.u32 rank, %cluster_ctarank;
+    mad.lo.u32 place, rank, 8, place;
+    add.u32 place, place, 128;
+    shl.b32 bytes, $3, 3;
+    @leader mbarrier.arrive.expect_tx.shared.b64 _, [barrier], bytes;
+    @sends mapa.shared::cluster.u32 place, place, thread;
+    @sends mapa.shared::cluster.u32 barrier, barrier, thread;
+    @sends st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [place], {$4, $5}, [barrier];
     mov.b32 $0, 0;
     }"""
 )
-"""One thread stores two numbers and lets the cluster see them; all threads arrive at the cluster's barrier."""
+"""Thread n sends the pair to CTA n, whose barrier counts the bytes that arrive."""
 
-AWAIT = gl.constexpr("barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;")
+HEAR = gl.constexpr(
+    """{
+    .reg .pred heard;
+    .reg .b32 barrier, place;
+    mad.lo.u32 barrier, $3, 8, $2;
+    mad.lo.u32 place, $3, 128, $2;
+    mad.lo.u32 place, $5, 8, place;
+    waiting:
+    mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 heard, [barrier], $4;
+    @!heard bra.uni waiting;
+    ld.shared.v2.f32 {$0, $1}, [place+128];
+    }"""
+)
+"""The pair that CTA $5 sent to box $3, once the barrier has completed the phase of parity $4."""
 
 
 @gluon.constexpr_function
@@ -120,39 +159,41 @@ def sum_up(x, inside, count, KIND: gl.constexpr):
 
 
 @gluon.jit
-def tell(place, first, second):
-    """Tell the other CTAs of the cluster two numbers, at a place (SHARE,) in memory that has room for both."""
-    gl.inline_asm_elementwise(TELL, "=r,l,f,f", [place.to(gl.int64), first, second], gl.int32, False, 1)
+def meet(any):
+    """The address of this CTA's boxes, when those of all CTAs in the cluster are ready; `any` is an integer."""
+    return gl.inline_asm_elementwise(MEET, "=r,r", [any], gl.int32, False, 1)
 
 
 @gluon.jit
-def await_cluster(any):
-    """Wait until all CTAs of the cluster have told their numbers. `any` is a tensor of one element per thread."""
-    gl.inline_asm_elementwise(AWAIT, "=r,r", [any], gl.int32, False, 1)
+def tell(box, turn, first, second):
+    """Send this CTA's two numbers of a row, each (SHARE,), to all CTAs of the cluster."""
+    share: gl.constexpr = first.shape[0]
+    gl.inline_asm_elementwise(TELL, "=r,r,r,r,f,f", [box, turn & 1, share, first, second], gl.int32, False, 1)
 
 
 @gluon.jit
-def join(told, first, second, zeros, members, counts, columns, eps, KIND: gl.constexpr):
-    """(shift, scale) of a row, each (SHARE,): from what all CTAs told, at `told`, and its own `first` and `second`."""
-    if first.shape[0] > 1:
-        # Past the first-level cache, which is not coherent.
-        firsts = gl.load(told + 2 * members, cache_modifier=".cg")
-        seconds = gl.load(told + 2 * members + 1, cache_modifier=".cg")
-        if KIND == "softmax":
-            m = gl.max(firsts, 0)
-            scale = gl.exp2((first - m) * LOG2_E) / gl.sum(seconds * gl.exp2((firsts - m) * LOG2_E), 0)
-            shift = first
-        elif KIND == "rmsnorm":
-            scale = zeros + gl.rsqrt(gl.sum(seconds, 0) / columns + eps)
-            shift = zeros
-        else:
-            mean = gl.sum(firsts * counts, 0) / columns
-            apart = firsts - mean
-            scale = zeros + gl.rsqrt(gl.sum(seconds + apart * apart * counts, 0) / columns + eps)
-            shift = zeros + mean
-    else:
+def hear(box, turn, members):
+    """The two numbers that each of `members` told in this turn, when all have."""
+    return gl.inline_asm_elementwise(
+        HEAR, "=f,=f,r,r,r,r", [box, turn & 1, turn >> 1 & 1, members], (gl.float32, gl.float32), False, 1
+    )
+
+
+@gluon.jit
+def join(firsts, seconds, first, zeros, counts, columns, eps, KIND: gl.constexpr):
+    """(shift, scale) of a row, each (SHARE,): from what all CTAs told, and for softmax its own maximum, `first`."""
+    if KIND == "softmax":
+        m = gl.max(firsts, 0)
+        scale = gl.exp2((first - m) * LOG2_E) / gl.sum(seconds * gl.exp2((firsts - m) * LOG2_E), 0)
         shift = first
-        scale = 1.0 / second if KIND == "softmax" else gl.rsqrt(second / columns + eps)
+    elif KIND == "rmsnorm":
+        scale = zeros + gl.rsqrt(gl.sum(seconds, 0) / columns + eps)
+        shift = zeros
+    else:
+        mean = gl.sum(firsts * counts, 0) / columns
+        apart = firsts - mean
+        scale = zeros + gl.rsqrt(gl.sum(seconds + apart * apart * counts, 0) / columns + eps)
+        shift = zeros + mean
     return shift, scale
 
 
@@ -169,7 +210,7 @@ def load_weights(weight_ptr, bias_ptr, at, inside):
 
 
 @gluon.jit
-def store_result(out, x, shift, scale, weight, bias, at, inside, KIND: gl.constexpr):
+def store_result(out, x, shift, scale, weight, bias, at, inside, KIND: gl.constexpr, CACHE: gl.constexpr):
     """Write the result of a row that begins at `out`: x is what softmax keeps of it, or the row itself."""
     x = x.to(gl.float32)
     if KIND == "layernorm":
@@ -178,24 +219,24 @@ def store_result(out, x, shift, scale, weight, bias, at, inside, KIND: gl.conste
         x = x * scale[:, None] * weight.to(gl.float32)
     else:
         x = x * scale[:, None]
-    # Streamed past the cache, which has nothing to gain from results.
-    gl.store(out + at, x.to(out.dtype.element_ty), mask=inside, cache_modifier=".cs")
+    gl.store(out + at, x.to(out.dtype.element_ty), mask=inside, cache_modifier=CACHE)
 
 
 @gluon.jit
 def rows_sm_90_kernel(
-    x_ptr, residual_ptr, weight_ptr, bias_ptr, out_ptr, sum_ptr, told_ptr,  # see `kernels.gluon.rows.launch`
+    x_ptr, residual_ptr, weight_ptr, bias_ptr, out_ptr, sum_ptr,  # see `kernels.gluon.rows.launch`
     rows, vectors, eps,
     KIND: gl.constexpr, VECTOR: gl.constexpr, SHARE: gl.constexpr, SLICE: gl.constexpr, SLOTS: gl.constexpr,
-    HOLD: gl.constexpr,
+    STREAM: gl.constexpr,
 ):  # fmt: skip
     """Rows p, p + P, p + 2 P ... for the p-th of P clusters. Grid: (P,), of SHARE CTAs each.
 
-    VECTOR elements are 16 bytes, and a row has `vectors` of them. HOLD keeps weights in registers.
+    VECTOR elements are 16 bytes, and a row has `vectors` of them. STREAM writes past what the L2 cache keeps.
     """
     layout: gl.constexpr = slices(SHARE, VECTOR, gl.num_warps())
     shared: gl.constexpr = shared_slices(SHARE)
     RESIDUAL: gl.constexpr = residual_ptr is not None
+    CACHE: gl.constexpr = ".cs" if STREAM else ""
     columns = vectors * VECTOR
     width = (vectors + SHARE - 1) // SHARE * VECTOR  # of a CTA
     cta = gl.arange(0, SHARE, layout=gl.SliceLayout(1, layout))
@@ -217,9 +258,10 @@ def rows_sm_90_kernel(
             x_slots.index(early), residual_slots.index(early), x_ptr, residual_ptr, first_row + early * step, rows,
             at, inside, columns,
         )  # fmt: skip
-    if HOLD:
-        weight, bias = load_weights(weight_ptr, bias_ptr, at, inside)
+    weight, bias = load_weights(weight_ptr, bias_ptr, at, inside)
 
+    if SHARE > 1:
+        box = meet(first_row)
     zeros = gl.zeros([SHARE], gl.float32, layout=gl.SliceLayout(1, layout))
     shift = zeros
     scale = zeros
@@ -234,22 +276,18 @@ def rows_sm_90_kernel(
         async_copy.wait_group(SLOTS - 2)
         x = take(x_slots.index(slot), residual_slots.index(slot), layout, RESIDUAL)
         if RESIDUAL:
-            gl.store(sum_ptr + start + at, x, mask=inside & (row < rows), cache_modifier=".cs")
+            gl.store(sum_ptr + start + at, x, mask=inside & (row < rows), cache_modifier=CACHE)
         first, second, exponentials = sum_up(x.to(gl.float32), inside, count, KIND)
-        told = told_ptr
         if SHARE > 1:
-            told = told_ptr + gl.minimum(row, rows) * (2 * SHARE)
-            tell(told + 2 * cta, first, second)
+            tell(box, turn, first, second)
 
         # 2. The row of the turn before, whose slot then takes the next copy.
         free = (turn + SLOTS - 1) % SLOTS
         if turn > 0:
             if KIND != "softmax":
                 kept = take(x_slots.index(free), residual_slots.index(free), layout, RESIDUAL)
-            if not HOLD:
-                weight, bias = load_weights(weight_ptr, bias_ptr, at, inside)
             before = (row - step).to(gl.int64) * columns
-            store_result(out_ptr + before, kept, shift, scale, weight, bias, at, inside, KIND)
+            store_result(out_ptr + before, kept, shift, scale, weight, bias, at, inside, KIND, CACHE)
         start_copies(
             x_slots.index(free), residual_slots.index(free), x_ptr, residual_ptr, row + (SLOTS - 1) * step, rows,
             at, inside, columns,
@@ -259,6 +297,9 @@ def rows_sm_90_kernel(
 
         # 3. What the other CTAs know of this turn's row.
         if SHARE > 1:
-            await_cluster(cta)
-        shift, scale = join(told, first, second, zeros, members, counts, columns, eps, KIND)
+            firsts, seconds = hear(box, turn, members)
+            shift, scale = join(firsts, seconds, first, zeros, counts, columns, eps, KIND)
+        else:
+            shift = first
+            scale = 1.0 / second if KIND == "softmax" else gl.rsqrt(second / columns + eps)
     async_copy.wait_group(0)

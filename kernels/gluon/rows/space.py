@@ -16,12 +16,19 @@ SINCE = {"sm_90": (3, 6)}
 VECTOR_BYTES = 16
 """Rows are copied in pieces of this size."""
 
-ROW_BYTES = (2**15, 2**18)
-"""Bytes of the shortest and the longest row: shorter ones fit the registers of one program of triton.*; longer ones
-would need clusters of more than 8 CTAs, which is the most that CUDA promises everywhere."""
+ROW_BYTES = {"softmax": (2**16, 2**19), "rmsnorm": (2**16, 2**19), "layernorm": (2**14, 2**19)}
+"""Kernel -> bytes of rows that are too short, for which triton.* is as fast or faster, and of the longest row.
 
-_CONSTANTS = {"SHARE": int, "SLICE": int, "SLOTS": int, "HOLD": bool, "TURNS": int}
-"""See `kernels.gluon.rows.sm_90`; TURNS is how many rows a cluster does."""
+LayerNorm gains from shorter rows than the others, because weight and bias, too, come from the L2 cache for every row.
+The longest is that of 16 CTAs, the most that a cluster can have, with 32 KiB each.
+"""
+
+_CONSTANTS = {"SHARE": int, "SLICE": int, "SLOTS": int, "TURNS": int, "STREAM": bool, "maxnreg": int}
+"""See `kernels.gluon.rows.sm_90`, and:
+
+    TURNS     most rows for a cluster, unless there are fewer clusters than fit the device; 0 for as many as fit
+    maxnreg   most registers of a thread, for Triton's compiler; 0 for as many as it likes
+"""
 
 _PROPERTIES = ("columns", "element_bits", "residual")
 _FOLDER = Path(__file__).parents[1] / "configs"

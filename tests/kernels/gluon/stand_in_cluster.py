@@ -1,7 +1,7 @@
 """What `stand_in` lacks for rows that a cluster shares: its CTAs, which a tensor's first dimension counts.
 
-A cluster is a function call. Numbers that its CTAs tell each other are NaN until they are awaited, and so is what a
-copy to shared memory brings, also where its mask is false, because a kernel must not need what it did not ask for.
+A cluster is a function call. What a copy to shared memory brings is NaN until it is awaited, and stays so where the
+mask is false, because a kernel must not need what it did not ask for.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tests.kernels.gluon.stand_in import Copies, Executed, Pointer, Shared, Stan
 
 @dataclass
 class Cluster:
-    """Copies to shared memory, and numbers told that nobody has awaited."""
+    """Copies to shared memory, and numbers told that nobody has heard, by box."""
 
     copies: Copies = field(default_factory=Copies)
-    told: list[tuple[Pointer, torch.Tensor]] = field(default_factory=list)
+    told: dict[int, tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
     def start_copy(self, slot: Shared, pointer: Pointer, mask: torch.Tensor) -> None:
         """Starts a copy; what was there is lost at once. Raises StandInError for memory that another copy fills."""
@@ -29,19 +29,18 @@ class Cluster:
         self.copies.uncommitted.append((slot.values, load(pointer, mask)))
         slot.values.fill_(float("nan"))
 
-    def tell(self, place: Pointer, first: torch.Tensor, second: torch.Tensor) -> None:
-        """Stores two numbers of each CTA once they are awaited. Raises StandInError for a barrier arrived at twice."""
-        if self.told:
-            raise StandInError("arrives at the cluster's barrier again without having awaited it")
-        self.told += [(place, first.clone()), (place + 1, second.clone())]
+    def tell(self, _box: object, turn: Any, first: torch.Tensor, second: torch.Tensor) -> None:
+        """Sends two numbers of each CTA. Raises StandInError for a box that still holds what nobody has heard."""
+        if self.told.get(int(turn) % 2) is not None:
+            raise StandInError("tells numbers before the others have heard those of two turns ago")
+        self.told[int(turn) % 2] = int(turn), first.clone(), second.clone()
 
-    def await_cluster(self, _any: torch.Tensor) -> None:
-        """Lets all CTAs see what was told. Raises StandInError for a barrier that nobody arrived at."""
-        if not self.told:
-            raise StandInError("awaits the cluster's barrier without having arrived at it")
-        for place, value in self.told:
-            store(place, value)
-        self.told.clear()
+    def hear(self, _box: object, turn: Any, members: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What was told in a turn. Raises StandInError if nothing was, for which a GPU would wait for ever."""
+        told, first, second = self.told.pop(int(turn) % 2, (-1, None, None))
+        if told != turn or first is None or second is None:
+            raise StandInError("waits for what nobody tells")
+        return first[members], second[members]
 
     def finish(self) -> None:
         """Raises StandInError if a program ends with copies or numbers on their way."""
@@ -102,8 +101,9 @@ class ExecutedInCluster(Executed):
             "gl": gl,
             "async_copy": cluster.copies,
             "start_async_copy": cluster.start_copy,
+            "meet": lambda _any: None,
             "tell": cluster.tell,
-            "await_cluster": cluster.await_cluster,
+            "hear": cluster.hear,
         }
         bind(self.kernel, names)(*arguments, **constants)
         cluster.finish()
