@@ -31,6 +31,7 @@ MODULES = (
     "native.rope",
     "native.bandwidth",
     "triton.rows",
+    "gluon.rows",
     "triton.rope",
     "triton.bandwidth",
     "native.mixed",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernels.configs import Space
+from kernels.configs import Problem, Space
 from kernels.configured import Configured
 from kernels.layouts import own_copies
 from kernels.triton.rows.space import LAYERNORM, RMSNORM, SOFTMAX, problem_of
@@ -45,6 +45,11 @@ class RowsBackend(Configured, Backend[P]):
         """The configuration space of this backend's kernel."""
 
     @property
+    def kernel_name(self) -> str:
+        """Regular expression of the kernel that a call launches."""
+        return f"{self.space.kernel}_kernel"
+
+    @property
     @abc.abstractmethod
     def replaced_operators(self) -> str:
         """Regular expression of torch's own operators for this family, which must not run."""
@@ -58,6 +63,10 @@ class RowsBackend(Configured, Backend[P]):
     def bind_launch(self, workload: P, config: dict[str, int | bool]) -> Callable[..., Any]:
         """Returns a function of the workload's inputs that returns out, or (out, sum with the residual or None)."""
 
+    def describe_problem(self, workload: P) -> Problem:
+        """Returns the properties, name -> value, by which a rule of the space is chosen."""
+        return problem_of(workload)
+
     def unsupported_reasons(self, workload: P, device: DeviceInfo) -> list[str]:
         """Returns why Triton or, without a GPU, its interpreter is missing; empty if it can run."""
         return missing_triton(device)
@@ -65,7 +74,7 @@ class RowsBackend(Configured, Backend[P]):
     def prepare(self, workload: P, inputs: Tensors) -> Prepared:
         """Copies the inputs, takes the configuration (pinned, else from this architecture's file), and compiles."""
         tensors = own_copies(inputs)
-        choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
+        choice = self.choose(self.space, arch_of(tensors[0].device), self.describe_problem(workload))
         call = self.bind_launch(workload, choice.config)
         compile_ahead(call, tensors, self.space, choice)
         return Prepared(
@@ -74,7 +83,7 @@ class RowsBackend(Configured, Backend[P]):
             convert=lambda new: new,
             outputs=_canonical_outputs,
             config=self.config_entries({self.space.kernel: choice}),
-            declares=Declares(kernels=(f"{self.space.kernel}_kernel",), never=(self.replaced_operators,)),
+            declares=Declares(kernels=(self.kernel_name,), never=(self.replaced_operators,)),
         )
 
 
