@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
+from kernels.hip.faces import ELEMENT_BYTES, NVIDIA, arch_of, face_of
 from kernels.hip.sources import HipKernel, element_define
 from kernels.layouts import own_copies
 from kernels.limits import HALVES, join_names
@@ -35,6 +36,10 @@ SPLIT_KEYS_MIN = 256
 """In a shorter split, starting and merging take about as long as reading."""
 WORKGROUPS_PER_MULTIPROCESSOR = 8
 """Of 8, 16, 32 and 64 the fastest on an H200 at b64 kv4096 h32 hk8 d128 f16: 286, 292, 306 and 328 us."""
+MMA_TILES = ({"WAVES": 4, "KEYS": 16, "STAGES": 3}, {"WAVES": 4, "KEYS": 16, "STAGES": 2})
+"""Macros of decode_split_mma.hip up to a head dimension of 128, and beyond: two workgroups fit a multiprocessor."""
+FLOAT_BYTES = 4
+
 CPU_MULTIPROCESSORS = 4
 """Multiprocessors assumed for the emulator, so that small problems are split too."""
 
@@ -110,7 +115,8 @@ def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: 
 
     batch, heads, kv_heads = workload.batch, workload.heads, workload.kv_heads
     group = group_of(workload)
-    split_kernel = load(decode_split(workload.head_dim, group, workload.page, workload.dtype), device)
+    make_split = decode_split_mma if face_of(arch_of(device)) == NVIDIA else decode_split
+    split_kernel = load(make_split(workload.head_dim, group, workload.page, workload.dtype), device)
     reduce_kernel = load(decode_reduce(workload.head_dim, workload.dtype, splits, with_lse=workload.lse), device)
 
     def run_decode(*inputs: torch.Tensor) -> Result:
@@ -168,6 +174,20 @@ def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
     scale = {"SOFTMAX_SCALE": f"{1.0 / math.sqrt(head_dim)!r}f"}
     texts = {name: str(value) for name, value in defines.items()} | scale | element_define(dtype)
     return HipKernel("decode_split.hip", "decode_split", threads, texts)
+
+
+def decode_split_mma(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
+    """Returns the same on NVIDIA's matrix units, with a ring of tiles in LDS for each wave."""
+    tile = MMA_TILES[head_dim > 128]
+    row = -(-head_dim // 16) * 16 + NVIDIA.lds_padding
+    ring = 2 * ELEMENT_BYTES * tile["STAGES"] * tile["KEYS"] * row
+    found = FLOAT_BYTES * group * (head_dim + 2)  # what the waves leave in its place at the end
+    defines = {"HEAD_DIM": head_dim, "GROUP": group, "PAGE": page, **tile}
+    scale = {"SOFTMAX_SCALE": f"{1.0 / math.sqrt(head_dim)!r}f"}
+    texts = {name: str(value) for name, value in defines.items()} | scale | element_define(dtype)
+    waves = tile["WAVES"]
+    threads, lds_bytes = waves * NVIDIA.wave, waves * max(ring, found)
+    return HipKernel("decode_split_mma.hip", "decode_split_mma", threads, texts, lds_bytes)
 
 
 def decode_reduce(head_dim: int, dtype: str, splits: int, *, with_lse: bool) -> HipKernel:

@@ -18,7 +18,8 @@
 //   int block_index_x(), _y(), _z()
 //   int block_count_z()                   of the grid
 //   LDS element tile[16][64];             memory of the workgroup, inside a kernel's body ("shared" on NVIDIA)
-//   DYNAMIC_LDS(element, tiles);          the same with its size from the launch, 16-byte aligned
+//   DYNAMIC_LDS(element, tiles);          the same with its size from the launch, 16-byte aligned; on NVIDIA to
+//                                         DYNAMIC_LDS_ALIGNMENT where a kernel defines it
 //   barrier()                             of the workgroup; LDS and global writes before it are seen after it
 //   wave_barrier()                        of the wave, the same for its own lanes
 //   shuffle_xor(value, mask)              the float of lane (own lane ^ mask); every lane of the wave must call it
