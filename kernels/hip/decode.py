@@ -102,7 +102,9 @@ class HipDecode(Backend[Decode]):
             convert=lambda new: new,
             outputs=_canonical_outputs,
             config={"splits": str(splits), "split_keys": str(split_keys)},
-            declares=Declares(kernels=("decode_split", "decode_reduce"), never=("scaled_dot_product",)),
+            declares=Declares(
+                kernels=(split_kernel_of(workload, device).function, "decode_reduce"), never=("scaled_dot_product",)
+            ),
         )
 
 
@@ -114,9 +116,7 @@ def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: 
     import torch
 
     batch, heads, kv_heads = workload.batch, workload.heads, workload.kv_heads
-    group = group_of(workload)
-    make_split = decode_split_mma if face_of(arch_of(device)) == NVIDIA else decode_split
-    split_kernel = load(make_split(workload.head_dim, group, workload.page, workload.dtype), device)
+    split_kernel = load(split_kernel_of(workload, device), device)
     reduce_kernel = load(decode_reduce(workload.head_dim, workload.dtype, splits, with_lse=workload.lse), device)
 
     def run_decode(*inputs: torch.Tensor) -> Result:
@@ -164,6 +164,12 @@ def splits_of(
 def group_of(workload: Decode) -> int:
     """Returns the number of query heads that share a key head."""
     return workload.heads // workload.kv_heads
+
+
+def split_kernel_of(workload: Decode, device: torch.device) -> HipKernel:
+    """Returns the kernel that attends over splits of the keys on a device: on NVIDIA the one on matrix units."""
+    make = decode_split_mma if face_of(arch_of(device)) == NVIDIA else decode_split
+    return make(workload.head_dim, group_of(workload), workload.page, workload.dtype)
 
 
 def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:

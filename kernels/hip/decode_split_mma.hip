@@ -35,7 +35,7 @@
 #define STAGES 3
 #endif
 
-constexpr int THREADS = WAVES * GPU_WAVE;
+constexpr int THREADS = WAVES * GPU_WAVE, PAGE_KEYS = PAGE ? PAGE : 1;
 constexpr int DIM_STEPS = (HEAD_DIM + 15) / 16, DIM = DIM_STEPS * 16, STRIDE = DIM + LDS_PADDING;
 constexpr int TILE = KEYS * STRIDE, RING = STAGES * 2 * TILE;  // elements: K and V of a tile lie side by side
 constexpr int LANES = DIM <= 32 ? 4 : DIM <= 64 ? 8 : DIM <= 128 ? 16 : 32;  // that copy a row
@@ -69,7 +69,8 @@ INLINE int first_key_of(const Cache& cache, int turn) { return cache.start + (tu
 // Of the tile's keys, this lane's own one's page; none without pages.
 INLINE int load_page(const Cache& cache, int turn) {
     if (PAGE == 0) return 0;
-    return cache.table[cache.first + smaller(first_key_of(cache, turn) + lane_index() % KEYS, cache.end - 1) / (PAGE + !PAGE)];
+    const int key = smaller(first_key_of(cache, turn) + lane_index() % KEYS, cache.end - 1);
+    return cache.table[cache.first + key / PAGE_KEYS];
 }
 
 // Start the copy of the wave's tile of a turn, zeros past the last key; `page` is what load_page returned.
@@ -81,8 +82,7 @@ INLINE void copy_tile(element* ring, const Cache& cache, int turn, int page) {
         const int column = lane_index() % LANES * 8;
         UNROLL for (int i = 0; i < KEYS / ROWS; ++i) {
             const int r = i * ROWS + lane_index() / LANES, key = first_key + r;
-            const long long in_table = PAGE ? (long long)shuffle_word(page, r) * PAGE + key % (PAGE + !PAGE) : 0;
-            const long long row = PAGE ? in_table : cache.first + key;
+            const long long row = PAGE ? (long long)shuffle_word(page, r) * PAGE + key % PAGE_KEYS : cache.first + key;
             const bool wanted = key < cache.end && column < HEAD_DIM;
             const long long at = wanted ? row * cache.row_elements + column : 0;
             if (LANES * 8 == DIM || column < DIM) {
@@ -212,7 +212,6 @@ decode_split_mma(const element* __restrict__ q, const element* __restrict__ k, c
         const int first_key = first_key_of(cache, turn);
         if (first_key < cache.end) visit_tile(rows, ring + turn % STAGES * 2 * TILE, first_key, cache.end);
     }
-    copies_done();
     barrier();
 
     Found& found = *reinterpret_cast<Found*>(rings);

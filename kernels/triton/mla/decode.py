@@ -27,6 +27,7 @@ import triton.language as tl
 from kernels.configs import pad_size
 from kernels.triton.mla.kernel import attend
 from kernels.triton.mla.launch import check_tensors
+from kernels.triton.mla.split_transposed import mla_split_transposed_kernel
 from kernels.triton.primitives import LN_2, dot
 from kernels.triton.triton_backend import is_interpreted
 
@@ -181,7 +182,8 @@ def mla_decode(
     T, R), wkv_b (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
 
     `config` holds BLOCK_M, BLOCK_N, BLOCK_T, BLOCK_K, BLOCK_V, PROGRAMS (how many programs of the split kernel fill the
-    device: keys are split while there are fewer) and the compiler's options, which all three kernels get. Returns out
+    device: keys are split while there are fewer), TRANSPOSED (keys are the rows of the split kernel's products) and the
+    compiler's options, which all three kernels get. Returns out
     (B, S, H, Dv) in the inputs' dtype and, when asked, the natural log-sum-exp (B, H, S) in fp32. Raises UsageError as
     `check_tensors`.
     """
@@ -206,7 +208,8 @@ def mla_decode(
     part_dtype = torch.float32 if parts > 1 else q_nope.dtype
     part = torch.empty((batch, seq_q, heads, parts, latent), dtype=part_dtype, device=q_nope.device)
     part_lse = torch.empty(part.shape[:-1], dtype=torch.float32, device=q_nope.device)
-    mla_split_kernel[(row_blocks, parts, batch)](
+    split_kernel = mla_split_transposed_kernel if config.get("TRANSPOSED") else mla_split_kernel
+    split_kernel[(row_blocks, parts, batch)](
         q_latent, q_pe, kv_latent, k_pe, part, part_lse, heads, seq_q, seq_kv, keys_per_part,
         math.log2(math.e) / math.sqrt(nope + rope),
         CAUSAL=causal and seq_q > 1, R=rope, C=latent, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
@@ -221,7 +224,7 @@ def mla_decode(
     return out, lse
 
 
-_CONSTANTS = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_T", "BLOCK_K", "BLOCK_V", "PROGRAMS"})
+_CONSTANTS = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_T", "BLOCK_K", "BLOCK_V", "PROGRAMS", "TRANSPOSED"})
 
 
 def split_keys(seq_kv: int, block_n: int, programs: int, wanted: int) -> int:

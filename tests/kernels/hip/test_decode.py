@@ -40,12 +40,13 @@ divides; rows that fill 4, 8, 16 and 32 lanes, and rows that leave some of them 
 Judged = Callable[..., tuple[str, ...]]
 
 
-@pytest.mark.parametrize(("arch", "order"), [("gfx942", "reverse"), ("gfx1100", "shuffled-1")])
+@pytest.mark.parametrize(("arch", "order"), [("gfx942", "reverse"), ("gfx1100", "shuffled-1"), ("sm_90", "shuffled-2")])
 @pytest.mark.parametrize("case", CASES)
 def test_right_on_crossed_features(
     case: str, arch: str, order: str, emulate: Callable[[str], None], judged: Judged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With waves of 64 and of 32, in any order of threads, checked for races, inputs left alone."""
+    """With waves of 64 and of 32 and on NVIDIA's matrix units, in any order of threads, checked for races, inputs left
+    alone."""
     emulate(arch)
     monkeypatch.setattr("kernels.hip.decode.load", lambda kernel, device: emulated(kernel, arch=arch, order=order))
     assert judged(BACKEND, case) == ()
