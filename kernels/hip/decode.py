@@ -102,9 +102,7 @@ class HipDecode(Backend[Decode]):
             convert=lambda new: new,
             outputs=_canonical_outputs,
             config={"splits": str(splits), "split_keys": str(split_keys)},
-            declares=Declares(
-                kernels=(split_kernel_of(workload, device).function, "decode_reduce"), never=("scaled_dot_product",)
-            ),
+            declares=Declares(kernels=kernels_of(workload, device, splits), never=("scaled_dot_product",)),
         )
 
 
@@ -116,7 +114,8 @@ def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: 
     import torch
 
     batch, heads, kv_heads = workload.batch, workload.heads, workload.kv_heads
-    split_kernel = load(split_kernel_of(workload, device), device)
+    source = split_kernel_of(workload, device, splits)
+    split_kernel, writes_out = load(source, device), source.function == "decode_split_mma"
     reduce_kernel = load(decode_reduce(workload.head_dim, workload.dtype, splits, with_lse=workload.lse), device)
 
     def run_decode(*inputs: torch.Tensor) -> Result:
@@ -131,10 +130,14 @@ def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: 
         )
         out = torch.empty_like(q)
         lse = torch.empty((batch, heads, 1), dtype=torch.float32, device=device) if workload.lse else None
+        direct = (out, partial_max if lse is None else lse) if writes_out else ()
         split_kernel(
             (kv_heads, splits, batch),
-            q, k, v, table, parts.seq_lens, partial_out, partial_max, partial_sum, kv_heads, room, splits, split_keys,
+            q, k, v, table, parts.seq_lens, partial_out, partial_max, partial_sum, *direct,
+            kv_heads, room, splits, split_keys,
         )  # fmt: skip
+        if writes_out and splits == 1:
+            return out, lse
         reduce_kernel(
             (batch * heads, 1, 1),
             partial_out, partial_max, partial_sum, parts.seq_lens, out, partial_max if lse is None else lse,
@@ -166,10 +169,18 @@ def group_of(workload: Decode) -> int:
     return workload.heads // workload.kv_heads
 
 
-def split_kernel_of(workload: Decode, device: torch.device) -> HipKernel:
+def split_kernel_of(workload: Decode, device: torch.device, splits: int) -> HipKernel:
     """Returns the kernel that attends over splits of the keys on a device: on NVIDIA the one on matrix units."""
-    make = decode_split_mma if face_of(arch_of(device)) == NVIDIA else decode_split
-    return make(workload.head_dim, group_of(workload), workload.page, workload.dtype)
+    problem = (workload.head_dim, group_of(workload), workload.page, workload.dtype)
+    if face_of(arch_of(device)) == NVIDIA:
+        return decode_split_mma(*problem, one_split=splits == 1, with_lse=workload.lse)
+    return decode_split(*problem)
+
+
+def kernels_of(workload: Decode, device: torch.device, splits: int) -> tuple[str, ...]:
+    """Returns the names of the kernels that run: on NVIDIA nothing is merged where there is one split."""
+    name = split_kernel_of(workload, device, splits).function
+    return (name,) if name == "decode_split_mma" and splits == 1 else (name, "decode_reduce")
 
 
 def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
@@ -182,13 +193,17 @@ def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
     return HipKernel("decode_split.hip", "decode_split", threads, texts)
 
 
-def decode_split_mma(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
-    """Returns the same on NVIDIA's matrix units, with a ring of tiles in LDS for each wave."""
+def decode_split_mma(
+    head_dim: int, group: int, page: int, dtype: str, *, one_split: bool, with_lse: bool
+) -> HipKernel:
+    """Returns the same on NVIDIA's matrix units, with a ring of tiles in LDS for each wave; with `one_split` it writes
+    the result, with the log-sum-exp if `with_lse`."""
     tile = MMA_TILES[head_dim > 128]
     row = -(-head_dim // 16) * 16 + NVIDIA.lds_padding
     ring = 2 * ELEMENT_BYTES * tile["STAGES"] * tile["KEYS"] * row
     found = FLOAT_BYTES * group * (head_dim + 2)  # what the waves leave in its place at the end
     defines = {"HEAD_DIM": head_dim, "GROUP": group, "PAGE": page, **tile}
+    defines |= {"ONE_SPLIT": int(one_split), "WITH_LSE": int(with_lse and one_split)}
     scale = {"SOFTMAX_SCALE": f"{1.0 / math.sqrt(head_dim)!r}f"}
     texts = {name: str(value) for name, value in defines.items()} | scale | element_define(dtype)
     waves = tile["WAVES"]

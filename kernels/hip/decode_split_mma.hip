@@ -15,6 +15,7 @@
 //   seq_lens      (B,) keys of each sequence
 //   partial_out   (B, H, splits, D) accumulators; partial_max, partial_sum (B, H, splits); in units of log2.
 //                 Splits past the end of their sequence write nothing
+//   out           (B, H, D), lse (B, H): ONE_SPLIT writes these in their place, and nothing is left to merge
 // Grid (Hk, splits, B): neighbours read neighbouring pieces of the same rows.
 #include "gpu.h"
 #include "matrix.h"
@@ -34,12 +35,19 @@
 #ifndef STAGES
 #define STAGES 3
 #endif
+#ifndef ONE_SPLIT
+#define ONE_SPLIT 0
+#endif
+#ifndef WITH_LSE
+#define WITH_LSE 0
+#endif
 
 constexpr int THREADS = WAVES * GPU_WAVE, PAGE_KEYS = PAGE ? PAGE : 1;
 constexpr int DIM_STEPS = (HEAD_DIM + 15) / 16, DIM = DIM_STEPS * 16, STRIDE = DIM + LDS_PADDING;
 constexpr int TILE = KEYS * STRIDE, RING = STAGES * 2 * TILE;  // elements: K and V of a tile lie side by side
 constexpr int LANES = DIM <= 32 ? 4 : DIM <= 64 ? 8 : DIM <= 128 ? 16 : 32;  // that copy a row
 constexpr int KEY_TILES = KEYS / 16, SLOTS = GROUP <= 8 ? 1 : 2;             // of a lane's two rows, how many count
+constexpr float LN_2 = 0.6931471805599453f;
 constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;
 // As in step 7 of the ladder: the maximum moves only when a score lies so far beyond it, in units of log2.
 constexpr float SLACK_LOG2 = 8.0f;
@@ -80,6 +88,17 @@ INLINE void copy_tile(element* ring, const Cache& cache, int turn, int page) {
     element* k_tile = ring + turn % STAGES * 2 * TILE;
     if (first_key < cache.end) {
         const int column = lane_index() % LANES * 8;
+#if K_FIRST
+        UNROLL for (int which = 0; which < 2; ++which) {
+        UNROLL for (int i = 0; i < KEYS / ROWS; ++i) {
+            const int r = i * ROWS + lane_index() / LANES, key = first_key + r;
+            const long long row = PAGE ? (long long)shuffle_word(page, r) * PAGE + key % PAGE_KEYS : cache.first + key;
+            const bool wanted = key < cache.end && column < HEAD_DIM;
+            const long long at = wanted ? row * cache.row_elements + column : 0;
+            if (LANES * 8 == DIM || column < DIM) copy_async(k_tile + which * TILE + r * STRIDE + column, (which ? cache.v : cache.k) + at, wanted);
+        }
+        }
+#else
         UNROLL for (int i = 0; i < KEYS / ROWS; ++i) {
             const int r = i * ROWS + lane_index() / LANES, key = first_key + r;
             const long long row = PAGE ? (long long)shuffle_word(page, r) * PAGE + key % PAGE_KEYS : cache.first + key;
@@ -90,6 +109,7 @@ INLINE void copy_tile(element* ring, const Cache& cache, int turn, int page) {
                 copy_async(k_tile + TILE + r * STRIDE + column, cache.v + at, wanted);
             }
         }
+#endif
     }
     copies_commit();
 }
@@ -148,7 +168,7 @@ INLINE void visit_tile(Rows& rows, const element* k_tile, int first_key, int end
     if (first_key + KEYS > end) {
         UNROLL for (int i = 0; i < KEY_TILES * TILE_VALUES; ++i) {
             const int key = first_key + i / TILE_VALUES * 16 + tile_column(i % TILE_VALUES);
-            if (key >= end) scores[i / TILE_VALUES].value[i % TILE_VALUES] = NO_SCORE;
+            if (!(key < end)) scores[i / TILE_VALUES].value[i % TILE_VALUES] = NO_SCORE;
         }
     }
     update_softmax(scores, rows);
@@ -184,8 +204,8 @@ INLINE void store_found(Found& found, const Rows& rows) {
 KERNEL(THREADS)
 decode_split_mma(const element* __restrict__ q, const element* __restrict__ k, const element* __restrict__ v,
                  const int* __restrict__ table, const int* __restrict__ seq_lens, float* __restrict__ partial_out,
-                 float* __restrict__ partial_max, float* __restrict__ partial_sum, int kv_heads, int room, int splits,
-                 int split_keys) {
+                 float* __restrict__ partial_max, float* __restrict__ partial_sum, element* __restrict__ out,
+                 float* __restrict__ lse, int kv_heads, int room, int splits, int split_keys) {
     DYNAMIC_LDS(element, rings);
     const int kv_head = block_index_x(), split = block_index_y(), batch = block_index_z();
     const int start = split * split_keys, length = seq_lens[batch];
@@ -225,6 +245,11 @@ decode_split_mma(const element* __restrict__ q, const element* __restrict__ k, c
             const float factor = exp2_fast(found.max[wave][row] - total_max);
             total_sum += factor * found.sum[wave][row];
             total += factor * found.accumulator[wave][row][column];
+        }
+        if constexpr (ONE_SPLIT) {
+            out[(first_head + row) * HEAD_DIM + column] = to_element(total * (1.0f / total_sum));
+            if (WITH_LSE && column == 0) lse[first_head + row] = (total_max + log2_fast(total_sum)) * LN_2;
+            continue;
         }
         const long long result = (first_head + row) * splits + split;
         partial_out[result * HEAD_DIM + column] = total;

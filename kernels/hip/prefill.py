@@ -1,4 +1,4 @@
-"""Backends `hip.naive` ... `hip.wgmma`: the steps of the HIP ladder, one kernel each. Torch is imported in `prepare`."""
+"""Backends `hip.naive` to `hip.wgmma`: the steps of the HIP ladder, one kernel each. Torch is imported in `prepare`."""
 
 from __future__ import annotations
 

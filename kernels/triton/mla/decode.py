@@ -27,7 +27,7 @@ import triton.language as tl
 from kernels.configs import pad_size
 from kernels.triton.mla.kernel import attend
 from kernels.triton.mla.launch import check_tensors
-from kernels.triton.mla.split_transposed import mla_split_transposed_kernel
+from kernels.triton.mla.split_transposed import mla_merge_kernel, mla_split_transposed_kernel
 from kernels.triton.primitives import LN_2, dot
 from kernels.triton.triton_backend import is_interpreted
 
@@ -215,6 +215,8 @@ def mla_decode(
         CAUSAL=causal and seq_q > 1, R=rope, C=latent, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
         BLOCK_R=pad_size(rope), BLOCK_C=pad_size(latent), **how,
     )  # fmt: skip
+    if config.get("TRANSPOSED") and parts > COMBINED_PARTS:
+        (part, part_lse), parts = _merge_parts(part, part_lse, q_nope.dtype), 1
     out = q_nope.new_empty((batch, seq_q, heads, value))
     lse = torch.empty((batch, heads, seq_q), dtype=torch.float32, device=out.device) if with_lse else None
     mla_combine_kernel[(heads, triton.cdiv(tokens, block_t), triton.cdiv(value, block_v))](
@@ -224,7 +226,20 @@ def mla_decode(
     return out, lse
 
 
+COMBINED_PARTS = 8
+"""Most parts of a row that the last kernel combines, where another one may merge them before."""
+
 _CONSTANTS = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_T", "BLOCK_K", "BLOCK_V", "PROGRAMS", "TRANSPOSED"})
+
+
+def _merge_parts(part: torch.Tensor, part_lse: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the parts (B, S, H, parts, C) and their log-sum-exp (B, S, H, parts) as one part each, in `dtype`."""
+    *rows, parts, latent = part.shape
+    merged, merged_lse = part.new_empty((*rows, 1, latent), dtype=dtype), part_lse.new_empty((*rows, 1))
+    mla_merge_kernel[(merged_lse.numel(),)](
+        part, part_lse, merged, merged_lse, parts, C=latent, BLOCK_P=16, BLOCK_C=pad_size(latent), num_warps=4
+    )
+    return merged, merged_lse
 
 
 def split_keys(seq_kv: int, block_n: int, programs: int, wanted: int) -> int:

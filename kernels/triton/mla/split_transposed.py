@@ -8,6 +8,9 @@ operand of both products, as it lies in shared memory, and the few heads are the
 
 No latent passes through registers, and each product reads a tile once, where the warps of the other kernel read it once
 each. Only NVIDIA's configurations ask for it (TRANSPOSED). Symbols are those of `kernels.triton.mla.kernel`.
+
+`mla_combine_kernel` walks over the parts of a row one after another, in few programs. Where a short batch has many parts,
+`mla_merge_kernel` makes one of them first, with a program for each row.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -18,6 +21,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.triton.mla.kernel import load_tile
 from kernels.triton.primitives import dot
 
 
@@ -58,14 +62,8 @@ def mla_split_transposed_kernel(
     for start_n in tl.range(start, end, BLOCK_N):
         # Past the end the last key is loaded again, and hidden by the mask of the scores.
         keys = tl.minimum(start_n + offs_n, seq_kv - 1).to(tl.int64)[:, None]
-        if BLOCK_C == C:
-            kv = tl.load(kv_base + keys * C)  # (BLOCK_N, BLOCK_C)
-        else:
-            kv = tl.load(kv_base + keys * C, mask=in_c[None, :], other=0.0)
-        if BLOCK_R == R:
-            k_pe = tl.load(pe_base + keys * R)  # (BLOCK_N, BLOCK_R)
-        else:
-            k_pe = tl.load(pe_base + keys * R, mask=in_r[None, :], other=0.0)
+        kv = load_tile(kv_base + keys * C, in_c[None, :], BLOCK_C == C)  # (BLOCK_N, BLOCK_C)
+        k_pe = load_tile(pe_base + keys * R, in_r[None, :], BLOCK_R == R)  # (BLOCK_N, BLOCK_R)
         s = dot(k_pe, q_pe, tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32), PRECISION, IN_FP32)
         s = dot(kv, q_latent, s, PRECISION, IN_FP32)
         position = (start_n + offs_n)[:, None]
@@ -83,3 +81,33 @@ def mla_split_transposed_kernel(
     acc = acc * (1.0 / tl.where(l_i == 0.0, 1.0, l_i))[None, :]
     tl.store(part_ptr + slots[None, :] * C + offs_c[:, None], acc.to(part_ptr.dtype.element_ty), mask=c_mask)
     tl.store(part_lse_ptr + slots, m_i + tl.log2(l_i), mask=in_rows)
+
+
+@triton.jit
+def mla_merge_kernel(
+    part_ptr, part_lse_ptr,  # (rows, parts, C), (rows, parts), fp32, the latter in units of log2
+    merged_ptr, merged_lse_ptr,  # (rows, C) in the inputs' dtype, (rows,) fp32: one part
+    parts, C: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """The weighted sum of one row's parts, BLOCK_P at a time. Grid: (rows,). Part 0 has seen a key."""
+    row = tl.program_id(0).to(tl.int64)
+    offs_p = tl.arange(0, BLOCK_P)
+    offs_c = tl.arange(0, BLOCK_C)
+    in_c = offs_c < C
+    m_i = tl.full((), float("-inf"), dtype=tl.float32)
+    l_i = tl.full((), 0.0, dtype=tl.float32)
+    acc = tl.zeros([BLOCK_C], dtype=tl.float32)
+    for start in tl.range(0, parts, BLOCK_P):
+        there = start + offs_p < parts
+        slots = row * parts + start + offs_p
+        part_lse = tl.load(part_lse_ptr + slots, mask=there, other=float("-inf"))
+        mask = there[:, None] & in_c[None, :]
+        part = tl.load(part_ptr + slots[:, None] * C + offs_c[None, :], mask=mask, other=0.0)
+        m_new = tl.maximum(m_i, tl.max(part_lse, 0))
+        weight = tl.exp2(part_lse - m_new)  # (BLOCK_P,)
+        rescale = tl.exp2(m_i - m_new)
+        l_i = l_i * rescale + tl.sum(weight, 0)
+        acc = acc * rescale + tl.sum(weight[:, None] * part, 0)
+        m_i = m_new
+    tl.store(merged_ptr + row * C + offs_c, (acc / l_i).to(merged_ptr.dtype.element_ty), mask=in_c)
+    tl.store(merged_lse_ptr + row, m_i + tl.log2(l_i))
