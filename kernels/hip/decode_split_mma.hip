@@ -88,17 +88,6 @@ INLINE void copy_tile(element* ring, const Cache& cache, int turn, int page) {
     element* k_tile = ring + turn % STAGES * 2 * TILE;
     if (first_key < cache.end) {
         const int column = lane_index() % LANES * 8;
-#if K_FIRST
-        UNROLL for (int which = 0; which < 2; ++which) {
-        UNROLL for (int i = 0; i < KEYS / ROWS; ++i) {
-            const int r = i * ROWS + lane_index() / LANES, key = first_key + r;
-            const long long row = PAGE ? (long long)shuffle_word(page, r) * PAGE + key % PAGE_KEYS : cache.first + key;
-            const bool wanted = key < cache.end && column < HEAD_DIM;
-            const long long at = wanted ? row * cache.row_elements + column : 0;
-            if (LANES * 8 == DIM || column < DIM) copy_async(k_tile + which * TILE + r * STRIDE + column, (which ? cache.v : cache.k) + at, wanted);
-        }
-        }
-#else
         UNROLL for (int i = 0; i < KEYS / ROWS; ++i) {
             const int r = i * ROWS + lane_index() / LANES, key = first_key + r;
             const long long row = PAGE ? (long long)shuffle_word(page, r) * PAGE + key % PAGE_KEYS : cache.first + key;
@@ -109,7 +98,6 @@ INLINE void copy_tile(element* ring, const Cache& cache, int turn, int page) {
                 copy_async(k_tile + TILE + r * STRIDE + column, cache.v + at, wanted);
             }
         }
-#endif
     }
     copies_commit();
 }

@@ -49,6 +49,8 @@
 //   copy_async(lds, global, wanted)       16 bytes to LDS without passing through registers, zeros where not wanted;
 //   copies_done()                         ... all of this thread's copies are there (a barrier() shows them to others)
 //                                         on AMD the copy is done at once
+//   copies_commit(), copies_done_but<N>() on NVIDIA: ends a group of this thread's copies; until at most N groups, the
+//                                         last ones, are on their way
 //   load_to_lds<OFFSET>(lds, pointer, bytes, limit)
 //                                         on gfx950: as load_words4_within, but to LDS without passing through
 //                                         registers, there after copies_done(): lane l's words OFFSET + 16 l bytes

@@ -36,7 +36,6 @@ HEAD_DIM_MAX = 256
 """Largest nope_dim, value_dim and rope_dim: the absorbing kernel holds a head's W_UK in one tile of as many rows."""
 
 DECODE_KERNELS = ("mla_absorb_kernel", "mla_split_kernel", "mla_combine_kernel")
-TRANSPOSED_KERNELS = ("mla_absorb_kernel", "mla_split_transposed_kernel", "mla_combine_kernel")
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def _choose_launcher(
     from kernels.triton.mla.launch import mla_prefill
 
     if workload.is_decode:
-        return mla_decode, TRANSPOSED_KERNELS if choice.config.get("TRANSPOSED") else DECODE_KERNELS
+        return mla_decode, DECODE_KERNELS
     kernel = "mla_persistent_kernel" if choice.config.get("GRID_CU_MULTIP") else "mla_kernel"
     return partial(mla_prefill, multiprocessors=count_multiprocessors(device)), (kernel,)
 

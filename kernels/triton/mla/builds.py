@@ -41,14 +41,12 @@ class MlaKernel(TritonKernel):
     arguments   (element type, nope_dim, rope_dim, latent_dim) -> signature and constants that no rule sets
     used        the constants of a rule that it takes
     masks       values of causal that are built, the first for all element types; (None,) for a kernel without mask
-    transposed  whether it is what a rule with TRANSPOSED runs, or one without; None: both run it
     """
 
     function: str
     arguments: Callable[[str, int, int, int], tuple[Signature, Constants]]
     used: tuple[str, ...]
     masks: tuple[bool | None, ...] = (None,)
-    transposed: bool | None = None
 
     def unsupported_reasons(self, arch: str) -> list[str]:
         """Returns a reason for RDNA, which has too few registers; empty for every other architecture."""
@@ -56,7 +54,7 @@ class MlaKernel(TritonKernel):
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """Returns the builds of each rule for `arch` that this kernel runs; of equal ids only the first."""
-        rules = [rule for rule in self.space.load_rules(arch) if not is_persistent(rule) and self._is_run_by(rule)]
+        rules = [rule for rule in self.space.load_rules(arch) if not is_persistent(rule)]
         return self.unique_builds(arch, rules)
 
     def unique_builds(self, arch: str, rules: Sequence[ConfigRule]) -> list[KernelBuild]:
@@ -95,13 +93,8 @@ class MlaKernel(TritonKernel):
         seq_q, seq_kv = (9, 21) if self.space is PREFILL else (2, 101)
         return Mla(1, seq_q, 16, nope, rope, latent, seq_kv=seq_kv, dtype=dtype, causal=causal, lse=True)
 
-    def _is_run_by(self, rule: ConfigRule) -> bool:
-        return self.transposed in (None, bool(rule.config.get("TRANSPOSED")))
-
     @property
     def _module(self) -> str:
-        if self.transposed:
-            return "mla.split_transposed"
         return "mla.kernel" if self.space is PREFILL else "mla.decode"
 
     def _own_values(self, rule: ConfigRule) -> ConfigRule:
@@ -234,17 +227,6 @@ KERNELS = (
         _split_arguments,
         ("BLOCK_M", "BLOCK_N"),
         (False, True),
-        transposed=False,
-    ),
-    MlaKernel(
-        "triton.mla_split_transposed",
-        ("triton.mla",),
-        DECODE,
-        "mla_split_transposed_kernel",
-        _split_arguments,
-        ("BLOCK_M", "BLOCK_N"),
-        (False, True),
-        transposed=True,
     ),
     MlaKernel(
         "triton.mla_combine",

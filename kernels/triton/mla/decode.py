@@ -7,6 +7,7 @@ again. So both products are kernels of their own, over the tokens of all sequenc
 
     mla_absorb_kernel    q_latent = q_nope W_UK, rounded to the inputs' dtype
     mla_split_kernel     attention over one part of the keys: normalised sum of latents, and its log-sum-exp
+    mla_merge_kernel     where there are many parts: one of them (`kernels.triton.mla.merge`)
     mla_combine_kernel   the parts' weighted sum, rounded to the inputs' dtype, times W_UV^T
 
 With one part per sequence its sum is stored in the inputs' dtype, with more in fp32. Symbols and the running values are
@@ -27,7 +28,7 @@ import triton.language as tl
 from kernels.configs import pad_size
 from kernels.triton.mla.kernel import attend
 from kernels.triton.mla.launch import check_tensors
-from kernels.triton.mla.split_transposed import mla_merge_kernel, mla_split_transposed_kernel
+from kernels.triton.mla.merge import mla_merge_kernel
 from kernels.triton.primitives import LN_2, dot
 from kernels.triton.triton_backend import is_interpreted
 
@@ -182,8 +183,8 @@ def mla_decode(
     T, R), wkv_b (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
 
     `config` holds BLOCK_M, BLOCK_N, BLOCK_T, BLOCK_K, BLOCK_V, PROGRAMS (how many programs of the split kernel fill the
-    device: keys are split while there are fewer), TRANSPOSED (keys are the rows of the split kernel's products) and the
-    compiler's options, which all three kernels get. Returns out
+    device: keys are split while there are fewer), MERGE_PARTS (more parts than these are
+    merged before the last kernel combines them; 0: never) and the compiler's options, which all three kernels get. Returns out
     (B, S, H, Dv) in the inputs' dtype and, when asked, the natural log-sum-exp (B, H, S) in fp32. Raises UsageError as
     `check_tensors`.
     """
@@ -208,14 +209,13 @@ def mla_decode(
     part_dtype = torch.float32 if parts > 1 else q_nope.dtype
     part = torch.empty((batch, seq_q, heads, parts, latent), dtype=part_dtype, device=q_nope.device)
     part_lse = torch.empty(part.shape[:-1], dtype=torch.float32, device=q_nope.device)
-    split_kernel = mla_split_transposed_kernel if config.get("TRANSPOSED") else mla_split_kernel
-    split_kernel[(row_blocks, parts, batch)](
+    mla_split_kernel[(row_blocks, parts, batch)](
         q_latent, q_pe, kv_latent, k_pe, part, part_lse, heads, seq_q, seq_kv, keys_per_part,
         math.log2(math.e) / math.sqrt(nope + rope),
         CAUSAL=causal and seq_q > 1, R=rope, C=latent, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
         BLOCK_R=pad_size(rope), BLOCK_C=pad_size(latent), **how,
     )  # fmt: skip
-    if config.get("TRANSPOSED") and parts > COMBINED_PARTS:
+    if 0 < config.get("MERGE_PARTS", 0) < parts:
         (part, part_lse), parts = _merge_parts(part, part_lse, q_nope.dtype), 1
     out = q_nope.new_empty((batch, seq_q, heads, value))
     lse = torch.empty((batch, heads, seq_q), dtype=torch.float32, device=out.device) if with_lse else None
@@ -226,10 +226,7 @@ def mla_decode(
     return out, lse
 
 
-COMBINED_PARTS = 8
-"""Most parts of a row that the last kernel combines, where another one may merge them before."""
-
-_CONSTANTS = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_T", "BLOCK_K", "BLOCK_V", "PROGRAMS", "TRANSPOSED"})
+_CONSTANTS = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_T", "BLOCK_K", "BLOCK_V", "PROGRAMS", "MERGE_PARTS"})
 
 
 def _merge_parts(part: torch.Tensor, part_lse: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

@@ -29,13 +29,13 @@ DECODE = Space(
         "BLOCK_K": int,
         "BLOCK_V": int,
         "PROGRAMS": int,
-        "TRANSPOSED": bool,
+        "MERGE_PARTS": int,
     },
     ("latent_dim", "element_bits", "rows"),
-    defaults={"TRANSPOSED": False},
+    defaults={"MERGE_PARTS": 0},
 )
-"""Three kernels, for up to 8 queries per sequence; rows are the (token, head) pairs of a sequence. TRANSPOSED: the split
-kernel is `split_transposed`'s."""
+"""Three kernels, for up to 8 queries per sequence; rows are the (token, head) pairs of a sequence. MERGE_PARTS: with more
+parts than these a fourth merges them; 0: never."""
 
 
 def prefill_problem(workload: Mla) -> Problem:

@@ -66,16 +66,18 @@ def test_each_form_runs_with_its_own_configuration(interpreted: Any) -> None:
             assert "small tiles" in config[f"{kernel}.config_source"]
 
 
-def test_few_rows_are_the_columns_of_transposed_products(interpreted: Any) -> None:
-    """The interpreter's rules run both split kernels, and one case has so many parts that they are merged first."""
-    transposed = {
-        text: interpreted[f"triton.mla/{text}"]["config"]["mla_decode.TRANSPOSED"]
+def test_many_parts_are_merged_where_a_rule_says_so(interpreted: Any) -> None:
+    """The interpreter's rule for few rows merges from 5 parts on, and one case has 10; the other rules never do."""
+    merging = {
+        text: interpreted[f"triton.mla/{text}"]["config"]["mla_decode.MERGE_PARTS"]
         for text in DECODES
-        if "mla_decode.TRANSPOSED" in interpreted[f"triton.mla/{text}"]["config"]
+        if "mla_decode.MERGE_PARTS" in interpreted[f"triton.mla/{text}"]["config"]
     }
-    assert set(transposed.values()) == {"True"}
-    assert 0 < len(transposed) < len(DECODES)
-    assert "mla-b1-s1-kv300-h3-d24-dv16-r8-c48-bf16-causal-lse" in transposed
+    assert set(merging.values()) == {"4"}
+    assert 0 < len(merging) < len(DECODES)
+    assert "mla-b1-s1-kv300-h3-d24-dv16-r8-c48-bf16-causal-lse" in merging
+    for arch in ALL_ARCHS:
+        assert not any(rule.config.get("MERGE_PARTS") for rule in DECODE.load_rules(arch)), "AMD's kernels stay"
 
 
 def mistaken(text: str, mistake: str) -> dict[str, Any]:
@@ -221,10 +223,7 @@ def test_every_rule_is_built_as_it_is_launched(arch: str) -> None:
     jit = pytest.importorskip("triton.runtime.jit")
     for kernel in (one for one in KERNELS if one is not PERSISTENT_KERNEL):
         builds = kernel.builds(arch)
-        if kernel.name == "triton.mla_split_transposed" and arch != "sm_90":
-            assert builds == [], "only NVIDIA's rules ask for it"
-        else:
-            assert 3 <= len(builds) <= 8
+        assert 3 <= len(builds) <= 8
         for build in builds:
             source = build.source
             assert isinstance(source, TritonSource)
