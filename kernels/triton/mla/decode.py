@@ -183,10 +183,9 @@ def mla_decode(
     T, R), wkv_b (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
 
     `config` holds BLOCK_M, BLOCK_N, BLOCK_T, BLOCK_K, BLOCK_V, PROGRAMS (how many programs of the split kernel fill the
-    device: keys are split while there are fewer), MERGE_PARTS (more parts than these are
-    merged before the last kernel combines them; 0: never) and the compiler's options, which all three kernels get. Returns out
-    (B, S, H, Dv) in the inputs' dtype and, when asked, the natural log-sum-exp (B, H, S) in fp32. Raises UsageError as
-    `check_tensors`.
+    device: keys are split while there are fewer), MERGE_PARTS (more parts than these are merged before the last kernel
+    combines them; 0: never) and the compiler's options, which all three kernels get. Returns out (B, S, H, Dv) in the
+    inputs' dtype and, when asked, the natural log-sum-exp (B, H, S) in fp32. Raises UsageError as `check_tensors`.
     """
     import torch
 

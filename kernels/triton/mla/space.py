@@ -34,8 +34,8 @@ DECODE = Space(
     ("latent_dim", "element_bits", "rows"),
     defaults={"MERGE_PARTS": 0},
 )
-"""Three kernels, for up to 8 queries per sequence; rows are the (token, head) pairs of a sequence. MERGE_PARTS: with more
-parts than these a fourth merges them; 0: never."""
+"""Three kernels, for up to 8 queries per sequence; rows are the (token, head) pairs of a sequence. MERGE_PARTS: with
+more parts than these a fourth merges them; 0: never."""
 
 
 def prefill_problem(workload: Mla) -> Problem:
