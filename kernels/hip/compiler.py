@@ -66,7 +66,12 @@ def load(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
 
     index = torch.cuda.current_device() if device.index is None else device.index
     text = flatten_includes(kernel.path)
-    identity = (text, kernel.function, *defines_of(kernel), f"{kernel.threads} {kernel.lds_bytes} {index}")
+    identity = (
+        text,
+        kernel.function,
+        *defines_of(kernel),
+        f"{kernel.threads} {kernel.lds_bytes} {index} {kernel.specific}",
+    )
     key = (*identity, os.environ.get(COMPILER, ""), os.environ.get(prebuilt.OBJECTS, ""))
     if key not in _loaded:
         with torch.cuda.device(index):

@@ -100,7 +100,7 @@ class HipStep(Configured, Backend["Prefill"]):
 
 def _running_arch(device: DeviceInfo) -> str:
     """Returns the architecture whose instructions run: on a CPU that which the emulator imitates."""
-    return emulated_arch() if device.kind == "cpu" and not device.interpreted else device.arch
+    return emulated_arch() if device.kind == "cpu" else device.arch
 
 
 def make_launcher(loaded: Any, workload: Prefill, launch: WorkgroupSize, scores: torch.Tensor) -> Any:
@@ -133,4 +133,6 @@ def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outp
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 
 
-BACKENDS = tuple(HipStep(step.name, EMULATOR_FLOPS_MAX, times_on_cpu=False, step=step) for step in STEPS)
+BACKENDS = tuple(
+    HipStep(step.name, 0.0 if step.archs else EMULATOR_FLOPS_MAX, times_on_cpu=False, step=step) for step in STEPS
+)
