@@ -4,10 +4,10 @@
 // - wgmma (wgmma.h): four waves multiply 64 rows by operands that the tensor cores read from LDS by themselves. No
 //   instruction is spent on bringing K and V to registers, and mma.sync reaches 63 % of Hopper's peak only.
 // - It is asynchronous. S of a tile and P V of the tile before are issued together; while P V is multiplied, the
-//   softmax of S runs, and the other warpgroup's products run beside it anyway.
+//   softmax of S runs, and products of the multiprocessor's other warpgroups run beside it anyway.
 // - So V is used one tile later than K: both have two buffers, of which K's is a tile ahead.
-// Still slow: warps that compute also copy (16 bytes an instruction), and all meet once in each tile. TMA and warps that
-// do nothing but copy would free them (kernels/gluon/prefill/sm_90.py), but TMA needs a descriptor that the host makes.
+// Still slow: waves that compute also copy (16 bytes an instruction), and all meet once in each tile. TMA and waves
+// that do nothing but copy would free them (kernels/gluon/prefill/sm_90.py); TMA needs a descriptor that the host makes.
 //
 // AMD has no such instruction: the step is refused there, and the emulator imitates it for sm_90.
 //

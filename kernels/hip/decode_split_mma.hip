@@ -1,9 +1,9 @@
 // Decode, first of two kernels, for NVIDIA: what decode_split.hip computes, on matrix units.
 //
 // New against decode_split.hip:
-// - The query heads of a key head are rows of one operand, and mma.sync multiplies 16 of them at once. What one token
-//   does to a key or a value is some 25 instructions per 16 bytes there and 4 here, so that nothing but memory is waited
-//   for, also with 16 heads; rows without a head cost nothing that counts.
+// - The query heads of a key head are rows of one operand, and mma.sync multiplies 16 of them at once. For 16 bytes a
+//   lane a wave has about 45 instructions there, with four heads, and about 15 here, with any number; rows without a
+//   head cost nothing that counts.
 // - So there is no reason to keep keys in registers: a wave copies tiles of KEYS keys and values to a ring of STAGES
 //   places of its own in LDS, without passing through registers. STAGES - 1 tiles are on their way all the time, and no
 //   barrier but the wave's own is needed until the end.
@@ -54,7 +54,8 @@ constexpr float SLACK_LOG2 = 8.0f;
 constexpr float NO_MAX = 0.5f * NO_SCORE;  // above what a hidden key scores, so that its weight is 0
 
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 32 && HEAD_DIM <= 256, "rows are copied in pieces of 16 bytes");
-static_assert(GROUP <= 16 && KEYS % 16 == 0 && KEYS <= GPU_WAVE, "heads are rows of an operand, lanes know a page each");
+static_assert(GROUP <= 16, "heads are rows of one operand");
+static_assert(KEYS % 16 == 0 && KEYS <= GPU_WAVE, "each lane knows the page of one key of a tile");
 
 // What a workgroup reads: keys from `start` to `end` of a sequence, whose first row, or entry of the table, is `first`.
 struct Cache {

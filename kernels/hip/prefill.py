@@ -47,7 +47,7 @@ class HipStep(Configured, Backend["Prefill"]):
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Returns why the step cannot run the workload; empty if it can. It needs a compiler for the device or the
         emulator, 16-bit floats in rows of whole 16-byte words, and no mask but a causal one."""
-        found = [*missing_hip(device), *self.step.arch_reasons(_running_arch(device))]
+        found = [*(missing_hip(device) or self.step.arch_reasons(_running_arch(device)))]
         dim, most = workload.head_dim, self.step.head_dim_max(device.arch)
         if not HEAD_DIM_MIN <= dim <= most or dim % 8:
             found.append(
