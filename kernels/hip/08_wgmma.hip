@@ -7,7 +7,7 @@
 //   softmax of S runs, and products of the multiprocessor's other warpgroups run beside it anyway.
 // - So V is used one tile later than K: both have two buffers, of which K's is a tile ahead.
 // Still slow: waves that compute also copy (16 bytes an instruction), and all meet once in each tile. TMA and waves
-// that do nothing but copy would free them (kernels/gluon/prefill/sm_90.py); TMA needs a descriptor that the host makes.
+// that do nothing but copy would free them (kernels/gluon/prefill/sm_90.py); TMA needs descriptors that the host makes.
 //
 // AMD has no such instruction: the step is refused there, and the emulator imitates it for sm_90.
 //

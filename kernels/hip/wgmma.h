@@ -1,8 +1,8 @@
 // wgmma of sm_90a: four waves, a warpgroup, multiply tiles of LDS. For step 8 only; AMD has no counterpart.
 //
 // A tile in LDS is panels of 64 columns (128 bytes a row), one behind another, each aligned to 1,024 bytes. Within a
-// row the eight pieces of 16 bytes change places: piece p of row r lies where p ^ r % 8 would ("128-byte swizzle"), so that
-// neither 8 rows of one piece nor the 8 pieces of a row meet in a bank.
+// row the eight pieces of 16 bytes change places: piece p of row r lies where p ^ r % 8 would ("128-byte swizzle"), so
+// that neither 8 rows of one piece nor the 8 pieces of a row meet in a bank.
 //
 //   panel_place(row, column)     where an element lies in its panel, in elements
 //   TileView                     what an instruction reads: a start, and the bytes from one panel to the next
