@@ -66,7 +66,12 @@ def load(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
 
     index = torch.cuda.current_device() if device.index is None else device.index
     text = flatten_includes(kernel.path)
-    identity = (text, kernel.function, *defines_of(kernel), f"{kernel.threads} {kernel.lds_bytes} {index}")
+    identity = (
+        text,
+        kernel.function,
+        *defines_of(kernel),
+        f"{kernel.threads} {kernel.lds_bytes} {index} {kernel.specific}",
+    )
     key = (*identity, os.environ.get(COMPILER, ""), os.environ.get(prebuilt.OBJECTS, ""))
     if key not in _loaded:
         with torch.cuda.device(index):
@@ -131,14 +136,15 @@ def compile_kernel(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]
     from kernels.hip import torch_gpu
 
     version = torch_gpu.compiler_version()
+    target = f"{arch}a" if kernel.specific else arch
     options = [STANDARD, *defines_of(kernel), *(() if torch_gpu.is_hip() else NVRTC_ONLY)]
     cache = ObjectCache(CACHE)
-    key = cache_key("hip-rtc", version, arch, kernel.function, *options, text)
+    key = cache_key("hip-rtc", version, target, kernel.function, *options, text)
     data = cache.load(key)
     if data is not None:
         return data, f"cached, compiled by {version}"
     try:
-        data = torch_gpu.compile_object(text, kernel.function, options)
+        data = torch_gpu.compile_object(text, kernel.function, options, target if kernel.specific else "")
     except (RuntimeError, OSError) as error:
         raise CodeObjectError(compile_message(kernel, arch, str(error), version)) from error
     cache.store(key, data)

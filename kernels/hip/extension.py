@@ -75,7 +75,9 @@ def build_extension(kernel: HipKernel, text: str, arch: str) -> LoadedObject:
 
     Raises CodeObjectError with the build's messages.
     """
-    options = [STANDARD, "-O3", *defines_of(kernel)]
+    target = arch.removeprefix("sm_")
+    specific = [f"-gencode=arch=compute_{target}a,code={arch}a"] if kernel.specific else []
+    options = [STANDARD, "-O3", *defines_of(kernel), *specific]
     name = f"attnperf_hip_{cache_key(render_program(kernel, text), arch, *options)[:NAME_DIGITS]}"
     try:
         module = _load_inline(name, render_program(kernel, text), options)

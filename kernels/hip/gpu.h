@@ -18,7 +18,8 @@
 //   int block_index_x(), _y(), _z()
 //   int block_count_z()                   of the grid
 //   LDS element tile[16][64];             memory of the workgroup, inside a kernel's body ("shared" on NVIDIA)
-//   DYNAMIC_LDS(element, tiles);          the same with its size from the launch, 16-byte aligned
+//   DYNAMIC_LDS(element, tiles);          the same with its size from the launch, 16-byte aligned; on NVIDIA to
+//                                         DYNAMIC_LDS_ALIGNMENT where a kernel defines it
 //   barrier()                             of the workgroup; LDS and global writes before it are seen after it
 //   wave_barrier()                        of the wave, the same for its own lanes
 //   shuffle_xor(value, mask)              the float of lane (own lane ^ mask); every lane of the wave must call it
@@ -48,6 +49,8 @@
 //   copy_async(lds, global, wanted)       16 bytes to LDS without passing through registers, zeros where not wanted;
 //   copies_done()                         ... all of this thread's copies are there (a barrier() shows them to others)
 //                                         on AMD the copy is done at once
+//   copies_commit(), copies_done_but<N>() on NVIDIA: ends a group of this thread's copies; until at most N groups, the
+//                                         last ones, are on their way
 //   load_to_lds<OFFSET>(lds, pointer, bytes, limit)
 //                                         on gfx950: as load_words4_within, but to LDS without passing through
 //                                         registers, there after copies_done(): lane l's words OFFSET + 16 l bytes

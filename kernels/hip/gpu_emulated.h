@@ -147,6 +147,11 @@ INLINE void load_to_lds(element* lds, const void* pointer, unsigned bytes, unsig
 }
 #endif
 INLINE void copies_done() { emulated_copies_done(); }
+INLINE void copies_commit() {}
+template <int GROUPS>
+INLINE void copies_done_but() {
+    emulated_copies_done();  // also those that need not be: what is read too early is found by copies_done() alone
+}
 INLINE void schedule_fence() {}
 
 // Matrix instructions, c + a b; emulated/wave_operations.h states where each register lies in its matrix.

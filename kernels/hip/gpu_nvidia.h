@@ -5,8 +5,11 @@
 // With one block per multiprocessor as the least, registers are handed out freely: fewer would spill the accumulators.
 #define KERNEL(THREADS) extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #define LDS __shared__ __align__(16)
-#define DYNAMIC_LDS(TYPE, NAME)                            \
-    extern __shared__ __align__(16) unsigned char NAME##_bytes[]; \
+#ifndef DYNAMIC_LDS_ALIGNMENT
+#define DYNAMIC_LDS_ALIGNMENT 16
+#endif
+#define DYNAMIC_LDS(TYPE, NAME)                                                      \
+    extern __shared__ __align__(DYNAMIC_LDS_ALIGNMENT) unsigned char NAME##_bytes[]; \
     TYPE* NAME = reinterpret_cast<TYPE*>(NAME##_bytes)
 
 #define GPU_WAVE 32
@@ -97,6 +100,11 @@ INLINE void copy_async(void* lds, const void* global, bool wanted) {
                  : "memory");
 }
 INLINE void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+INLINE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int GROUPS>
+INLINE void copies_done_but() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
+}
 INLINE void schedule_fence() {}
 
 // Four 8 x 8 matrices of elements; lane l names row l % 8 of matrix l / 8 (16 bytes) and gets of each matrix row l / 4

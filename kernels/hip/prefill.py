@@ -1,4 +1,4 @@
-"""Backends `hip.naive` ... `hip.best`: the steps of the HIP ladder, one kernel each. Torch is imported in `prepare`."""
+"""Backends `hip.naive` to `hip.wgmma`: the steps of the HIP ladder, one kernel each. Torch is imported in `prepare`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernels.configs import Space
 from kernels.configured import Configured
 from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
-from kernels.hip.faces import arch_of, face_of
+from kernels.hip.faces import arch_of, emulated_arch, face_of
 from kernels.hip.steps import HEAD_DIM_MIN, STEPS, LadderStep, problem_of
 from kernels.hip.traffic import count_traffic_bytes
 from kernels.layouts import own_copies
@@ -47,7 +47,7 @@ class HipStep(Configured, Backend["Prefill"]):
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Returns why the step cannot run the workload; empty if it can. It needs a compiler for the device or the
         emulator, 16-bit floats in rows of whole 16-byte words, and no mask but a causal one."""
-        found = missing_hip(device)
+        found = [*(missing_hip(device) or self.step.arch_reasons(_running_arch(device)))]
         dim, most = workload.head_dim, self.step.head_dim_max(device.arch)
         if not HEAD_DIM_MIN <= dim <= most or dim % 8:
             found.append(
@@ -98,6 +98,11 @@ class HipStep(Configured, Backend["Prefill"]):
         )
 
 
+def _running_arch(device: DeviceInfo) -> str:
+    """Returns the architecture whose instructions run: on a CPU that which the emulator imitates."""
+    return emulated_arch() if device.kind == "cpu" else device.arch
+
+
 def make_launcher(loaded: Any, workload: Prefill, launch: WorkgroupSize, scores: torch.Tensor) -> Any:
     """Returns the timed function: it allocates the outputs and launches over (row blocks, heads, batch).
 
@@ -128,4 +133,6 @@ def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outp
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 
 
-BACKENDS = tuple(HipStep(step.name, EMULATOR_FLOPS_MAX, times_on_cpu=False, step=step) for step in STEPS)
+BACKENDS = tuple(
+    HipStep(step.name, 0.0 if step.archs else EMULATOR_FLOPS_MAX, times_on_cpu=False, step=step) for step in STEPS
+)

@@ -28,8 +28,15 @@ class HipStepKernel(HipKernelBuilds):
     step: LadderStep
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per entry of SHAPES whose head dimension the step takes on `arch`."""
+        """Returns one build per entry of SHAPES whose head dimension the step takes on `arch`; none without its
+        instructions."""
+        if self.step.arch_reasons(arch):
+            return ()
         return tuple(self._make_build(arch, each) for each in SHAPES if each.head_dim <= self.step.head_dim_max(arch))
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """Returns a reason for architectures other than AMD's, and for those without the step's instructions."""
+        return [*super().unsupported_reasons(arch), *self.step.arch_reasons(arch)]
 
     def _make_build(self, arch: str, shape: Prefill) -> KernelBuild:
         choice = self.step.space.choose(arch, problem_of(shape))

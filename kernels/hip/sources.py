@@ -18,6 +18,7 @@ class HipKernel:
     threads     of a workgroup
     defines     macros, e.g. {'HEAD_DIM': '128', 'ELEMENT_BF16': '0'}
     lds_bytes   LDS that the launch adds (`DYNAMIC_LDS`)
+    specific    whether it uses what NVIDIA compiles for one architecture only: for 'sm_90a' in place of 'sm_90'
     """
 
     file: str
@@ -25,6 +26,7 @@ class HipKernel:
     threads: int
     defines: Mapping[str, str] = field(default_factory=dict)
     lds_bytes: int = 0
+    specific: bool = False
 
     @property
     def path(self) -> Path:

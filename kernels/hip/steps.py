@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernels.configs import ConfigChoice, Problem, Space, hip_space
-from kernels.hip.faces import Face, face_of
+from kernels.hip.faces import ELEMENT_BYTES, Face, face_of
 from kernels.hip.sources import HipKernel, element_define
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -45,6 +45,7 @@ class LadderStep:
     matrix     whether it multiplies on matrix units, where there are any
     narrow     beginning of an architecture's name -> the largest head dimension that its registers hold
     further    macros that a configuration may set
+    archs      the architectures that have its instructions; empty: all
     """
 
     name: str
@@ -56,6 +57,13 @@ class LadderStep:
     matrix: bool = False
     narrow: Mapping[str, int] = field(default_factory=dict)
     further: frozenset[str] = frozenset()
+    archs: tuple[str, ...] = ()
+
+    def arch_reasons(self, arch: str) -> list[str]:
+        """Returns that an architecture lacks this step's instructions, if so; else empty."""
+        if not self.archs or arch in self.archs:
+            return []
+        return [f"{self.name} uses instructions that only {' and '.join(self.archs)} has, not {arch}; use hip.best"]
 
     def head_dim_max(self, arch: str) -> int:
         """Returns the largest head dimension that this step's kernel takes on an architecture."""
@@ -71,7 +79,8 @@ class LadderStep:
         """Returns (the kernel with the macros of a problem and a configuration, the size of its workgroups)."""
         launch = self.launch(choice.config, workload.head_dim, face_of(arch))
         defines = problem_defines(workload) | {name: str(value) for name, value in choice.config.items()}
-        return HipKernel(self.file, self.function, launch.threads, defines, launch.lds_bytes), launch
+        specific = bool(self.archs)
+        return HipKernel(self.file, self.function, launch.threads, defines, launch.lds_bytes, specific), launch
 
 
 def problem_of(workload: Prefill) -> Problem:
@@ -116,6 +125,13 @@ def _waves_with_row_tiles(config: Config, head_dim: int, face: Face) -> Workgrou
     return WorkgroupSize(rows, config["WAVES"] * face.wave, lds_bytes)
 
 
+def _warpgroups_of_64(config: Config, head_dim: int, face: Face) -> WorkgroupSize:
+    """Q, and two tiles each of K and V, in panels of 64 columns: the layout of wgmma.h."""
+    rows, columns = config["WARPGROUPS"] * 64, -(-head_dim // 64) * 64
+    lds_bytes = ELEMENT_BYTES * columns * (rows + 4 * config["BLOCK_N"])
+    return WorkgroupSize(rows, config["WARPGROUPS"] * 4 * face.wave, lds_bytes)
+
+
 _TILES = ("BLOCK_M", "BLOCK_N", "THREADS")
 STEPS = (
     LadderStep("hip.naive", "01_naive.hip", "attention_naive", ("BLOCK_M",), _one_thread_per_row, scratch=True),
@@ -141,6 +157,15 @@ STEPS = (
         matrix=True,
         narrow={"gfx11": 128},
         further=frozenset({"XCDS"}),
+    ),
+    LadderStep(
+        "hip.wgmma",
+        "08_wgmma.hip",
+        "attention_wgmma",
+        ("WARPGROUPS", "BLOCK_N", "Q_IN_REGISTERS"),
+        _warpgroups_of_64,
+        matrix=True,
+        archs=("sm_90",),
     ),
 )
 """All steps in order. Each file's comment says what changed since the step before."""

@@ -47,8 +47,9 @@ def list_missing() -> list[str]:
     return [f"torch.cuda._utils.{name}" for name in needed if not hasattr(utils, name)]
 
 
-def compile_object(source: str, function: str, options: Sequence[str]) -> bytes:
-    """Returns `source` compiled for the current device, as ELF. Raises RuntimeError with the compiler's messages.
+def compile_object(source: str, function: str, options: Sequence[str], arch: str = "") -> bytes:
+    """Returns `source` compiled for `arch`, e.g. 'sm_90a', or the current device, as ELF. Raises RuntimeError with the
+    compiler's messages.
 
     torch 2.8 inserts text before a source that does not begin with `extern "C"`, which would break the line directives.
     So the source begins with an empty `extern "C"` block.
@@ -61,7 +62,8 @@ def compile_object(source: str, function: str, options: Sequence[str]) -> bytes:
             "set ATTNPERF_HIP_COMPILER=extension"
         )
     with _include_folder():
-        made = compiler(f'extern "C" {{}}\n{source}', function, nvcc_options=[*options])
+        capability = {"compute_capability": arch.removeprefix("sm_")} if arch else {}
+        made = compiler(f'extern "C" {{}}\n{source}', function, nvcc_options=[*options], **capability)
     code = made[0] if isinstance(made, tuple) else made
     data = code.encode() if isinstance(code, str) else bytes(code)
     return data if data.startswith(ELF) else _link_ptx(data.rstrip(b"\0"))

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 SPACE = Space(
     "decode",
     {"BLOCK_N": int, "PROGRAMS": int, "SPLIT_KEYS_MIN": int},
-    ("head_dim", "rows", "element_bits", "cache_bits", "paged"),
+    ("head_dim", "rows", "element_bits", "cache_bits", "paged", "programs_per_split"),
 )
-"""rows: tokens times query heads of one K/V head, padded; PROGRAMS and SPLIT_KEYS_MIN: see `decode.splits_of`."""
+"""rows: tokens times query heads of one K/V head, padded; programs_per_split: B * Hk; PROGRAMS and SPLIT_KEYS_MIN: see
+`decode.splits_of`."""
 
 LAUNCH_CONSTANTS = frozenset({"PROGRAMS", "SPLIT_KEYS_MIN"})
 """Values of a configuration that decide the grid only; the kernel does not get them."""
@@ -30,4 +31,5 @@ def problem_of(workload: Decode) -> dict[str, int | bool | str]:
         "element_bits": 32 if workload.dtype == "f32" else 16,
         "cache_bits": {"f32": 32, "f16": 16, "bf16": 16}.get(workload.cache_dtype, 8),
         "paged": workload.page > 0,
+        "programs_per_split": workload.batch * workload.kv_heads,
     }

@@ -7,6 +7,7 @@ again. So both products are kernels of their own, over the tokens of all sequenc
 
     mla_absorb_kernel    q_latent = q_nope W_UK, rounded to the inputs' dtype
     mla_split_kernel     attention over one part of the keys: normalised sum of latents, and its log-sum-exp
+    mla_merge_kernel     where there are many parts: one of them (`kernels.triton.mla.merge`)
     mla_combine_kernel   the parts' weighted sum, rounded to the inputs' dtype, times W_UV^T
 
 With one part per sequence its sum is stored in the inputs' dtype, with more in fp32. Symbols and the running values are
@@ -27,6 +28,7 @@ import triton.language as tl
 from kernels.configs import pad_size
 from kernels.triton.mla.kernel import attend
 from kernels.triton.mla.launch import check_tensors
+from kernels.triton.mla.merge import mla_merge_kernel
 from kernels.triton.primitives import LN_2, dot
 from kernels.triton.triton_backend import is_interpreted
 
@@ -181,9 +183,9 @@ def mla_decode(
     T, R), wkv_b (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
 
     `config` holds BLOCK_M, BLOCK_N, BLOCK_T, BLOCK_K, BLOCK_V, PROGRAMS (how many programs of the split kernel fill the
-    device: keys are split while there are fewer) and the compiler's options, which all three kernels get. Returns out
-    (B, S, H, Dv) in the inputs' dtype and, when asked, the natural log-sum-exp (B, H, S) in fp32. Raises UsageError as
-    `check_tensors`.
+    device: keys are split while there are fewer), MERGE_PARTS (more parts than these are merged before the last kernel
+    combines them; 0: never) and the compiler's options, which all three kernels get. Returns out (B, S, H, Dv) in the
+    inputs' dtype and, when asked, the natural log-sum-exp (B, H, S) in fp32. Raises UsageError as `check_tensors`.
     """
     import torch
 
@@ -212,6 +214,8 @@ def mla_decode(
         CAUSAL=causal and seq_q > 1, R=rope, C=latent, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
         BLOCK_R=pad_size(rope), BLOCK_C=pad_size(latent), **how,
     )  # fmt: skip
+    if 0 < config.get("MERGE_PARTS", 0) < parts:
+        (part, part_lse), parts = _merge_parts(part, part_lse, q_nope.dtype), 1
     out = q_nope.new_empty((batch, seq_q, heads, value))
     lse = torch.empty((batch, heads, seq_q), dtype=torch.float32, device=out.device) if with_lse else None
     mla_combine_kernel[(heads, triton.cdiv(tokens, block_t), triton.cdiv(value, block_v))](
@@ -221,7 +225,17 @@ def mla_decode(
     return out, lse
 
 
-_CONSTANTS = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_T", "BLOCK_K", "BLOCK_V", "PROGRAMS"})
+_CONSTANTS = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_T", "BLOCK_K", "BLOCK_V", "PROGRAMS", "MERGE_PARTS"})
+
+
+def _merge_parts(part: torch.Tensor, part_lse: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the parts (B, S, H, parts, C) and their log-sum-exp (B, S, H, parts) as one part each, in `dtype`."""
+    *rows, parts, latent = part.shape
+    merged, merged_lse = part.new_empty((*rows, 1, latent), dtype=dtype), part_lse.new_empty((*rows, 1))
+    mla_merge_kernel[(merged_lse.numel(),)](
+        part, part_lse, merged, merged_lse, parts, C=latent, BLOCK_P=16, BLOCK_C=pad_size(latent), num_warps=4
+    )
+    return merged, merged_lse
 
 
 def split_keys(seq_kv: int, block_n: int, programs: int, wanted: int) -> int:

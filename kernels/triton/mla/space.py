@@ -22,10 +22,20 @@ persistent grid of that many programs per compute unit; 0 for a program per bloc
 
 DECODE = Space(
     "mla_decode",
-    {"BLOCK_M": int, "BLOCK_N": int, "BLOCK_T": int, "BLOCK_K": int, "BLOCK_V": int, "PROGRAMS": int},
+    {
+        "BLOCK_M": int,
+        "BLOCK_N": int,
+        "BLOCK_T": int,
+        "BLOCK_K": int,
+        "BLOCK_V": int,
+        "PROGRAMS": int,
+        "MERGE_PARTS": int,
+    },
     ("latent_dim", "element_bits", "rows"),
+    defaults={"MERGE_PARTS": 0},
 )
-"""Three kernels, for up to 8 queries per sequence; rows are the (token, head) pairs of a sequence."""
+"""Three kernels, for up to 8 queries per sequence; rows are the (token, head) pairs of a sequence. MERGE_PARTS: with
+more parts than these a fourth merges them; 0: never."""
 
 
 def prefill_problem(workload: Mla) -> Problem:

@@ -14,6 +14,7 @@ import pytest
 import kernels
 from kernels.hip.builds import FLAGS, make_build
 from kernels.hip.faces import face_of
+from kernels.hip.prefill_builds import KERNELS as HIP_STEP_KERNELS
 from kernels.hip.prefill_builds import SHAPES
 from kernels.hip.sources import FOLDER
 from kernels.hip.steps import STEPS, LadderStep, problem_of
@@ -130,7 +131,7 @@ def test_the_output_is_stored_in_whole_pieces(arch: str, width: int, tmp_path: P
 @pytest.mark.parametrize(("arch", "share"), [("gfx942", 0.45), ("gfx950", 0.40)])
 def test_the_best_step_is_estimated_at_nearly_half_of_the_peak(arch: str, share: float, tmp_path: Path) -> None:
     """By the static issue model, +-30 %, for long causal sequences; products of gfx950 take half of gfx942's cycles."""
-    step = STEPS[-1]
+    step = next(step for step in STEPS if step.name == "hip.best")
     matrix_cycles = {64: 512, 128: 1024, 256: 2048} if arch == "gfx942" else {64: 256, 128: 512, 256: 1024}
     for head_dim, dtype in itertools.product(matrix_cycles, ("f16", "bf16")):
         shape = replace(SHAPES[0], head_dim=head_dim, head_dim_v=head_dim, dtype=dtype)
@@ -173,7 +174,20 @@ def test_matrix_instructions_are_promised_by_three_steps() -> None:
     """On every architecture that is compiled for, and by no other kernel."""
     for arch in ALL_ARCHS:
         promised = [name for name, kernel in KERNELS.items() if any(each.matrix for each in kernel.builds(arch))]
-        assert promised == [step.name for step in MATRIX_STEPS]
+        assert promised == [step.name for step in MATRIX_STEPS if not step.archs]
+
+
+def test_a_step_without_amds_instructions_has_no_build() -> None:
+    """What only NVIDIA has says so for every architecture, and is compiled for none."""
+    (kernel,) = (one for one in HIP_STEP_KERNELS if one.name == "hip.wgmma")
+    for arch in ALL_ARCHS:
+        assert kernel.builds(arch) == ()
+        assert kernel.unsupported_reasons(arch) == [
+            f"hip.wgmma uses instructions that only sm_90 has, not {arch}; use hip.best"
+        ]
+    assert kernel.unsupported_reasons("sm_90") == [
+        "hip.wgmma is compiled ahead for AMD architectures only; sm_90 compiles it when it is run"
+    ]
 
 
 def test_builds_are_few_and_for_amd() -> None:
@@ -194,7 +208,8 @@ def nvcc_command(step: LadderStep, cubin: Path) -> tuple[list[str], HipSource]:
     kernel, _ = step.make_kernel(SHAPES[0], "sm_90", choice)
     source = HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
     defines = [f"-D{name}={value}" for name, value in kernel.defines.items()]
-    command: Sequence[str] = ("-x", "cu", "-arch=sm_90", "-cubin", f"-I{FOLDER}", *FLAGS, *defines)
+    arch = "sm_90a" if kernel.specific else "sm_90"
+    command: Sequence[str] = ("-x", "cu", f"-arch={arch}", "-cubin", f"-I{FOLDER}", *FLAGS, *defines)
     return ["nvcc", *command, str(kernel.path), "-o", str(cubin)], source
 
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +53,7 @@ class FakeUtils:
         self.launches: list[Any] = []
         self.attributes: list[tuple[int, int]] = []
         self.status = 0
+        self.capabilities: list[str | None] = []
         self.driver = SimpleNamespace(
             cuDriverGetVersion=lambda version: 0,
             cuFuncGetAttribute=self._attribute,
@@ -64,8 +66,14 @@ class FakeUtils:
         return 0
 
     def _nvrtc_compile(
-        self, kernel_source: str, kernel_name: str, header_code: str = "", nvcc_options: list[str] | None = None
+        self,
+        kernel_source: str,
+        kernel_name: str,
+        compute_capability: str | None = None,
+        header_code: str = "",
+        nvcc_options: list[str] | None = None,
     ) -> Any:
+        self.capabilities.append(compute_capability)
         self.compiled.append((kernel_source, kernel_name, list(nvcc_options or [])))
         if isinstance(self.made, Exception):
             raise self.made
@@ -135,6 +143,13 @@ def test_a_kernel_is_compiled_with_its_macros(utils: FakeUtils, written: Written
     assert options == ["-std=c++17", "-DCAUSAL=1", "-DHEAD_DIM=64", *compiler.NVRTC_ONLY]
     assert (found.loaded.data, found.loaded.static_lds_bytes, found.loaded.handle) == (CUBIN, STATIC_LDS, 4711)
     assert [parameter.name for parameter in found.parameters or ()] == ["x", "count"]
+
+
+def test_what_one_architecture_has_is_compiled_for_it_alone(utils: FakeUtils, written: Written) -> None:
+    """A kernel with instructions that later architectures lack is compiled for sm_90a, any other for the device."""
+    loaded_on_gpu(written())
+    loaded_on_gpu(replace(written(), specific=True))
+    assert utils.capabilities == [None, "90a"]
 
 
 def test_a_launch_has_blocks_threads_and_lds(utils: FakeUtils, written: Written) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernels.hip.compiler import LaunchableKernel
-from kernels.hip.decode import BACKENDS, GROUP_MAX, REDUCE_SPLITS, splits_of
+from kernels.hip.decode import BACKENDS, GROUP_MAX, REDUCE_SPLITS, mma_splits_of, splits_of
 from kernels.hip.decode_builds import KERNELS
 from kernels.hip.emulator import load as emulated
 from kernels.hip.sources import HipKernel
@@ -40,12 +40,13 @@ divides; rows that fill 4, 8, 16 and 32 lanes, and rows that leave some of them 
 Judged = Callable[..., tuple[str, ...]]
 
 
-@pytest.mark.parametrize(("arch", "order"), [("gfx942", "reverse"), ("gfx1100", "shuffled-1")])
+@pytest.mark.parametrize(("arch", "order"), [("gfx942", "reverse"), ("gfx1100", "shuffled-1"), ("sm_90", "shuffled-2")])
 @pytest.mark.parametrize("case", CASES)
 def test_right_on_crossed_features(
     case: str, arch: str, order: str, emulate: Callable[[str], None], judged: Judged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With waves of 64 and of 32, in any order of threads, checked for races, inputs left alone."""
+    """With waves of 64 and of 32 and on NVIDIA's matrix units, in any order of threads, checked for races, inputs left
+    alone."""
     emulate(arch)
     monkeypatch.setattr("kernels.hip.decode.load", lambda kernel, device: emulated(kernel, arch=arch, order=order))
     assert judged(BACKEND, case) == ()
@@ -145,6 +146,41 @@ def test_splits_follow_from_the_problem_and_the_device(
     """Enough workgroups for the device, no split below the least, and every key is in one."""
     assert splits_of(seq_kv, workgroups_per_split, multiprocessors) == (splits, split_keys)
     assert (splits - 1) * split_keys < seq_kv <= splits * split_keys
+
+
+@pytest.mark.parametrize(
+    ("seq_kv", "workgroups_per_split", "splits", "split_keys"),
+    [
+        (4096, 512, 1, 4096),  # more workgroups than multiprocessors without a split
+        (8192, 128, 1, 8192),  # nearly one for each
+        (8192, 72, 2, 4096),  # a split more, where many would have none
+        (131072, 8, 16, 8192),
+        (1024, 8, 16, 64),  # the shortest splits
+        (100, 8, 1, 128),
+    ],
+)
+def test_matrix_units_have_one_workgroup_a_multiprocessor(
+    seq_kv: int, workgroups_per_split: int, splits: int, split_keys: int
+) -> None:
+    """On an H200's 132: as few splits as leave hardly a multiprocessor without one."""
+    assert mma_splits_of(seq_kv, workgroups_per_split, 132) == (splits, split_keys)
+
+
+@pytest.mark.parametrize(
+    ("arch", "text", "kernels"),
+    [
+        ("sm_90", "decode-b1-kv150-h8-hk2-d64-f16", ("decode_split_mma", "decode_reduce")),
+        ("sm_90", "decode-b8-kv70-h8-hk2-d64-f16", ("decode_split_mma",)),
+        ("sm_90", "decode-b8-kv70-h4-hk2-d64-f16", ("decode_split", "decode_reduce")),
+        ("gfx942", "decode-b2-kv70-h8-hk2-d64-f16", ("decode_split", "decode_reduce")),
+    ],
+)
+def test_which_kernels_run(arch: str, text: str, kernels: tuple[str, ...], emulate: Callable[[str], None]) -> None:
+    """NVIDIA multiplies groups of three heads and more on matrix units, and merges nothing where there is one split."""
+    emulate(arch)
+    workload = Decode.parse(text)
+    prepared = BACKEND.prepare(workload, workload.make_inputs(1, "cpu", planted=False))
+    assert prepared.declares.kernels == kernels
 
 
 def test_the_cases_hold_one_split_several_and_many() -> None:

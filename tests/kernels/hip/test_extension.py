@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +63,12 @@ def test_a_launch_passes_pointers_and_integers(kernel: HipKernel, inline: Inline
     assert inline.launched == [([x.data_ptr(), 7], [True, False], [3, 2, 1], 99)]
     assert (built.data, built.handle) == (b"", 0)
     assert inline.given["extra_cuda_cflags"] == ["-std=c++17", "-O3", "-DFACTOR=2"]
+
+
+def test_what_one_architecture_has_is_built_for_it_alone(kernel: HipKernel, inline: Inline) -> None:
+    """torch adds no architecture of its own where the options name one."""
+    build_extension(replace(kernel, specific=True), flatten_includes(kernel.path), "sm_90")
+    assert inline.given["extra_cuda_cflags"][-1] == "-gencode=arch=compute_90a,code=sm_90a"
 
 
 def test_the_name_tells_everything_apart(kernel: HipKernel, inline: Inline) -> None:

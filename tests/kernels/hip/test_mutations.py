@@ -54,6 +54,9 @@ def _pinned(file: str, **constants: int) -> Backend:
 
 PREFETCH = _pinned("06_prefetch.hip", WAVES=2, BLOCK_N=32)
 BEST = tuple(_pinned("07_best.hip", WAVES=2, ROW_TILES=1, BLOCK_N=32, Q_IN_REGISTERS=held) for held in (0, 1))
+WGMMA = tuple(_pinned("08_wgmma.hip", WARPGROUPS=2, BLOCK_N=64, Q_IN_REGISTERS=held) for held in (0, 1))
+LONG = "prefill-b1-s37-kv290-h2-hk1-d40-f16-causal-lse"
+"""Two tiles of keys of each of both buffers, and one more."""
 SUBJECTS = {
     subject.file: subject
     for subject in (
@@ -61,10 +64,12 @@ SUBJECTS = {
         Subject("05_matrix.hip", (_pinned("05_matrix.hip", WAVES=2, BLOCK_N=32),), FACES),
         Subject("06_prefetch.hip", (PREFETCH,), FACES),
         Subject("07_best.hip", BEST, FACES),
+        Subject("08_wgmma.hip", WGMMA, ("sm_90",), (LONG, *FURTHER)),
         Subject("tile_walk.h", BEST, FACES),
         Subject("tile_movers.h", (*BEST, PREFETCH), FACES),
         *(Subject(f"decode_{name}.hip", (DECODE,), WAVES, ("decode-b2-kv150-h8-hk2-d64-f16-ragged-lse",))
           for name in ("split", "reduce")),
+        Subject("decode_split_mma.hip", (DECODE,), ("sm_90",), ("decode-b2-kv150-h8-hk2-d64-f16-ragged-lse",)),
         *(Subject(f"{name}.hip", staged.BACKENDS) for name in ("qk_scores", "weighted_values", "row_softmax")),
     )
 }  # fmt: skip
@@ -209,8 +214,14 @@ def test_no_bound_can_be_one_too_far(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("arch", FACES)
-@pytest.mark.parametrize("backend", [*prefill.BACKENDS, *staged.BACKENDS, DECODE], ids=lambda backend: backend.name)
+@pytest.mark.parametrize(
+    ("backend", "arch"),
+    [
+        pytest.param(backend, arch, id=f"{backend.name}-{arch}")
+        for backend in (*prefill.BACKENDS, *staged.BACKENDS, DECODE)
+        for arch in (isinstance(backend, prefill.HipStep) and backend.step.archs) or FACES
+    ],
+)
 def test_the_order_of_threads_changes_no_bit(
     backend: Backend, arch: str, emulate: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,13 @@ def compiled_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arch"), [(name, arch) for name in MATRIX for arch in FACES if arch != "gfx1030" or name == "hip.matrix"]
+    ("name", "arch"),
+    [
+        (name, arch)
+        for name in MATRIX
+        for arch in STEPS[name].step.archs or FACES
+        if arch != "gfx1030" or name == "hip.matrix"
+    ],
 )
 def test_matrix_steps_are_right_on_every_face(
     name: str,
@@ -68,7 +74,7 @@ def test_scalar_steps_are_right_in_waves_of_64_and_32(
         assert judged(STEPS[name], text) == ()
 
 
-@pytest.mark.parametrize("name", ["hip.matrix", "hip.best"])
+@pytest.mark.parametrize("name", ["hip.matrix", "hip.best", "hip.wgmma"])
 def test_matrix_steps_take_the_largest_heads(
     name: str, emulate: Callable[[str], None], judged: Callable[..., tuple[str, ...]]
 ) -> None:
@@ -108,8 +114,51 @@ def test_rows_without_keys_and_grouped_heads(
     name: str, emulate: Callable[[str], None], judged: Callable[..., tuple[str, ...]]
 ) -> None:
     """Rows that see no key give 0 and -inf, with two query heads for each key head."""
-    emulate("gfx942")
+    emulate(next(iter(STEPS[name].step.archs), "gfx942"))
     assert judged(STEPS[name], "prefill-b1-s40-kv21-h4-hk2-d32-bf16-causal-lse") == ()
+
+
+@pytest.mark.parametrize(
+    ("warpgroups", "block_n", "text"),
+    [
+        (1, 64, "prefill-b1-s70-kv150-h2-hk1-d72-f16-causal-lse"),
+        (2, 128, "prefill-b1-s150-kv290-h1-d128-bf16-causal-lse"),
+        (2, 128, "prefill-b1-s130-kv260-h1-d64-f16"),
+        (3, 64, "prefill-b1-s200-kv170-h1-d136-bf16-causal"),
+    ],
+)
+@pytest.mark.parametrize("held", [0, 1])
+def test_warpgroups_share_tiles_of_any_shape(
+    warpgroups: int,
+    block_n: int,
+    text: str,
+    held: int,
+    emulate: Callable[[str], None],
+    judged: Callable[..., tuple[str, ...]],
+) -> None:
+    """One to three warpgroups, both widths of an instruction, panels that heads do not fill, several tiles of keys."""
+    emulate("sm_90")
+    choice = {"WARPGROUPS": str(warpgroups), "BLOCK_N": str(block_n), "Q_IN_REGISTERS": str(held)}
+    step = STEPS["hip.wgmma"].replay_config({**choice, "config_arch": "none", "config_source": "small"})
+    assert judged(step, text) == ()
+
+
+@pytest.mark.parametrize(
+    ("device", "arch"),
+    [
+        (DeviceInfo(kind="rocm", arch="gfx942", product="amd"), "gfx942"),
+        (DeviceInfo(kind="cuda", arch="sm_100", product="b200"), "sm_100"),
+        (DeviceInfo(kind="cpu", arch="x86_64", product="cpu"), "gfx942"),
+    ],
+)
+def test_wgmma_is_refused_where_it_is_not(device: DeviceInfo, arch: str, emulate: Callable[[str], None]) -> None:
+    """Other architectures lack the instruction: AMD's, newer ones of NVIDIA, and one that is imitated."""
+    emulate("gfx942")
+    assert STEPS["hip.wgmma"].unsupported_reasons(SMALL, device) == [
+        f"hip.wgmma uses instructions that only sm_90 has, not {arch}; use hip.best"
+    ]
+    emulate("sm_90")
+    assert bool(STEPS["hip.wgmma"].unsupported_reasons(SMALL, device)) == (device.kind != "cpu")
 
 
 @pytest.mark.gpu

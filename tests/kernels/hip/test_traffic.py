@@ -20,13 +20,15 @@ CONFIGS = {
     "hip.matrix": {"WAVES": 1, "BLOCK_N": 32},
     "hip.prefetch": {"WAVES": 1, "BLOCK_N": 32},
     "hip.best": {"WAVES": 1, "ROW_TILES": 1, "BLOCK_N": 32, "Q_IN_REGISTERS": 1},
+    "hip.wgmma": {"WARPGROUPS": 1, "BLOCK_N": 64, "Q_IN_REGISTERS": 1},
 }
 
 
 def measure_bytes(step: LadderStep, workload: Prefill) -> tuple[int, int]:
     """Returns (bytes that the emulated threads of one call touch, bytes by the formula for single lanes)."""
-    kernel, launch = step.make_kernel(workload, ARCH, ConfigChoice(ARCH, ConfigRule({}, CONFIGS[step.name], "test")))
-    loaded = load(kernel, arch=ARCH)
+    arch = next(iter(step.archs), ARCH)
+    kernel, launch = step.make_kernel(workload, arch, ConfigChoice(arch, ConfigRule({}, CONFIGS[step.name], "test")))
+    loaded = load(kernel, arch=arch)
     inputs = workload.make_inputs(0, "cpu", planted=False)
     count = workload.heads * workload.batch * workload.seq_q * workload.seq_kv
     make_launcher(loaded, workload, launch, torch.empty(count, dtype=torch.float32))(*inputs)

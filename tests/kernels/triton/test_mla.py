@@ -66,6 +66,20 @@ def test_each_form_runs_with_its_own_configuration(interpreted: Any) -> None:
             assert "small tiles" in config[f"{kernel}.config_source"]
 
 
+def test_many_parts_are_merged_where_a_rule_says_so(interpreted: Any) -> None:
+    """The interpreter's rule for few rows merges from 5 parts on, and one case has 10; the other rules never do."""
+    merging = {
+        text: interpreted[f"triton.mla/{text}"]["config"]["mla_decode.MERGE_PARTS"]
+        for text in DECODES
+        if "mla_decode.MERGE_PARTS" in interpreted[f"triton.mla/{text}"]["config"]
+    }
+    assert set(merging.values()) == {"4"}
+    assert 0 < len(merging) < len(DECODES)
+    assert "mla-b1-s1-kv300-h3-d24-dv16-r8-c48-bf16-causal-lse" in merging
+    for arch in ALL_ARCHS:
+        assert not any(rule.config.get("MERGE_PARTS") for rule in DECODE.load_rules(arch)), "AMD's kernels stay"
+
+
 def mistaken(text: str, mistake: str) -> dict[str, Any]:
     """The outputs of a kernel with one mistake."""
     workload = Mla.parse(text)
