@@ -20,7 +20,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -81,19 +81,17 @@ def main() -> None:
     parser.add_argument("--from", type=Path, dest="source", help="read them there, as --json wrote them")
     parser.add_argument("--page", type=Path, help="write them into this page, as tables between its marks")
     arguments = parser.parse_args()
-    run = read_run(arguments.source) if arguments.source else measure(parser, arguments.words)
+    run = read_run(arguments.source) if arguments.source else measure(parser, arguments.words, arguments.json)
     print(table(run.results))
     missed = [result for result in run.results if not result.met]
     print(f"{len(run.results) - len(missed)} of {len(run.results)} met on {run.device}, {run.versions}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
     if arguments.page:
         arguments.page.write_text(with_tables(arguments.page.read_text(encoding="utf-8"), run), encoding="utf-8")
     raise SystemExit(1 if missed else 0)
 
 
-def measure(parser: argparse.ArgumentParser, words: Sequence[str]) -> Run:
-    """The ratios of these words, measured one after the other, each printed at once."""
+def measure(parser: argparse.ArgumentParser, words: Sequence[str], out: Path | None) -> Run:
+    """The ratios of these words, measured one after the other, each printed and written at once."""
     chosen = [one for one in WANTED if not words or any(word in f"{one.family} {one.name}" for word in words)]
     if not chosen:
         parser.error(f"no ratio's name holds {' or '.join(words)}; there are: {', '.join(names())}")
@@ -102,12 +100,14 @@ def measure(parser: argparse.ArgumentParser, words: Sequence[str]) -> Run:
     if not torch.cuda.is_available():
         parser.error("needs a GPU that torch can use; this machine has none")
     torch.set_grad_enabled(False)
-    results = []
-    for one in chosen:
-        results.append(measured(one))
-        print(line(results[-1]), flush=True)
     versions = f"torch {torch.__version__}, Triton {version('triton')}"
-    return Run(torch.cuda.get_device_name(), versions, tuple(results))
+    run = Run(torch.cuda.get_device_name(), versions, ())
+    for one in chosen:
+        run = replace(run, results=(*run.results, measured(one)))
+        print(line(run.results[-1]), flush=True)
+        if out:
+            out.write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
+    return run
 
 
 def read_run(path: Path) -> Run:

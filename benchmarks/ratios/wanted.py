@@ -34,8 +34,7 @@ class Wanted:
 PREFILL_SIZES = ((4, 2048), (4, 4096), (1, 16384))
 """Sequences and their length."""
 
-HEAD_DIMS = (40, 72, 80, 96, 104, 120, 160)
-ODD_HEAD_DIMS = (59, 111)
+HEAD_DIMS = (40, 59, 72, 80, 96, 104, 111, 120, 160)
 
 
 def _prefill() -> Iterator[Wanted]:
@@ -57,17 +56,15 @@ def _prefill() -> Iterator[Wanted]:
 
 
 def _head_dims() -> Iterator[Wanted]:
-    for head_dim in (*HEAD_DIMS, *ODD_HEAD_DIMS):
+    for head_dim in HEAD_DIMS:
         power = 1 << (head_dim - 1).bit_length()
         heads = 8 if power == 256 else 16
         case, next_case = (f"prefill-b4-s4096-h{heads}-hk4-d{size}-bf16-causal" for size in (head_dim, power))
-        ours = "triton.flash" if head_dim in ODD_HEAD_DIMS else "gluon.flash"
         name = f"d{head_dim} over d{power}"
-        yield Wanted("head sizes", name, f"{ours}/{case}", f"{ours}/{next_case}", 1 / 1.15)
-        yield Wanted("head sizes", f"{name}, by work", f"{ours}/{case}", f"{ours}/{next_case}", 1 / 1.15, "work")
+        yield Wanted("head sizes", name, f"gluon.flash/{case}", f"gluon.flash/{next_case}", 1 / 1.15)
 
 
-BACKWARD = "triton.flash_backward"
+BACKWARD = "gluon.flash_backward"
 
 
 def _backward() -> Iterator[Wanted]:
@@ -136,13 +133,13 @@ def _bandwidth() -> Iterator[Wanted]:
 
 def _hip() -> Iterator[Wanted]:
     seed, large = "prefill-b1-s512-h8-d64-f16-causal", "prefill-b4-s4096-h32-d128-f16-causal"
-    steps = ("lds_tiles", "flash", "vectorised", "matrix", "prefetch", "best")
+    steps = ("lds_tiles", "flash", "vectorised", "matrix", "prefetch", "best", "wgmma")
     wanted = {("lds_tiles", seed): 3.0, ("flash", seed): 3.3, ("best", large): 30.0}
     for name, case in (("seed's size", seed), ("large", large)):
         for step in steps:
             title = f"hip.{step} over hip.naive, {name}"
             yield Wanted("hip", title, f"hip.{step}/{case}", f"hip.naive/{case}", wanted.get((step, case), 1.0))
-        yield Wanted("hip", f"hip.best over SDPA flash, {name}", f"hip.best/{case}", f"native.sdpa_flash/{case}", 1.0)
+        yield Wanted("hip", f"hip.wgmma over SDPA flash, {name}", f"hip.wgmma/{case}", f"native.sdpa_flash/{case}", 1.0)
 
 
 def _layers() -> Iterator[Wanted]:
