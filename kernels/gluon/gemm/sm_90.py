@@ -156,6 +156,7 @@ def store_pieces(sums, scale, desc, out_smem, start_m, start_n, PART: gl.constex
     PIECES: gl.constexpr = out_smem.shape[0] // 2
     COLUMNS: gl.constexpr = out_smem.shape[2]
     pieces = split_columns(sums, COLUMNS)
+    gl.static_assert(len(pieces) % PIECES == 0)  # so that PIECES stores ago is this buffer's last one
     for at in gl.static_range(len(pieces)):
         piece = pieces[at]
         if SCALED:
