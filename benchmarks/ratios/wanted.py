@@ -31,19 +31,21 @@ class Wanted:
     kind: Kind = "speed"
 
 
-PREFILL_SIZES = ((4, 2048), (4, 4096), (1, 16384))
-"""Sequences and their length."""
+PREFILL_CASES = (
+    *((4, length, dtype, mask) for length in (2048, 4096) for dtype in ("f16", "bf16") for mask in ("-causal", "")),
+    *((1, 16384, "bf16", mask) for mask in ("-causal", "")),
+)
+"""Sequences, their length, element type and mask."""
 
 HEAD_DIMS = (40, 59, 72, 80, 96, 104, 111, 120, 160)
 
 
 def _prefill() -> Iterator[Wanted]:
     for head_dim, heads, at_least in ((64, 32, 0.95), (128, 16, 1.0), (256, 8, 0.95)):
-        for batch, length in PREFILL_SIZES:
-            for dtype, mask in (("f16", "-causal"), ("bf16", ""), ("bf16", "-causal"), ("f16", "")):
-                case = f"prefill-b{batch}-s{length}-h{heads}-d{head_dim}-{dtype}{mask}"
-                name = f"d{head_dim} {batch}x{length} {dtype} {'causal' if mask else 'full'} over cuDNN"
-                yield Wanted("prefill", name, f"gluon.flash/{case}", f"native.sdpa_cudnn/{case}", at_least)
+        for batch, length, dtype, mask in PREFILL_CASES:
+            case = f"prefill-b{batch}-s{length}-h{heads}-d{head_dim}-{dtype}{mask}"
+            name = f"d{head_dim} {batch}x{length} {dtype} {'causal' if mask else 'full'} over cuDNN"
+            yield Wanted("prefill", name, f"gluon.flash/{case}", f"native.sdpa_cudnn/{case}", at_least)
     for head_dim, heads in ((128, 32), (256, 8)):
         case = f"prefill-b4-s4096-h{heads}-d{head_dim}-f16-causal"
         name = f"triton.flash d{head_dim} 4x4096 over SDPA flash"
