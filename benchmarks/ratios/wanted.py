@@ -75,7 +75,7 @@ def _backward() -> Iterator[Wanted]:
             case = f"backward-b4-s4096-h{heads}-hk8-d{head_dim}-bf16{mask}"
             name = f"d{head_dim} {'causal' if mask else 'full'}"
             yield Wanted(
-                "backward", f"{name} over flash", f"{BACKWARD}/{case}", f"native.sdpa_flash_backward/{case}", 1.0
+                "backward", f"{name} over flash", f"{BACKWARD}/{case}", f"native.sdpa_backward/{case}", 1.0
             )
             yield Wanted("backward", f"{name} over cuDNN", f"{BACKWARD}/{case}", f"native.cudnn_backward/{case}", 0.8)
     case = "varlen_backward-q4x4096-h32-hk8-d128-bf16-causal"
@@ -93,7 +93,7 @@ def _decode() -> Iterator[Wanted]:
                 yield Wanted("decode", name, case, COPY, at_least, "bandwidth")
     for queries in (2, 4, 8):
         several, one = (f"triton.flash_decode/decode-b16{q}-kv8192-h32-hk8-d128-f16" for q in (f"-q{queries}", ""))
-        yield Wanted("decode", f"{queries} new tokens over one", several, one, 0.9)
+        yield Wanted("decode", f"{queries} new tokens over one", several, one, 0.8)
     for batch, length, heads in ((32, 4096, 16), (128, 4096, 16), (32, 16384, 16)):
         case = f"triton.mla/mla-b{batch}-s1-kv{length}-h{heads}-d128-r64-c512-bf16"
         yield Wanted("decode", f"latent attention {batch}x{length} h{heads} of copy", case, COPY, 0.8, "bandwidth")

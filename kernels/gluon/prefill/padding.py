@@ -10,24 +10,27 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from kernels.configs import pad_size
+
 if TYPE_CHECKING:
     import torch
 
-ELEMENTS = 4096
-"""Of a program: sixteen for each of 256 threads."""
+ROWS = 32
+"""Of a program: rows of up to 256 columns each."""
 
 
 @triton.jit
 def resize_rows_kernel(
     x_ptr, out_ptr,  # (R, columns), (R, OUT_COLUMNS)
-    elements, columns, OUT_COLUMNS: tl.constexpr, ELEMENTS: tl.constexpr,
+    rows, columns, OUT_COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """The first columns of each row, zeros where x has none. Grid: (ceil(R * OUT_COLUMNS / ELEMENTS),)."""
-    offsets = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
-    row, column = offsets // OUT_COLUMNS, offsets % OUT_COLUMNS
-    inside = offsets < elements
-    x = tl.load(x_ptr + row * columns + column, mask=inside & (column < columns), other=0.0)
-    tl.store(out_ptr + offsets, x, mask=inside)
+    """The first columns of each row, zeros where x has none. Grid: (ceil(R / ROWS),); BLOCK_C is at least OUT_COLUMNS."""
+    first_row = tl.program_id(0).to(tl.int64) * ROWS
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK_C)[None, :]
+    there = first_row + row < rows
+    x = tl.load(x_ptr + first_row * columns + (row * columns + column), mask=there & (column < columns), other=0.0)
+    out = out_ptr + first_row * OUT_COLUMNS + (row * OUT_COLUMNS + column)
+    tl.store(out, x, mask=there & (column < OUT_COLUMNS))
 
 
 def resize_rows(x: torch.Tensor, columns: int, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -37,6 +40,7 @@ def resize_rows(x: torch.Tensor, columns: int, out: torch.Tensor | None = None) 
         return x
     if out is None:
         out = x.new_empty(*x.shape[:-1], columns)
-    grid = (triton.cdiv(out.numel(), ELEMENTS),)
-    resize_rows_kernel[grid](x, out, out.numel(), x.shape[-1], OUT_COLUMNS=columns, ELEMENTS=ELEMENTS, num_warps=8)
+    rows = x.numel() // x.shape[-1]
+    constants = {"OUT_COLUMNS": columns, "ROWS": ROWS, "BLOCK_C": pad_size(columns)}
+    resize_rows_kernel[(triton.cdiv(rows, ROWS),)](x, out, rows, x.shape[-1], num_warps=4, **constants)
     return out
