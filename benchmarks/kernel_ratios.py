@@ -111,9 +111,11 @@ def measure(parser: argparse.ArgumentParser, words: Sequence[str], out: Path | N
 
 
 def read_run(path: Path) -> Run:
-    """A run that `--json` wrote."""
+    """A run that `--json` wrote, held against what is wanted now."""
     stored = json.loads(path.read_text(encoding="utf-8"))
-    return Run(stored["device"], stored["versions"], tuple(Result(**one) for one in stored["results"]))
+    wanted = {one.name: one.at_least for one in WANTED}
+    results = (Result(**{**one, "wanted": wanted.get(one["name"], one["wanted"])}) for one in stored["results"])
+    return Run(stored["device"], stored["versions"], tuple(results))
 
 
 def names() -> list[str]:

@@ -74,9 +74,7 @@ def _backward() -> Iterator[Wanted]:
         for mask in ("-causal", ""):
             case = f"backward-b4-s4096-h{heads}-hk8-d{head_dim}-bf16{mask}"
             name = f"d{head_dim} {'causal' if mask else 'full'}"
-            yield Wanted(
-                "backward", f"{name} over flash", f"{BACKWARD}/{case}", f"native.sdpa_backward/{case}", 1.0
-            )
+            yield Wanted("backward", f"{name} over flash", f"{BACKWARD}/{case}", f"native.sdpa_backward/{case}", 1.0)
             yield Wanted("backward", f"{name} over cuDNN", f"{BACKWARD}/{case}", f"native.cudnn_backward/{case}", 0.8)
     case = "varlen_backward-q4x4096-h32-hk8-d128-bf16-causal"
     against = f"native.sdpa_varlen_backward/{case}"
