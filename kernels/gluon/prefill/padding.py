@@ -24,7 +24,7 @@ def resize_rows_kernel(
     x_ptr, out_ptr,  # (R, columns), (R, OUT_COLUMNS)
     rows, columns, OUT_COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """The first columns of each row, zeros where x has none. Grid: (ceil(R / ROWS),); BLOCK_C is at least OUT_COLUMNS."""
+    """The first columns of each row, zeros where x has none. Grid: (ceil(R / ROWS),); BLOCK_C holds OUT_COLUMNS."""
     first_row = tl.program_id(0).to(tl.int64) * ROWS
     row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK_C)[None, :]
     there = first_row + row < rows
