@@ -54,14 +54,14 @@ def flash_backward(
             f"flash_backward: q has head dimension {geometry.head_dim}, must be one of {known}; "
             "use triton.flash_backward"
         )
-    run = Run(q, k, v, dout, out, lse, geometry, causal=causal, config=config)
+    run = BackwardRun(q, k, v, dout, out, lse, geometry, causal=causal, config=config)
     run.prepare()
     run.multiply()
     run.round()
     return run.dq, run.dk, run.dv
 
 
-class Run:
+class BackwardRun:
     """One call: its results, its workspace, and its three launches in order. `geometry` must be of these tensors.
 
     dq, dk, dv         results, like q, k and v
