@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kernels.configured import Configured
 from kernels.gluon.backward.launch import flash_backward
 from kernels.gluon.backward.space import HEAD_DIMS, SINCE, SPACE, problem_of
-from kernels.gluon.prefill.backend import arch_reasons
+from kernels.gluon.devices import arch_reasons
 from kernels.layouts import own_copies
 from kernels.limits import HALVES, join_names
 from kernels.triton.triton_backend import arch_of, compile_ahead

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernels.configured import Configured
+from kernels.gluon.devices import arch_reasons
 from kernels.gluon.gemm.launch import gemm, plan
 from kernels.gluon.gemm.space import SINCE, SPACE, operand_reasons, problem_of
-from kernels.gluon.prefill.backend import arch_reasons
 from kernels.layouts import own_copies
 from kernels.native.gemm import fp8_sum_reasons
 from kernels.triton.triton_backend import arch_of, compile_ahead, count_multiprocessors

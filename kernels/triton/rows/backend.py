@@ -97,16 +97,24 @@ class TritonSoftmax(RowsBackend[Softmax]):
         return SOFTMAX
 
     @property
+    def launched(self) -> Callable[..., Any]:
+        """The launcher of `softmax_kernel`."""
+        from kernels.triton.rows.softmax import softmax as launcher
+
+        return launcher
+
+    @property
     def replaced_operators(self) -> str:
         """Regular expression of torch's softmax operators, which must not run."""
         return "aten::_?softmax"
 
     def bind_launch(self, workload: Softmax, config: dict[str, int | bool]) -> Callable[..., Any]:
         """Returns a function (x,) -> out that launches the kernel in this configuration."""
-        from kernels.triton.rows.softmax import softmax
+        launched = self.launched
 
         def launch_kernel(x: torch.Tensor) -> torch.Tensor:
-            return softmax(x, config=config)
+            out: torch.Tensor = launched(x, config=config)
+            return out
 
         return launch_kernel
 
@@ -121,17 +129,25 @@ class TritonRmsNorm(RowsBackend[RmsNorm]):
         return RMSNORM
 
     @property
+    def launched(self) -> Callable[..., Any]:
+        """The launcher of `rmsnorm_kernel`."""
+        from kernels.triton.rows.rmsnorm import rmsnorm as launcher
+
+        return launcher
+
+    @property
     def replaced_operators(self) -> str:
         """Regular expression of torch's RMSNorm operators, which must not run."""
         return "aten::(_fused_)?rms_norm"
 
     def bind_launch(self, workload: RmsNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
         """Returns a function (x, weight) -> (out, None), or (x, residual, weight) -> (out, sum)."""
-        from kernels.triton.rows.rmsnorm import rmsnorm as launched
+        launched = self.launched
 
         def launch_kernel(x: torch.Tensor, *others: torch.Tensor) -> Summed:
             *residual, weight = others
-            return launched(x, weight, *residual, eps=rmsnorm.EPS, config=config)
+            results: Summed = launched(x, weight, *residual, eps=rmsnorm.EPS, config=config)
+            return results
 
         return launch_kernel
 
@@ -146,17 +162,25 @@ class TritonLayerNorm(RowsBackend[LayerNorm]):
         return LAYERNORM
 
     @property
+    def launched(self) -> Callable[..., Any]:
+        """The launcher of `layernorm_kernel`."""
+        from kernels.triton.rows.layernorm import layernorm as launcher
+
+        return launcher
+
+    @property
     def replaced_operators(self) -> str:
         """Regular expression of torch's LayerNorm operators, which must not run."""
         return "aten::(native_)?layer_norm"
 
     def bind_launch(self, workload: LayerNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
         """Returns a function (x, weight, bias) -> (out, None) or (x, residual, weight, bias) -> (out, sum)."""
-        from kernels.triton.rows.layernorm import layernorm as launched
+        launched = self.launched
 
         def launch_kernel(x: torch.Tensor, *others: torch.Tensor) -> Summed:
             *residual, weight, bias = others
-            return launched(x, weight, bias, *residual, eps=layernorm.EPS, config=config)
+            results: Summed = launched(x, weight, bias, *residual, eps=layernorm.EPS, config=config)
+            return results
 
         return launch_kernel
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernels.gluon.prefill import backend
+from kernels.gluon import devices
 from kernels.gluon.prefill.backend import BACKENDS
 from kernels.gluon.prefill.launch import choose_launcher, prefill_forward
 from kernels.gluon.prefill.space import HEAD_DIMS, SINCE, SPACE
@@ -206,7 +206,7 @@ def test_what_it_does_not_compute_is_refused(text: str, device: DeviceInfo, reas
 @pytest.mark.parametrize(("version", "reasons"), [("3.7.1", 1), ("3.8.0", 0), ("3.10.0+rocm7", 0), ("", 0)])
 def test_an_older_triton_is_refused(version: str, reasons: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """3.7 has no asynchronous copies in linear layouts; a version that cannot be read is left to the compiler."""
-    monkeypatch.setattr(backend, "version_of", lambda _name: version)
+    monkeypatch.setattr(devices, "version_of", lambda _name: version)
     found = FLASH.unsupported_reasons(parse_workload("prefill-b1-s64-h2-d128-f16"), MI355X)
     assert [f"gluon.flash needs Triton 3.8 or newer on gfx950; this is {version}; install one"] * reasons == found
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import kernels
-from kernels.gluon.rows import backend, launch
+from kernels.gluon import devices
+from kernels.gluon.rows import launch
 from kernels.gluon.rows.backend import BACKENDS
 from kernels.gluon.rows.builds import KERNELS
 from kernels.gluon.rows.space import LAYERNORM, RMSNORM, ROW_BYTES, SOFTMAX
@@ -150,14 +151,14 @@ def test_what_it_does_not_compute_is_refused(text: str, device: DeviceInfo, reas
 @pytest.mark.parametrize(("version", "reasons"), [("3.5.1", 1), ("3.6.0", 0), ("", 0)])
 def test_an_older_triton_is_refused(version: str, reasons: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """3.5 has no layouts of clusters by bases; a version that cannot be read is left to the compiler."""
-    monkeypatch.setattr(backend, "version_of", lambda _name: version)
+    monkeypatch.setattr(devices, "version_of", lambda _name: version)
     found = BACKENDS[0].unsupported_reasons(parse_workload("softmax-r2-c65536-f16"), H200)
     assert [f"gluon.softmax needs Triton 3.6 or newer on sm_90; this is {version}; install one"] * reasons == found
 
 
 def test_a_missing_triton_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Triton is not installed."""
-    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _name: None)
     assert BACKENDS[0].unsupported_reasons(parse_workload("softmax-r2-c65536-f16"), H200) == ["triton is not installed"]
 
 
