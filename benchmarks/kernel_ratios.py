@@ -3,7 +3,7 @@
     python benchmarks/kernel_ratios.py                  # all of them, on a GPU
     python benchmarks/kernel_ratios.py decode gemm      # those whose family or name holds one of these words
     python benchmarks/kernel_ratios.py --json ratios.json
-    python benchmarks/kernel_ratios.py --page docs/kernels.md --from ratios.json     # writes its tables, without a GPU
+    python benchmarks/kernel_ratios.py --page kernels/RATIOS.md --from ratios.json      # without a GPU
 
 Both sides of a ratio are judged right first, then timed in turns (A B B A) by replay of CUDA graphs; the ratio is the
 median over the turns. `speed` is the other's time over ours; `bandwidth` is our bytes (the least that the workload
@@ -19,7 +19,7 @@ import contextlib
 import json
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="only ratios whose family or name holds one of these")
     parser.add_argument("--json", type=Path, help="also write them there")
     parser.add_argument("--from", type=Path, dest="source", help="read them there, as --json wrote them")
-    parser.add_argument("--page", type=Path, help="write them into this page, as tables between its marks")
+    parser.add_argument("--page", type=Path, help="write them into this page, between its marks")
     arguments = parser.parse_args()
     run = read_run(arguments.source) if arguments.source else measure(parser, arguments.words, arguments.json)
     print(table(run.results))
@@ -243,20 +243,36 @@ def table(results: Sequence[Result]) -> str:
     return tabulate(rows, headers=headers, floatfmt=".4g", missingval="-")
 
 
-MARKS = "<!-- ratios: written by benchmarks/kernel_ratios.py -->", "<!-- ratios end -->"
+END = "<!-- ratios end -->"
+TABLES, SUMMARY = "<!-- ratios: written by benchmarks/kernel_ratios.py -->", "<!-- ratios, a line a family -->"
 
 
 def with_tables(page: str, run: Run) -> str:
-    """The page with a table of each family between its marks. Raises ValueError for a page without them."""
-    before, begin, rest = page.partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
+    """The page with what its mark asks for: a table of each family, or a line. Raises ValueError for a page without."""
+    mark = TABLES if TABLES in page else SUMMARY
+    before, begin, rest = page.partition(mark)
+    _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page lacks the marks {MARKS[0]} and {MARKS[1]}")
-    parts = [f"{run.device}, {run.versions}."]
-    for family in dict.fromkeys(result.family for result in run.results):
-        rows = [result for result in run.results if result.family == family]
-        parts.append(f"```text\n{plain(family, rows)}\n```")
+        raise ValueError(f"the page lacks {TABLES} or {SUMMARY}, and {END} behind it")
+    families: dict[str, list[Result]] = {}
+    for result in run.results:
+        families.setdefault(result.family, []).append(result)
+    texts = [plain(*item) for item in families.items()] if mark == TABLES else [summary(families)]
+    parts = [f"{run.device}, {run.versions}.", *(f"```text\n{text}\n```" for text in texts)]
     return before + begin + "\n\n" + "\n\n".join(parts) + "\n\n" + end + after
+
+
+def summary(families: Mapping[str, Sequence[Result]]) -> str:
+    """Of each family, how many ratios are met and of how many, and the least and the largest."""
+    rows = []
+    for family, results in families.items():
+        ratios = [result.ratio for result in results if result.ratio is not None]
+        span = (f"{min(ratios):.2f}", f"{max(ratios):.2f}") if ratios else ("none", "none")
+        rows.append((family, sum(result.met for result in results), len(results), *span))
+    headers = ("", "met", "of", "least", "largest")
+    return str(
+        tabulate(rows, headers=headers, tablefmt="plain", disable_numparse=True, colalign=("left", *["right"] * 4))
+    )
 
 
 def plain(family: str, results: Sequence[Result]) -> str:

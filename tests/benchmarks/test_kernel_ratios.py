@@ -45,14 +45,29 @@ def test_the_tables_stand_between_the_marks(program: ModuleType, tmp_path: Path)
     stored = tmp_path / "run.json"
     stored.write_text(json.dumps(asdict(run)))
     assert program.read_run(stored) == run
-    page = program.with_tables(f"head\n{program.MARKS[0]}old{program.MARKS[1]}\ntail", run)
+    page = program.with_tables(f"head\n{program.TABLES}old{program.END}\ntail", run)
     assert "old" not in page
     assert page.startswith("head\n")
     assert page.endswith("\ntail")
     assert page.count("missed") == 2
     assert page.split("GPU, torch 2.")[1].split()[1:7] == ["f", "ours_us", "theirs_us", "ratio", "wanted", "a"]
-    with pytest.raises(ValueError, match="lacks the marks"):
+    short = program.with_tables(f"head\n{program.SUMMARY}old{program.END}\ntail", run)
+    assert "old" not in short
+    assert short.split("```")[1].split() == [
+        *("text", "met", "of", "least", "largest"), *("f", "0", "1", "1.10", "1.10"), *("g", "0", "1", "none", "none"),
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="the page lacks"):
         program.with_tables("head", run)
+
+
+@pytest.mark.parametrize("page", ["docs/kernels.md", "kernels/RATIOS.md"])
+def test_the_pages_show_the_stored_run(page: str, program: ModuleType) -> None:
+    """Writing them again changes nothing, and every ratio that is wanted is in the run."""
+    root = PROGRAM.parents[1]
+    run = program.read_run(root / "tests" / "data" / "ratios" / "h200.json")
+    text = (root / page).read_text(encoding="utf-8")
+    assert program.with_tables(text, run) == text
+    assert [result.name for result in run.results] == [wanted.name for wanted in program.WANTED]
 
 
 def test_a_missed_ratio_and_a_missing_one_say_so(program: ModuleType) -> None:
