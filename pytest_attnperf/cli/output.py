@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
+    from pytest_attnperf.reports.html.sections import Section
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.reports.text.colour import Ink
+
+PAGES = Path(".attnperf") / "pages"
+"""Folder of pages that --open writes without --html."""
 
 
 def say(text: str) -> None:
@@ -96,13 +100,44 @@ def write_forms(joined: Joined, folder: Path | None, asked: Mapping[str, str], *
     return told
 
 
-def open_page(folder: Path) -> None:
-    """Opens the folder's report.html in a browser. Prints its path, and says so, if there is no browser here."""
-    import webbrowser
+def add_page(parser: argparse.ArgumentParser) -> None:
+    """Adds --html FILE and --open to the parser of a command that `write_page` can show as a page."""
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, with charts")
+    parser.add_argument(
+        "--open", action="store_true", help=f"open the page in a browser; without --html it is in {PAGES}"
+    )
 
-    from pytest_attnperf.reports.files.form_list import HTML
+
+def write_page(options: argparse.Namespace, name: str, title: str, sections: Sequence[Section]) -> None:
+    """Writes the page that --html or --open ask for, if one does, and opens it; says so on standard error.
+
+    `name` is the page's file name where --html gives none. Raises HtmlReportError if a library of pages is missing.
+    """
+    if options.html is None and not options.open:
+        return
+    from pytest_attnperf.reports.html.document import write_document
     from pytest_attnperf.reports.text.figures import one_line
 
-    page = folder.resolve() / HTML
+    path = options.html or PAGES / f"{name}.html"
+    write_document(path, title, sections)
+    sys.stderr.write(f"written: {one_line(str(path), 1000)}\n")
+    if options.open:
+        open_file(path)
+
+
+def open_page(folder: Path) -> None:
+    """Opens the folder's report.html in a browser. Prints its path, and says so, if there is no browser here."""
+    from pytest_attnperf.reports.files.form_list import HTML
+
+    open_file(folder / HTML)
+
+
+def open_file(path: Path) -> None:
+    """Opens a page in a browser. Prints its path, and says so, if there is no browser here."""
+    import webbrowser
+
+    from pytest_attnperf.reports.text.figures import one_line
+
+    page = path.resolve()
     if not webbrowser.open(page.as_uri()):
         sys.stderr.write(f"there is no browser here; open this file in one: {one_line(str(page), 1000)}\n")

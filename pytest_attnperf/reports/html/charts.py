@@ -117,7 +117,8 @@ def _make_linear_scale() -> Spec:
     return {"zero": False, "nice": False, "padding": 12}
 
 
-def _make_base(description: str, **more: Any) -> Spec:
+def make_base(description: str, **more: Any) -> Spec:
+    """Returns the keys of every chart: as wide as its place, HEIGHT high, `description` for screen readers, `more`."""
     return {
         "$schema": SCHEMA,
         "description": description,
@@ -159,7 +160,7 @@ def _make_length_chart(figure: str, title: str, scale: str, tooltip: list[Spec])
             "encoding": {"shape": _make_shape_encoding(), "tooltip": tooltip, "description": {"field": "description"}},
         },
     ]
-    spec = _make_base(f"{title} against sequence length, one line per backend", data={"name": "points"})
+    spec = make_base(f"{title} against sequence length, one line per backend", data={"name": "points"})
     return {
         "title": f"{title} against sequence length",
         "needs": ["length", figure],
@@ -191,7 +192,7 @@ def _make_roofline_chart(tooltip: list[Spec]) -> Spec:
         },
     ]
     layers = [*ceilings, _make_points(x, y, tooltip)]
-    spec = _make_base("Rates of cases under the ceilings of the device, by FLOP per byte", layer=layers)
+    spec = make_base("Rates of cases under the ceilings of the device, by FLOP per byte", layer=layers)
     return {"title": "Roofline", "needs": ["intensity", "tflops"], "spec": spec}
 
 
@@ -217,7 +218,7 @@ def _make_limits_chart(tooltip: list[Spec]) -> Spec:
         {**policy, "mark": label, "encoding": {**policy["encoding"], "text": {"field": "label"}}},
         _make_points(x, y, tooltip),
     ]
-    spec = _make_base("Smallest slowdown that each look detects 99 % of the time, over the case's time", layer=layers)
+    spec = make_base("Smallest slowdown that each look detects 99 % of the time, over the case's time", layer=layers)
     return {"title": "What each look could detect", "needs": ["ms", "finds"], "spec": spec}
 
 
@@ -225,7 +226,7 @@ def _make_strip_chart() -> Spec:
     """Returns the spec of a case's processes and pairs as dots, its limit as a line, its change with an interval."""
     x = _make_quantity("at", "change against the baseline (%)", scale=_make_linear_scale(), axis={"tickCount": 9})
     row: Spec = {"field": "row", "type": "nominal", "title": None, "axis": {"minExtent": AXIS_WIDTH, "grid": False}}
-    spec = _make_base("Processes of each look and the change with its 95 % interval, against the limit", height=170)
+    spec = make_base("Processes of each look and the change with its 95 % interval, against the limit", height=170)
     change = {"data": {"name": "marks"}, "transform": [{"filter": {"field": "kind", "equal": "change"}}]}
     limit = {"data": {"name": "marks"}, "transform": [{"filter": {"field": "kind", "equal": "limit"}}]}
     at_change = {"y": {**row, "field": "kind"}}
@@ -265,7 +266,7 @@ def _make_strip_chart() -> Spec:
 def _make_strip_us_chart() -> Spec:
     x = _make_quantity("at", "us per call", scale=_make_linear_scale(), axis={"tickCount": 9})
     row: Spec = {"field": "row", "type": "nominal", "title": None, "axis": {"minExtent": AXIS_WIDTH, "grid": False}}
-    spec = _make_base("Processes of each look", height={"step": 34}, data={"name": "dots"}, mark={"type": "point"})
+    spec = make_base("Processes of each look", height={"step": 34}, data={"name": "dots"}, mark={"type": "point"})
     return spec | {"encoding": {"x": x, "y": row, **_look_colours("row"), **_make_dot_encoding()}}
 
 
@@ -290,7 +291,7 @@ def _make_trace_chart(figure: str, title: str, description: str, height: int) ->
         figure, title, scale={"zero": False, "nice": True}, axis={"minExtent": AXIS_WIDTH - 14, "tickCount": 5}
     )
     tooltip = [*_make_tooltip([("name", "process")]), _make_quantity("block", "block"), _make_quantity(figure, title)]
-    spec = _make_base(
+    spec = make_base(
         description, height=height, data={"name": "blocks"}, encoding={"x": x, "y": y, **_look_colours("look")}
     )
     line = {"type": "line", "strokeWidth": 1, "opacity": 0.5, "aria": False}
@@ -318,7 +319,7 @@ def _make_history_chart() -> Spec:
     change_tooltip = _make_tooltip(
         [("change", "change"), ("commits", "between"), ("environment", "also changed"), ("started", "first seen")]
     )
-    spec = _make_base("Microseconds per call in every run that is kept, with change points", height=220)
+    spec = make_base("Microseconds per call in every run that is kept, with change points", height=220)
     spec["encoding"] = {"x": x}
     spec["layer"] = [
         {

@@ -2,22 +2,6 @@
 
 const data = JSON.parse(byId("data").textContent);
 
-function showTheme(theme) {
-  const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  if (theme) document.documentElement.dataset.theme = theme;
-  byId("theme").textContent = dark ? "Light" : "Dark";
-  byId("theme").setAttribute("aria-label", dark ? "Switch to light colours" : "Switch to dark colours");
-  return dark;
-}
-
-let dark = showTheme(remembered("attnperf-theme"));
-byId("theme").addEventListener("click", () => {
-  dark = showTheme(dark ? "light" : "dark");
-  remember("attnperf-theme", dark ? "dark" : "light");
-});
-
-const loaded = new Promise((resolve) => addEventListener("load", resolve));
-
 /** Everything that needs the rows. */
 async function start() {
   const rows = JSON.parse(await inflated(byId("rows").textContent));
@@ -47,6 +31,7 @@ async function start() {
   async function drawCharts() {
     await loaded;
     await charts.draw(table.order, readState());
+    if (!drawCharts.before) await drawSections(data.sections, data.config);
     // A section that was hidden, or had no charts in it, when the browser looked for it.
     if (!drawCharts.before) visit(readState().view ?? location.hash.slice(1));
     drawCharts.before = true;

@@ -7,20 +7,17 @@ compiled, so the page's content security policy allows only its own scripts and 
 
 from __future__ import annotations
 
-import functools
-import importlib.resources
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.reports.html import heading
 from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, build_config, case_charts, page_charts
-from pytest_attnperf.reports.html.embedding import Json, csp_hash, pack_json, pack_lines, round_figure, script_json
+from pytest_attnperf.reports.html.embedding import Json, pack_json, pack_lines, round_figure, script_json
 from pytest_attnperf.reports.html.panel import build_blocks
 from pytest_attnperf.reports.html.roofline import ceiling_lines
 from pytest_attnperf.reports.html.rows import (
@@ -32,6 +29,15 @@ from pytest_attnperf.reports.html.rows import (
     to_columnar_json,
 )
 from pytest_attnperf.reports.html.samples import collect_samples, histories_by_case
+from pytest_attnperf.reports.html.sections import Section, list_chart_data
+from pytest_attnperf.reports.html.skeleton import (
+    build_content_policy,
+    join_scripts,
+    load_bundle,
+    load_template,
+    read_file,
+    replace_surrogates,
+)
 from pytest_attnperf.reports.run.joined import Joined
 from pytest_attnperf.reports.run.overview import EXCUSED, UNRESOLVED, verdict_word
 from pytest_attnperf.reports.run.published_times import HEADING, list_published, of_runs
@@ -43,12 +49,8 @@ SOMEBODYS = UNRESOLVED - {Verdict.NO_BASELINE} | EXCUSED
 """Verdicts that need attention although no test fails by them."""
 
 REASON_LIMIT = 400
-SCRIPTS = ("state.js", "table.js", "charts.js", "panel.js", "page.js")
+SCRIPTS = ("state.js", "theme.js", "drawing.js", "table.js", "charts.js", "panel.js", "sections.js", "page.js")
 _NO_CEILINGS: Mapping[str, Sequence[Ceiling]] = MappingProxyType({})
-
-
-class HtmlReportError(AttnperfError):
-    """The HTML report cannot be made. The message names what is missing and how to install it."""
 
 
 @dataclass(frozen=True)
@@ -65,73 +67,31 @@ def render_page(
     *,
     histories: Sequence[CaseHistory] = (),
     ceilings: Mapping[str, Sequence[Ceiling]] = _NO_CEILINGS,
+    sections: Sequence[Section] = (),
     budget_bytes: int = BUDGET_BYTES,
 ) -> str:
     """Returns the whole HTML page of a report; the same input gives the same text.
 
-    `ceilings` are those of each device ('sm_90/h200'). Details of cases are added until the page has `budget_bytes`,
-    failing and unresolved cases first; the page says what is left out. Raises HtmlReportError if jinja2 or vl_convert
-    is missing.
+    `sections` stand behind the cases. `ceilings` are those of each device ('sm_90/h200'). Details of cases are added
+    until the page has `budget_bytes`, failing and unresolved cases first; the page says what is left out. Raises
+    HtmlReportError if jinja2 or vl_convert is missing.
     """
-    template, bundle = _load_template(), _load_bundle()
+    template, bundle = load_template("page.html"), load_bundle()
     table = build_table(joined)
-    style, script = _read_file("page.css"), "\n".join(_read_file(name) for name in SCRIPTS)
+    style, script = read_file("page.css"), join_scripts(SCRIPTS)
     context: dict[str, Any] = {
         "style": style,
-        "script": f'"use strict";\n{script}',
+        "script": script,
         "bundle": bundle,
-        "data": script_json(_build_script_data(table, ceilings)),
+        "data": script_json(_build_script_data(table, ceilings) | {"sections": list_chart_data(sections)}),
+        "sections": sections,
         "rows": pack_json(to_columnar_json(table)),
         **_build_context(joined, table, histories),
     }
-    context["policy"] = _build_content_policy(style, context["script"], bundle)
-    without = _replace_surrogates(template.render(context, details=_Details("", 0, 0)))
+    context["policy"] = build_content_policy(style, context["script"], bundle)
+    without = replace_surrogates(template.render(context, details=_Details("", 0, 0)))
     room = max(0, budget_bytes - len(without.encode()))
-    return _replace_surrogates(
-        template.render(context, details=_pack_details(joined, table, histories, ceilings, room))
-    )
-
-
-def _load_template() -> Any:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise _make_missing_error("jinja2", error) from error
-    return jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        _read_file("page.html")
-    )
-
-
-@functools.cache
-def _load_bundle() -> str:
-    """Returns JavaScript of Vega, Vega-Lite and Vega-Embed, safe in a script. Raises HtmlReportError if missing."""
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise _make_missing_error("vl_convert", error) from error
-    text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _make_missing_error(module: str, error: ImportError) -> HtmlReportError:
-    return HtmlReportError(f"an HTML report needs {module} ({error}): pip install 'pytest-attnperf[html]'")
-
-
-def _read_file(name: str) -> str:
-    return importlib.resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
-
-
-def _replace_surrogates(text: str) -> str:
-    """Returns the text with '?' for lone surrogates, which a name may hold but a UTF-8 file cannot."""
-    return text.encode("utf-8", errors="replace").decode()
-
-
-def _build_content_policy(style: str, *scripts: str) -> str:
-    hashes = " ".join(csp_hash(script) for script in scripts)
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src {csp_hash(style)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
+    return replace_surrogates(template.render(context, details=_pack_details(joined, table, histories, ceilings, room)))
 
 
 def _build_script_data(table: CaseTable, ceilings: Mapping[str, Sequence[Ceiling]]) -> Json:

@@ -12,9 +12,10 @@ import pytest
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.histories import CaseHistory
-from pytest_attnperf.reports.html import page as page_module
+from pytest_attnperf.reports.html import skeleton
 from pytest_attnperf.reports.html.embedding import csp_hash
-from pytest_attnperf.reports.html.page import BUDGET_BYTES, HtmlReportError, render_page
+from pytest_attnperf.reports.html.page import BUDGET_BYTES, render_page
+from pytest_attnperf.reports.html.skeleton import HtmlReportError
 from pytest_attnperf.reports.run.joined import Joined, join_runs, join_single
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
@@ -206,7 +207,7 @@ def test_link_to_ci_is_one_of_the_web(run: RunResult, read_page: Read) -> None:
 def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, run: RunResult, module: str) -> None:
     """Without one of the two libraries the error names it and the extra that brings it."""
     monkeypatch.setitem(sys.modules, module, None)
-    page_module._load_bundle.cache_clear()
+    skeleton.load_bundle.cache_clear()
     with pytest.raises(HtmlReportError, match=rf"needs {module} .*pip install 'pytest-attnperf\[html\]'"):
         render_page(join_single(run))
 
