@@ -103,9 +103,7 @@ def write_forms(joined: Joined, folder: Path | None, asked: Mapping[str, str], *
 def add_page(parser: argparse.ArgumentParser) -> None:
     """Adds --html FILE and --open to the parser of a command that `write_page` can show as a page."""
     parser.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, with charts")
-    parser.add_argument(
-        "--open", action="store_true", help=f"open the page in a browser; without --html it is in {PAGES}"
-    )
+    parser.add_argument("--open", action="store_true", help=f"open it in a browser; without --html it is in {PAGES}")
 
 
 def write_page(options: argparse.Namespace, name: str, title: str, sections: Sequence[Section]) -> None:
