@@ -1,4 +1,4 @@
-"""Builds of the Gluon kernel over rows: every rule, at its longest rows. Names and values only."""
+"""Builds of the Gluon kernel over rows: every rule, at its longest rows and at shorter ones. Names and values only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GluonRowsKernel(Kernel):
     dtypes: tuple[str, ...]
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Returns one build per rule and dtype that it serves; none for an architecture without a kernel."""
+        """Returns two builds per rule and dtype that it serves; none for an architecture without a kernel."""
         if arch not in SINCE:
             return []
         return [build for rule in self.space.load_rules(arch) for build in self._builds_under(arch, rule)]
@@ -45,9 +45,9 @@ class GluonRowsKernel(Kernel):
         residual = bool(rule.when.get("residual", False))
         for dtype in self.dtypes:
             if rule.when.get("element_bits", ELEMENTS[dtype][1]) == ELEMENTS[dtype][1]:
-                yield self._make_build(arch, rule, dtype, residual)
+                yield from (self._make_build(arch, rule, dtype, residual, even) for even in (True, False))
 
-    def _make_build(self, arch: str, rule: ConfigRule, dtype: str, residual: bool) -> KernelBuild:
+    def _make_build(self, arch: str, rule: ConfigRule, dtype: str, residual: bool, even: bool) -> KernelBuild:
         columns = int(rule.when["columns_max"])
         vector = 8 * VECTOR_BYTES // ELEMENTS[dtype][1]
         taken = ("x_ptr", "out_ptr", *self.pointers, *(("residual_ptr", "sum_ptr") if residual else ()))
@@ -57,9 +57,10 @@ class GluonRowsKernel(Kernel):
             options["maxnreg"] = rule.config["maxnreg"]
         constants = {name: value for name, value in rule.constants.items() if name not in ("TURNS", "maxnreg")}
         pinned = ConfigChoice(self.space.rules_arch(arch), rule).config_entries()
+        proof = self._make_proof(columns if even else columns - vector, dtype, residual)
         return KernelBuild(
             kernel=self.name,
-            config=f"c{columns}-{dtype}{'-residual' if residual else ''}",
+            config=f"c{columns}-{dtype}{'-residual' if residual else ''}{'' if even else '-masked'}",
             arch=arch,
             source=TritonSource(
                 module=f"kernels.gluon.rows.{arch}",
@@ -69,6 +70,7 @@ class GluonRowsKernel(Kernel):
                     **dict.fromkeys(name for name in _POINTERS if name not in present),
                     "KIND": self.space.kernel,
                     "VECTOR": vector,
+                    "EVEN": even,
                     **constants,
                 },
                 divisible_by_16=tuple(present),
@@ -76,11 +78,11 @@ class GluonRowsKernel(Kernel):
             ),
             settings={name: str(value) for name, value in sorted(rule.config.items())},
             where=f"kernels/gluon/configs/{self.space.kernel}/{arch}.json",
-            proofs=(Proof(self.backends[0], self._make_proof(columns - vector, dtype, residual), pinned),),
+            proofs=(Proof(self.backends[0], proof, pinned),),
         )
 
     def _make_proof(self, columns: int, dtype: str, residual: bool) -> Softmax | RmsNorm | LayerNorm:
-        """Returns a problem of a few rows that do not fill the last CTA's columns."""
+        """Returns a problem of a few rows."""
         if self.space is SOFTMAX:
             return Softmax(5, columns, dtype)
         return (RmsNorm if self.space is RMSNORM else LayerNorm)(5, columns, dtype, residual=residual)

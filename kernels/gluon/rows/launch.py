@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def softmax(x: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
     """Computes the softmax of every row of x (R, C), contiguous, fp32, fp16 or bf16; returns (R, C) in x's dtype.
 
-    `config` holds SHARE, SLICE, SLOTS, TURNS, STREAM and maxnreg (see `space`), and num_warps. Raises
-    UsageError for another x, for rows that are no multiple of 16 bytes, and for more columns than SHARE * SLICE.
+    `config` holds SHARE, SLICE, SLOTS, TURNS, STREAM and maxnreg (see `space`), and num_warps. Raises UsageError for
+    another x, for rows that are no multiple of 16 bytes, for more columns than SHARE * SLICE, and for more warps than
+    SLICE has elements for, 16 bytes a lane.
     """
     return _launch("softmax", x, None, None, None, 0.0, config)[0]
 
@@ -70,7 +71,8 @@ def _launch(
     out = torch.empty_like(x)
     summed = torch.empty_like(x) if residual is not None else None
     constants = {name: value for name, value in config.items() if name != "TURNS" and (name != "maxnreg" or value)}
-    constants |= {"KIND": kind, "VECTOR": vector, "num_ctas": config["SHARE"]}
+    even = columns == config["SHARE"] * config["SLICE"]
+    constants |= {"KIND": kind, "VECTOR": vector, "EVEN": even, "num_ctas": config["SHARE"]}
     arguments = (x, residual, weight, bias, out, summed, rows, columns // vector, eps)
     types = tuple(one.dtype if isinstance(one, torch.Tensor) else one for one in arguments)
     resident = count_resident(x.device, types, tuple(constants.items())) if x.is_cuda else 1
@@ -123,6 +125,11 @@ def _check(
         raise UsageError(
             f"{kind}: x has rows of {columns * x.element_size()} bytes, which must be a multiple of {VECTOR_BYTES}; "
             f"use kernels.triton.rows.{kind}"
+        )
+    if config["SLICE"] < (at_once := 32 * config["num_warps"] * VECTOR_BYTES // x.element_size()):
+        raise UsageError(
+            f"{kind}: SLICE={config['SLICE']} is less than the {at_once} columns that {config['num_warps']} warps hold "
+            "at once; raise it, or lower num_warps"
         )
     if columns > (most := config["SHARE"] * config["SLICE"]):
         raise UsageError(

@@ -8,7 +8,8 @@ modelled: lanes, waves (nothing runs beside anything), barriers, layouts, 32-bit
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -193,13 +194,18 @@ def common_namespace(position: tuple[int, int], grid: tuple[int, int]) -> Any:
         arange=lambda start, end, layout: torch.arange(start, end),
         zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
         full=lambda shape, value, dtype, layout: torch.full(shape, value, dtype=dtype),
-        convert_layout=lambda value, _layout: value,
+        convert_layout=lambda value, _layout, assert_trivial=False: value,
+        expand_dims=torch.unsqueeze,
+        broadcast=torch.broadcast_tensors,
         minimum=_extremum(torch.minimum),
         maximum=_extremum(torch.maximum),
         max=torch.amax,
         sum=torch.sum,
         where=torch.where,
         exp2=torch.exp2,
+        fma=lambda a, b, c: torch.addcmul(
+            c.double(), a.double(), torch.tensor(b, dtype=torch.float32).double()
+        ).float(),
         log2=torch.log2,
         reshape=torch.reshape,
         permute=torch.permute,
@@ -208,6 +214,16 @@ def common_namespace(position: tuple[int, int], grid: tuple[int, int]) -> Any:
         store=store,
         atomic_add=atomic_add,
     )
+
+
+@contextmanager
+def tensors_with_layouts() -> Iterator[None]:
+    """Lets kernels ask a tensor for the layout of its type; it has none."""
+    torch.Tensor.type = types.SimpleNamespace(layout=None)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        del torch.Tensor.type
 
 
 class Executed:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tests.kernels.gluon.stand_in import Copies, Executed, Pointer, Shared, StandInError, bind
+from tests.kernels.gluon.stand_in import Copies, Executed, Pointer, Shared, StandInError, bind, tensors_with_layouts
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Cluster:
     copies: Copies = field(default_factory=Copies)
     told: dict[int, tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
-    def start_copy(self, slot: Shared, pointer: Pointer, mask: torch.Tensor) -> None:
+    def start_copy(self, slot: Shared, pointer: Pointer, mask: torch.Tensor | None) -> None:
         """Starts a copy; what was there is lost at once. Raises StandInError for memory that another copy fills."""
         if any(place.data_ptr() == slot.values.data_ptr() for place, _ in self._under_way()):
             raise StandInError("two copies to the same slot are on their way")
@@ -105,5 +105,6 @@ class ExecutedInCluster(Executed):
             "tell": cluster.tell,
             "hear": cluster.hear,
         }
-        bind(self.kernel, names)(*arguments, **constants)
+        with tensors_with_layouts():
+            bind(self.kernel, names)(*arguments, **constants)
         cluster.finish()

@@ -17,7 +17,7 @@ import torch
 from triton.experimental.gluon import language
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from tests.kernels.gluon.stand_in import UNFENCED, Executed, Shared, StandInError, bind
+from tests.kernels.gluon.stand_in import UNFENCED, Executed, Shared, StandInError, bind, tensors_with_layouts
 
 
 class Group:
@@ -203,11 +203,8 @@ class ExecutedOnHopper(Executed):
         gl.nvidia = types.SimpleNamespace(hopper=hopper)
         names = {"gl": gl, "load_by_tma": program.load, "store_by_tma": program.store, "range": count_up}
         names["reinterpret"] = Shared.reinterpret
-        torch.Tensor.type = types.SimpleNamespace(layout=None)  # type: ignore[assignment, method-assign]
-        try:
+        with tensors_with_layouts():
             bind(self.kernel, names)(*arguments, **constants)
-        finally:
-            del torch.Tensor.type
 
 
 def count_up(*bounds: Any) -> Iterator[torch.Tensor]:

@@ -33,18 +33,18 @@ SCRATCH_BYTES_MAX = 16
 BY_FAMILY: dict[str, Any] = dict(zip(("softmax", "rmsnorm", "layernorm"), BACKENDS, strict=True))
 H200 = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
 
-SHARED = {"SHARE": 4, "SLICE": 64, "SLOTS": 4, "TURNS": 8, "STREAM": True, "maxnreg": 0, "num_warps": 4}
-ALONE = SHARED | {"SHARE": 1, "SLICE": 256, "SLOTS": 3, "TURNS": 1, "STREAM": False}
+SHARED = {"SHARE": 4, "SLICE": 256, "SLOTS": 4, "TURNS": 8, "STREAM": True, "maxnreg": 0, "num_warps": 1}
+ALONE = SHARED | {"SHARE": 1, "SLICE": 1024, "SLOTS": 3, "TURNS": 1, "STREAM": False}
 CASES = (
-    "softmax-r23-c256-bf16",
+    "softmax-r23-c1024-bf16",
     "softmax-r5-c200-f32",
     "softmax-r1-c72-f16",
     "rmsnorm-r17-c200-bf16-residual",
-    "rmsnorm-r5-c256-f32",
+    "rmsnorm-r5-c1024-f32",
     "rmsnorm-r4-c72-f16",
     "layernorm-r23-c200-bf16",
     "layernorm-r5-c136-f32-residual",
-    "layernorm-r9-c256-f16-residual",
+    "layernorm-r9-c1024-f16-residual",
     "layernorm-r2-c72-bf16",
 )
 """Rows that fill all slices, a part of the last one, and all but one, which then has no column; numbers of rows that
@@ -54,43 +54,43 @@ NORM, SOFT = CASES[6], CASES[0]
 
 MISTAKES = {
     "a row is not awaited": (NORM, "async_copy.wait_group(SLOTS - 2)", "async_copy.wait_group(SLOTS - 1)"),
-    "the last copies are not awaited": (NORM, "    async_copy.wait_group(0)\n", ""),
     "the row before lies in another slot": (
         NORM,
         "free = (turn + SLOTS - 1) % SLOTS",
         "free = (turn + SLOTS - 2) % SLOTS",
     ),
     "copies are a row late": (NORM, "row + (SLOTS - 1) * step, rows", "row + SLOTS * step, rows"),
-    "rows behind the last": (NORM, "mask = inside & (row < rows)", "mask = inside"),
-    "no turn for the last row": (NORM, "range(turns + 1)", "range(turns)"),
+    "rows behind the last": (NORM, "    if row < rows:\n        start = row", "    if row >= 0:\n        start = row"),
+    "no turn for the last row": (NORM, "// step + 1\n", "// step\n"),
     "nothing is told": (NORM, "tell(box, turn, first, second)\n\n", "first = first\n\n"),
-    "what is heard is of the turn before": (
-        NORM,
-        "firsts, seconds = hear(box, turn, members)",
-        "firsts, seconds = hear(box, turn - 1, members)",
-    ),
-    "CTAs hear their own numbers only": (
-        NORM,
-        "firsts, seconds = hear(box, turn, members)",
-        "firsts, seconds = hear(box, turn, 0 * members)",
-    ),
+    "a result behind the last row": (SOFT, "(turn > 0) & (before < rows)", "turn > 0"),
+    "what is heard is of the turn before": (NORM, "= hear(box, turn, members)", "= hear(box, turn - 1, members)"),
+    "CTAs hear their own numbers only": (NORM, "= hear(box, turn, members)", "= hear(box, turn, 0 * members)"),
     "the mean is that of full slices": (NORM, "count, 1.0)", "0.0 * count, 1.0 * x.shape[1])"),
     "means are joined without counts": (NORM, "gl.sum(firsts * counts, 0)", "gl.sum(firsts * 16, 0)"),
     "means do not differ": (NORM, "seconds + apart * apart * counts", "seconds"),
-    "columns behind the slice": (NORM, "gl.where(inside, x - first[:, None], 0.0)", "x - first[:, None]"),
+    "columns behind the slice": (NORM, "only_inside(x - first[:, None], inside, 0.0)", "x - first[:, None]"),
+    "masks where all is inside": (NORM, "if not EVEN:", "if EVEN:"),
     "a slice behind the next one's start": (NORM, "inside = (offsets < width)[None, :] &", "inside ="),
-    "no bias": (NORM, "weight.to(gl.float32) + bias.to(gl.float32)", "weight.to(gl.float32)"),
+    "no bias": (NORM, "x * weight.to(gl.float32) + bias.to(gl.float32)", "x * weight.to(gl.float32)"),
     "no weight": (CASES[3], "x = x * scale[:, None] * weight.to(gl.float32)", "x = x * scale[:, None]"),
     "the residual is left out": (CASES[3], ".to(gl.float32) + residual_slot", ".to(gl.float32) + 0 * residual_slot"),
-    "the sum of the row before": (CASES[3], "gl.store(sum_ptr + start + at", "gl.store(sum_ptr + at"),
-    "CTAs have different maxima": (SOFT, "gl.exp2((first - m)", "gl.exp2((first - first)"),
+    "the sum of the row before": (
+        CASES[3],
+        "gl.store(sum_ptr + row.to(gl.int64) * columns + at",
+        "gl.store(sum_ptr + at",
+    ),
+    "lanes have different maxima": (SOFT, "gl.exp2(own - shift[:, None])", "gl.exp2(own - own)"),
+    "CTAs have different maxima": (SOFT, "seconds * gl.exp2(firsts - m)", "seconds * gl.exp2(firsts - firsts)"),
+    "lanes add up what has another maximum": (SOFT, "sums * gl.exp2(apart)", "sums * gl.exp2(0.0 * apart)"),
+    "a lane without columns": (CASES[2], 'gl.where(own == float("-inf"), 0.0, own)', "own"),
     "a CTA without columns": (CASES[2], 'gl.where(first == float("-inf"), 0.0, first)', "first"),
-    "powers of 2": (SOFT, "x = gl.exp2((x - shift[:, None]) * LOG2_E)", "x = gl.exp2(x - shift[:, None])"),
-    "softmax keeps the next row": (SOFT, "            kept = exponentials\n", "            kept = x\n"),
+    "powers of 2": (SOFT, "gl.fma(x, LOG2_E, ", "gl.fma(x, 1.0, "),
+    "softmax keeps the next row": (SOFT, "return exponentials, maxima", "return x.to(gl.float32), maxima"),
     "the scale of the next row": (
         SOFT,
-        "            store_result(out_ptr + before, kept, shift, scale,",
-        "            store_result(out_ptr + before, kept, shift, 1.0 / second,",
+        "result, own, shift, scale, weight",
+        "result, own, shift, 1.0 / second, weight",
     ),
 }
 
@@ -165,12 +165,14 @@ def test_a_missing_triton_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_launcher_says_what_is_wrong_with_its_arguments() -> None:
     """Rows that are no pieces of 16 bytes, more columns than a cluster takes, and another weight or residual."""
     x = torch.zeros(2, 250, dtype=torch.float16)
+    with pytest.raises(UsageError, match="SLICE=128 is less than the 256 columns that 1 warps hold at once; raise it"):
+        launch.softmax(torch.zeros(2, 256, dtype=torch.float16), config=SHARED | {"SLICE": 128})
     with pytest.raises(UsageError, match="x has rows of 500 bytes, which must be a multiple of 16; use kernels"):
         launch.softmax(x, config=SHARED)
     with pytest.raises(
-        UsageError, match="x has 264 columns, this configuration takes at most 256: SHARE=4 times SLICE"
+        UsageError, match="x has 1032 columns, this configuration takes at most 1024: SHARE=4 times SLICE"
     ):
-        launch.softmax(torch.zeros(2, 264), config=SHARED)
+        launch.softmax(torch.zeros(2, 1032), config=SHARED)
     with pytest.raises(UsageError, match="softmax: x must begin at a multiple of 16 bytes"):
         launch.softmax(torch.zeros(17)[1:].view(2, 8), config=SHARED)
     with pytest.raises(UsageError, match="rmsnorm: weight must have shape"):
@@ -191,6 +193,7 @@ def test_every_row_it_takes_has_a_configuration(space: Any) -> None:
                 columns = 8 * row_bytes // bits
                 config = space.choose("sm_90", {"columns": columns, "element_bits": bits, "residual": residual}).config
                 assert config["SHARE"] * config["SLICE"] >= columns
+                assert config["SLICE"] * bits // 8 >= 32 * 16 * config["num_warps"]
                 assert config["SLICE"] * bits // 8 * config["SLOTS"] * (1 + residual) <= 225 * 1024
 
 
