@@ -162,6 +162,12 @@ def _declare_comment(parser: argparse.ArgumentParser) -> DependentOptions:
     )
     add("--run-attempt", type=int, default=1, metavar="N", help="attempt of that run (default: 1)")
     add("--run-url", default="", metavar="URL", help="address of its log")
+    add(
+        "--artifact",
+        default="attnperf-results",
+        metavar="NAME",
+        help="artifact of that run with results.json, for commands in the comment (default: attnperf-results)",
+    )
     add("--name", default="attnperf", help="name of the gate (default: attnperf)")
     add(
         "--mode",
