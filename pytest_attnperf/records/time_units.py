@@ -67,6 +67,13 @@ def format_times(times_us: Iterable[float | None], between: str = " -> ") -> str
     return between.join(UNKNOWN if us is None else f"{unit.format_number(us)} {unit.name}" for us in times)
 
 
+def format_time_change(before_us: float | None, now_us: float | None) -> str:
+    """Returns two times with one unit: '24.60 -> 26.10 us'; '26.10 us' if only one is known, '' if none is."""
+    known = [us for us in (before_us, now_us) if us is not None]
+    unit = choose_time_unit(known)
+    return f"{' -> '.join(map(unit.format_number, known))} {unit.name}" if known else ""
+
+
 def format_significant(value: float, digits: int = 4) -> str:
     """Returns a number with at least `digits` significant digits, no exponent. Keeps final zeros: they are measured.
 

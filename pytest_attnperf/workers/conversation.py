@@ -16,6 +16,7 @@ from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.workers.controller import Worker
+from pytest_attnperf.workers.doing import DOING, BlocksTimed, CaseAsked
 
 CLOSE_LIMIT_SECONDS = 60.0
 
@@ -136,7 +137,10 @@ class RemoteCase:
 
     def measure_blocks(self, plan: BlockPlan) -> Samples:
         """Returns times of blocks of calls, within `plan`; the worker refuses it unless the check passed."""
-        return self.worker.decode_answer("block", self._ask_worker("block", **msgspec.to_builtins(plan)), Samples)
+        answer = self._ask_worker("block", **msgspec.to_builtins(plan))
+        samples = self.worker.decode_answer("block", answer, Samples)
+        DOING.publish_event(BlocksTimed(self.request.key, samples.block_us))
+        return samples
 
     def measure_rotation(self, block_us: float) -> Rotation:
         """Returns times of calls on constant inputs and on inputs that change before every call, both in blocks of
@@ -180,11 +184,14 @@ class RemoteCase:
 
     def close(self) -> Closed:
         """Ends the test item, with its teardown in the worker, and returns its outcome."""
+        DOING.publish_event(CaseAsked(self.request.key, "close", DOING.step))
         answer = self.worker.request("close", CLOSE_LIMIT_SECONDS)
         self.inside = False
         return Closed(str(answer.get("outcome", "passed")), str(answer.get("text", "")))
 
     def _ask_worker(self, operation: str, **fields: Any) -> dict[str, Any]:
+        if operation != "turn":  # there are hundreds, and each quad is an event of its own
+            DOING.publish_event(CaseAsked(self.request.key, operation, DOING.step))
         remaining = max(0.1, self._deadline - self.clock())
         answer = self.worker.request(operation, remaining, **fields)
         if answer.get("state") == "finished":

@@ -1,6 +1,7 @@
 """The status board: what this process and its workers do now. The live line reads it at any time.
 
-There is one board per process, because there is one run. Threads write to it while another thread reads.
+There is one board per process, because there is one run. Threads write to it while another thread reads. Who must not
+miss anything observes it: what happens to a case is an event, sent by this process, never by the one that measures.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import enum
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from pytest_attnperf.records import Role
+from pytest_attnperf.records import CaseKey, Role
 
 Place = TypeVar("Place")
 
@@ -50,12 +51,41 @@ class Waiting:
     operation: str
 
 
+@dataclass(frozen=True)
+class CaseAsked:
+    """A worker is asked for `operation` on a case; `step` counts processes or pairs, if several are measured."""
+
+    key: CaseKey
+    operation: str
+    step: UnitStep | None = None
+
+
+@dataclass(frozen=True)
+class BlocksTimed:
+    """Blocks of a case were timed on the candidate side, in microseconds per call: all of one process, or of a quad."""
+
+    key: CaseKey
+    block_us: tuple[float, ...]
+
+
+CaseEvent = CaseAsked | BlocksTimed
+"""What a board tells its observers."""
+
+
+class CaseObserver(Protocol):
+    """Is told what happens to cases, in the thread that it happens in."""
+
+    def observe(self, event: CaseEvent) -> None:
+        """Takes note of an event. Must return at once and raise nothing: a worker waits."""
+
+
 @dataclass
 class Doing:
-    """The status board: current step, living workers, and operations that are waited for."""
+    """The status board: current step, living workers, operations that are waited for, and who observes cases."""
 
     clock: Callable[[], float] = time.monotonic
     step: UnitStep | None = None
+    _observers: tuple[CaseObserver, ...] = ()
     _workers: dict[int, str] = field(default_factory=dict)
     _waits: dict[int, Waiting] = field(default_factory=dict)
 
@@ -76,6 +106,19 @@ class Doing:
     def remove_worker(self, worker: object) -> None:
         """Removes an ended worker from `workers`; does nothing if it is not there."""
         self._workers.pop(id(worker), None)
+
+    def add_observer(self, observer: CaseObserver) -> None:
+        """Makes `publish_event` call the observer."""
+        self._observers = (*self._observers, observer)
+
+    def remove_observer(self, observer: CaseObserver) -> None:
+        """Ends what `add_observer` began; does nothing if it has ended."""
+        self._observers = tuple(other for other in self._observers if other is not observer)
+
+    def publish_event(self, event: CaseEvent) -> None:
+        """Passes an event to all observers."""
+        for observer in self._observers:
+            observer.observe(event)
 
     @contextlib.contextmanager
     def record_wait(self, waiting: Waiting) -> Iterator[None]:

@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.gate.comparable import list_truth_changes
-from pytest_attnperf.records import NotProvenRightError
+from pytest_attnperf.records import CaseKey, NotProvenRightError
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary, Turn, TurnPlan
 from pytest_attnperf.stats.pair_ratios import Quad, summarise_pair
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
+from pytest_attnperf.workers.doing import DOING, BlocksTimed
 from pytest_attnperf.workers.look import (
     Ending,
     Look,
@@ -164,7 +165,7 @@ def take_pair(
         if theirs.plan is None or ours.plan is None or problems:
             return PairLook(_close_side(theirs), _close_side(ours), None, problems, toolchain, unseen)
         started = clock()
-        quads = _measure_quads(theirs, ours, plan.count_quads(theirs.plan, ours.plan))
+        quads = _measure_quads(request.key, theirs, ours, plan.count_quads(theirs.plan, ours.plan))
         pair = _make_summary(theirs, ours, quads, clock() - started)
         return PairLook(_close_side(theirs), _close_side(ours), pair, (), toolchain, unseen)
 
@@ -203,7 +204,7 @@ def _prepare_turns(opened: _Open, plan: InterleavePlan) -> None:
     opened.look = replace(opened.look, fingerprint=case_fingerprint(opened.ready.fingerprint, opened.plan))
 
 
-def _measure_quads(base: _Open, new: _Open, count: int) -> list[Quad]:
+def _measure_quads(key: CaseKey, base: _Open, new: _Open, count: int) -> list[Quad]:
     """Measures `count` quads (two turns of each side), cycling through the memory places that both sides have. The side
     that is first and last in a quad alternates, also at each place."""
     assert base.plan is not None
@@ -217,6 +218,7 @@ def _measure_quads(base: _Open, new: _Open, count: int) -> list[Quad]:
         first, second, third, fourth = (side.measure_turn(place) for side in (outer, inner, inner, outer))
         own, other = (first, fourth), (second, third)
         quads.append(Quad(own, other, place) if base_first else Quad(other, own, place))
+        DOING.publish_event(BlocksTimed(key, tuple(turn.us for turn in (other if base_first else own))))
     return quads
 
 

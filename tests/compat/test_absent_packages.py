@@ -22,7 +22,7 @@ from pytest_attnperf.tools.tuner import optuna_search
 
 OPTIONAL = (
     *("torch", "triton", "numpy", "scipy", "xdist", "matplotlib", "yaml", "optuna", "jinja2", "vl_convert"),
-    *("sqlalchemy", "ruptures", "psycopg", "pytest_benchmark", "shtab"),
+    *("sqlalchemy", "ruptures", "psycopg", "pytest_benchmark", "shtab", "rich"),
 )
 """By the name they are imported by."""
 

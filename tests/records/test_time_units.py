@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_attnperf.records.time_units import choose_time_unit, format_ns, format_time, format_times
+from pytest_attnperf.records.time_units import (
+    choose_time_unit,
+    format_ns,
+    format_time,
+    format_time_change,
+    format_times,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +61,11 @@ def test_a_small_number_of_a_column_has_two_digits() -> None:
     """0.0054, not 0.005419, where the others are so long that the unit must be."""
     unit = choose_time_unit([5.419, 900_000.0, 2_000_000.0])
     assert [unit.format_number(us) for us in (5.419, 900_000.0)] == ["0.0054", "900.0"]
+
+
+def test_a_change_names_its_unit_once() -> None:
+    """Two times in one unit; one alone where the other is not known; nothing where none is."""
+    assert format_time_change(24.6, 26.1) == "24.60 -> 26.10 us"
+    assert format_time_change(None, 2610.0) == "2.610 ms"
+    assert format_time_change(24.6, None) == "24.60 us"
+    assert format_time_change(None, None) == ""

@@ -33,6 +33,7 @@ ONLY_IN = {
     "numpy": {"tools/history", "isa"},
     "psycopg": {"tools/history"},
     "pytest_benchmark": {"plugin"},
+    "rich": {"plugin/features/live"},
     "shtab": {"cli/commands/completion"},
 }
 """Folders and modules (without suffix) of the package that may import a third-party package."""
@@ -40,6 +41,7 @@ ONLY_IN = {
 NEVER_AT_TOP = {
     *("torch", "triton", "matplotlib", "yaml", "optuna", "numpy"),
     *("jinja2", "vl_convert", "sqlalchemy", "psycopg", "ruptures", "pytest_benchmark", "shtab"),
+    "rich",
 }
 """Imported inside functions only: `pytest --help` and `--collect-only` must not pay for them, or need them."""
 

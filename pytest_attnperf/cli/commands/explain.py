@@ -6,7 +6,6 @@ import argparse
 import json
 import math
 import os
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +29,6 @@ DESCRIPTION = "Explains one verdict from stored results: plain words first, figu
 
 RESULTS = Path(".attnperf/results.json")
 BASELINES = Path("baselines")
-LOCAL = ".attnperf/local"
-BASELINES_OPTION = "--attnperf-baselines="
 COMMON_BASES = ("origin/main", "origin/master")
 WIDTH = 80
 """Columns if no terminal tells its width."""
@@ -126,7 +123,7 @@ def look_around(told: Told, folder: Path | None) -> TypingPlace:
     from pytest_attnperf.workers.revisions import Repository, read_user_name
     from pytest_attnperf.workers.source_tree import Revisions, top_folders
 
-    named = choose_baselines(told.case) if folder is None else str(folder)
+    named = steps.choose_baselines(told.case) if folder is None else str(folder)
     history = bool(os.environ.get(HISTORY_VARIABLE)) or Path(HISTORY).is_file()
     plain = TypingPlace(baselines=named, history=history, author=bool(read_user_name()))
     try:
@@ -148,20 +145,6 @@ def look_around(told: Told, folder: Path | None) -> TypingPlace:
         return replace(plain, base=base, good=good, bad=bad, dirty=dirty, same_commit=same, untraced=untraced)
     except UsageError:  # git is missing, or the repository is damaged
         return plain
-
-
-def choose_baselines(case: CaseResult) -> str:
-    """Returns the folder of the baseline that the case was compared with, as its notes or its command name it; '' for
-    the usual one."""
-    from pytest_attnperf.records.notes import NoteKind, filter_notes
-
-    if filter_notes(case.notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW):
-        return LOCAL
-    try:
-        words = shlex.split(case.reproduce)
-    except ValueError:
-        return ""
-    return next((word.removeprefix(BASELINES_OPTION) for word in words if word.startswith(BASELINES_OPTION)), "")
 
 
 def _list_contradictions(case: CaseResult, device: DeviceInfo | None) -> list[str]:
@@ -312,9 +295,10 @@ def _find_stored(case: CaseResult, found: RunResult, again: Recount, folder: Pat
     Raises UsageError if --baselines names no folder.
     """
     from pytest_attnperf.baselines.store import BaselineStore
+    from pytest_attnperf.reports.explain import steps
     from pytest_attnperf.reports.explain.facts import Stored
 
-    where = Path(choose_baselines(case) or BASELINES) if folder is None else folder
+    where = Path(steps.choose_baselines(case) or BASELINES) if folder is None else folder
     if not where.is_dir():
         if folder is not None:
             raise UsageError(f"--baselines {folder} is no folder; it takes what pytest --update-baselines wrote")

@@ -135,7 +135,7 @@ def _declare_comment(parser: argparse.ArgumentParser) -> DependentOptions:
     """Adds the options that need --comment, and returns their group."""
     comment = DependentOptions(parser, COMMENT, lambda options: options.comment)
     add = comment.add
-    add("--comment-text", type=Path, metavar="FILE", help="the comment's text as Markdown (default: from RESULTS)")
+    add("--comment-text", type=Path, metavar="FILE", help="its text as Markdown (default: from RESULTS)")
     add(
         "--verdict",
         default="",
@@ -146,22 +146,28 @@ def _declare_comment(parser: argparse.ArgumentParser) -> DependentOptions:
     add("--repo", default=repository, metavar="OWNER/NAME", help="the repository (default: $GITHUB_REPOSITORY)")
     add("--pull", type=int, metavar="N", help="the pull request (default: the one with --head-sha)")
     add("--head-sha", default="", metavar="SHA", help="the measured commit")
-    add("--head-repo", default="", metavar="OWNER/NAME", help="repository that it was pushed to")
+    add("--head-repo", default="", metavar="OWNER/NAME", help="where it was pushed to")
     add(
         "--base-branch",
         default="",
         metavar="BRANCH",
-        help="branch whose baselines were used; nothing is written if --pull now has another base",
+        help="branch whose baselines were used; nothing is written if --pull has another now",
     )
     add(
         "--run-number",
         type=int,
         default=0,
         metavar="N",
-        help="number of the measuring run; an older run changes nothing",
+        help="the measuring run's number; an older one changes nothing",
     )
-    add("--run-attempt", type=int, default=1, metavar="N", help="attempt of that run (default: 1)")
+    add("--run-attempt", type=int, default=1, metavar="N", help="its attempt (default: 1)")
     add("--run-url", default="", metavar="URL", help="address of its log")
+    add(
+        "--artifact",
+        default="attnperf-results",
+        metavar="NAME",
+        help="its artifact with results.json (default: attnperf-results)",
+    )
     add("--name", default="attnperf", help="name of the gate (default: attnperf)")
     add(
         "--mode",
@@ -170,8 +176,8 @@ def _declare_comment(parser: argparse.ArgumentParser) -> DependentOptions:
         help="shadow (no comment), warn or block (default: $ATTNPERF_GATE, else warn)",
     )
     add("--status", action="store_true", default=False, help="also set the commit status")
-    add("--author", default="", metavar="LOGIN", help="the account of the token (default: ask GitHub)")
-    add("--dry-run", action="store_true", default=False, help="print what would be done, and change nothing")
+    add("--author", default="", metavar="LOGIN", help="the token's account (default: ask GitHub)")
+    add("--dry-run", action="store_true", default=False, help="print what would be done; change nothing")
     return comment
 
 

@@ -143,6 +143,7 @@ def _read_report(options: argparse.Namespace) -> CommentReport:
     PASSED, but FAILED in place of PASSED if the results fail. Raises UsageError if neither says whether the gate
     passed, and ResultsFileError for invalid results."""
     from pytest_attnperf.reports.files import markdown
+    from pytest_attnperf.reports.files.markdown_commands import locate_results
     from pytest_attnperf.reports.run import overview
     from pytest_attnperf.tools.ci.outcome import EXPLAINED, GateOutcome
 
@@ -156,7 +157,8 @@ def _read_report(options: argparse.Namespace) -> CommentReport:
     if options.comment_text is not None:
         text = read_regular(options.comment_text, FILE_LIMIT).decode(errors="replace")
     elif joined is not None:
-        text = markdown.render_summary(joined, limit_bytes=SUMMARY_BYTES, link=options.run_url)
+        fetched = locate_results(options.run_url, options.artifact)
+        text = markdown.render_summary(joined, limit_bytes=SUMMARY_BYTES, link=options.run_url, fetched=fetched)
     else:
         text = ""
     explained = EXPLAINED.get(outcome, "")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_attnperf.environment.provenance import is_ci
 from pytest_attnperf.plugin.cases import pair_of
 from pytest_attnperf.plugin.config import RunConfig, is_xdist_worker, run_config
 from pytest_attnperf.plugin.features.feature import Feature
@@ -72,6 +73,11 @@ class FeatureContext:
         """Whether this is a worker of xdist, which prints nothing."""
         return is_xdist_worker(self.config)
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody wants to see every case of a run that times: with -v, and not in CI."""
+        return self.config.get_verbosity() > 0 and self.mode not in UNTIMED and not is_ci()
+
     @cached_property
     def timed_keys(self) -> set[CaseKey]:
         """Keys of the cases that this run may time (see `find_timed_keys`)."""
@@ -102,6 +108,7 @@ FEATURES: tuple[Listed, ...] = (
     Listed("summary", lambda run: run.asked.profile, prints=True),
     Listed("report_inputs", lambda run: bool(run.asked.history or run.asked.report), prints=True),
     Listed("features.live.progress", lambda run: True, prints=True),
+    Listed("features.live.live_table", lambda run: bool(run.cases) and run.is_watched, prints=True),
     Listed("features.interrupts", lambda run: True, prints=True),
 )
 """All features, in the order in which they are made and called."""

@@ -6,6 +6,7 @@ import re
 import shlex
 
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.explain.facts import NextStep, Told
 from pytest_attnperf.reports.text.commands import format_repeat_command
 from pytest_attnperf.reports.text.figures import one_line
@@ -19,10 +20,24 @@ ENOUGH = 7
 
 DOCTOR = "attnperf doctor"
 TEXT_LIMIT = 2000
+LOCAL = ".attnperf/local"
+BASELINES_OPTION = "--attnperf-baselines="
 _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./-]*")
 _NEVER_STORED = ("--attnperf-workload", "--attnperf-model")
 _SELECTS = (*_NEVER_STORED, "--attnperf-arch", "--attnperf-baselines", "--attnperf-code-set", "--attnperf-device")
 _NOT_A_COMMIT = frozenset({"", "unknown"})
+
+
+def choose_baselines(case: CaseResult) -> str:
+    """Returns the folder of the baseline that the case was compared with, as its notes or its command name it; '' for
+    the usual one."""
+    if filter_notes(case.notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW):
+        return LOCAL
+    try:
+        words = shlex.split(case.reproduce)
+    except ValueError:
+        return ""
+    return next((word.removeprefix(BASELINES_OPTION) for word in words if word.startswith(BASELINES_OPTION)), "")
 
 
 def quote_word(text: str) -> str:
@@ -127,19 +142,41 @@ def suggest_accept(told: Told) -> tuple[NextStep, ...]:
     nothing is stored, nothing is to be accepted: the step stores the new time."""
     if not told.case.stored_us:
         return (suggest_recording(told.case, "if the change is wanted, store its time:"),)
-    case, key, here = told.case, quote_word(str(told.case.key)), told.facts.here
-    folder = f" --baselines {quote_word(here.baselines)}" if here.baselines else ""
+    case, here = told.case, told.facts.here
+    enough = is_enough_to_accept(case)
     author = "" if here.author else ' --author "..."'
-    enough = max(len(case.second), len(case.pairs)) >= ENOUGH
-    source = f" --results {quote_word(told.facts.source)}" if enough else ""
-    take = f'attnperf baselines accept {key}{source}{folder}{author} --reason "..."'
+    take = format_accept_command(case, told.facts.source if enough else "", here.baselines, author)
     if enough:
         return (NextStep("if the change is wanted:", take),)
-    measure = format_pytest_command(case, f"--attnperf-second-look={ENOUGH}")
+    measure = format_measuring_command(case)
     return (
         NextStep("if the change is wanted, measure it in enough processes and accept it by name:", measure),
         NextStep("", take),
     )
+
+
+def is_enough_to_accept(case: CaseResult) -> bool:
+    """Returns whether the case was measured in as many processes or pairs as `attnperf baselines accept` needs."""
+    return max(len(case.second), len(case.pairs)) >= ENOUGH
+
+
+def format_measuring_command(case: CaseResult) -> str:
+    """Returns the command that measures this case alone in as many processes as an acceptance needs."""
+    return format_pytest_command(case, f"--attnperf-second-look={ENOUGH}")
+
+
+def format_accept_command(case: CaseResult, results: str = "", baselines: str = "", author: str = "") -> str:
+    """Returns the command that accepts the case's new time; '' for `results` and `baselines` leaves the usual ones.
+    `author` is text behind them, such as ' --author "..."'."""
+    source = f" --results {quote_word(results)}" if results else ""
+    folder = f" --baselines {quote_word(baselines)}" if baselines else ""
+    return f'attnperf baselines accept {quote_word(str(case.key))}{source}{folder}{author} --reason "..."'
+
+
+def format_explain_command(case: CaseResult, results: str = "") -> str:
+    """Returns the command that explains the case; '' for `results` leaves the usual file."""
+    source = f" --results {quote_word(results)}" if results else ""
+    return f"attnperf explain {quote_word(str(case.key))}{source}"
 
 
 def suggest_recording(case: CaseResult, why: str) -> NextStep:

@@ -26,7 +26,7 @@ TAKEN_NAMES = (
     *("workload", "cpu", "over", "relative-to", "backends", "code", "profile", "write", "expect", "allow-commits"),
     *("strict", "no-strict", "comment-text", "verdict", "repo", "pull", "head-sha", "head-repo", "base-branch"),
     *("run-number", "run-attempt", "run-url", "name", "mode", "status", "author", "dry-run"),
-    *("against", "base", "baselines", "suite", "filtered", "tier", "commit", "device", "arch"),
+    *("against", "artifact", "base", "baselines", "suite", "filtered", "tier", "commit", "device", "arch"),
     *("threshold", "floor-us", "fail-on", "json", "max-bytes", "command"),
 )
 """Options and arguments of `attnperf report` and `gate` that are no forms."""

@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.time_units import format_time_change
+from pytest_attnperf.reports.files.markdown_commands import FetchedResults, explain_section, reproduce_section
 from pytest_attnperf.reports.files.markdown_details import (
     MarkdownSection,
     case_sections,
@@ -18,9 +20,9 @@ from pytest_attnperf.reports.files.markdown_details import (
     finding_section,
     published_section,
     quarantine_section,
-    reproduce_section,
     worst_section,
 )
+from pytest_attnperf.reports.files.markdown_picture import picture_section
 from pytest_attnperf.reports.files.markdown_text import escape_cell, format_code
 from pytest_attnperf.reports.run.code_objects import code_line
 from pytest_attnperf.reports.run.joined import Joined
@@ -63,12 +65,13 @@ def render_summary(
     limit_bytes: int = LIMIT_BYTES,
     link: str = "",
     title: str = "attnperf",
+    fetched: FetchedResults | None = None,
 ) -> str:
     """Returns the runs as Markdown of at most `limit_bytes` of UTF-8: the verdict first, then the worst cases.
 
     `link` is the address of the whole report; it is named if something was left out. Only this link is a link: text
-    from the runs never becomes a link and notifies nobody. Raises UsageError for a limit below LEAST_BYTES, and for a
-    link that is neither http(s) nor a path.
+    from the runs never becomes a link and notifies nobody. `fetched` is where a reader elsewhere gets the results from.
+    Raises UsageError for a limit below LEAST_BYTES, and for a link that is neither http(s) nor a path.
     """
     if limit_bytes < LEAST_BYTES:
         raise UsageError(f"limit_bytes is {limit_bytes}; give at least {LEAST_BYTES}, for the verdict alone")
@@ -78,13 +81,16 @@ def render_summary(
     blocks = _list_head_lines(joined, title, report if link else "", limit_bytes // 2)
     room = limit_bytes - count_bytes("\n\n".join(blocks)) - 2
     # Small sections that are always wanted get room first, but come last in the text.
-    small = [reproduce_section(joined), finding_section(joined), quarantine_section(joined), condition_section(joined)]
+    small = [explain_section(joined, fetched), reproduce_section(joined), finding_section(joined)]
+    small += [quarantine_section(joined), condition_section(joined)]
     last = _fit_sections(small, room // 3, report, each=room // 6)
     room -= sum(map(count_bytes, last))
     worst = _fit_sections([worst_section(joined)], room // 2, report)
     room -= sum(map(count_bytes, worst))
+    picture = _fit_sections([picture_section(joined)], room // 2, report)
+    room -= sum(map(count_bytes, picture))
     tables = _fit_sections([*case_sections(joined), published_section(joined)], room, report)
-    return "\n\n".join([*blocks, *(text.rstrip("\n") for text in (*worst, *tables, *last))]) + "\n"
+    return "\n\n".join([*blocks, *(text.rstrip("\n") for text in (*picture, *worst, *tables, *last))]) + "\n"
 
 
 def _list_head_lines(joined: Joined, title: str, report: str, room: int) -> list[str]:
@@ -131,7 +137,8 @@ def _describe_slowest(joined: Joined) -> str:
     if worst is None:
         return ""
     interval = format_interval(worst.interval)
-    spread = f" ({interval})" if interval else ""
+    told = [text for text in (format_time_change(worst.baseline_us, worst.median_us), interval) if text]
+    spread = f" ({'; '.join(told)})" if told else ""
     return f"Slowest: {format_code(str(worst.key), NAME_LIMIT)} {format_change(worst.ratio)}{spread}."
 
 

@@ -9,15 +9,13 @@ from functools import partial
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.records.time_units import choose_time_unit
+from pytest_attnperf.records.time_units import format_time, format_time_change
 from pytest_attnperf.reports.files.markdown_text import (
     LINE_LIMIT,
     escape_cell,
     format_code,
-    format_code_block,
     format_html_code,
     format_table_row,
-    make_visible,
 )
 from pytest_attnperf.reports.run.code_objects import code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
@@ -36,7 +34,6 @@ from pytest_attnperf.reports.run.overview import (
 )
 from pytest_attnperf.reports.run.published_times import HEADING, list_published, of_runs
 from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops, share_of_floor, tolerance_notes
-from pytest_attnperf.reports.text.commands import can_be_offered
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_rate, format_share
 from pytest_attnperf.reports.text.text_width import cut_before_command
 from pytest_attnperf.results import CaseResult, RunResult
@@ -44,8 +41,7 @@ from pytest_attnperf.results import CaseResult, RunResult
 NAME_LIMIT = 120
 SAID_LIMIT = 160
 SOURCE_LIMIT = 4000
-COMMANDS = 10
-COMMANDS_BYTES = 3_000
+NO_BREAK = "\u00a0"
 BY_TIME = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER})
 """Verdicts that the figures beside them already explain."""
 
@@ -56,20 +52,26 @@ _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 class MarkdownSection:
     """Rows under a head. With a title (which is HTML), the section is folded and opens by a click.
 
-    rows   Markdown, a line each, the most important first; made only as far as there is room. `count` is their number.
+    rows   Markdown, a line or a part each, the most important first; made only as far as there is room
+    count  of all rows, also of those that `rows` leaves out
+    foot   lines that stand below the rows, however many there are
+    unit   what a row is called where some are left out
     """
 
     title: str
     head: tuple[str, ...]
     rows: Iterable[str]
     count: int
+    foot: tuple[str, ...] = ()
+    unit: str = "row"
 
     def render_fitting(self, room: int, report: str) -> str:
         """Returns the section in at most `room` bytes, with a count of missing rows; '' if not even one row fits."""
         opening = f"<details>\n<summary>{self.title}</summary>\n\n" if self.title else ""
         opening += "".join(f"{line}\n" for line in self.head)
+        foot = "".join(f"{line}\n" for line in self.foot)
         closing = "\n</details>\n\n" if self.title else "\n"
-        room -= count_bytes(opening) + count_bytes(closing) + count_bytes(_format_missing_rows(self.count, report))
+        room -= count_bytes(opening + foot + closing) + count_bytes(self._format_missing(self.count, report))
         shown: list[str] = []
         for line in self.rows:
             room -= count_bytes(line) + 1
@@ -77,8 +79,11 @@ class MarkdownSection:
                 break
             shown.append(f"{line}\n")
         missing = self.count - len(shown)
-        more = _format_missing_rows(missing, report) if missing else ""
-        return f"{opening}{''.join(shown)}{more}{closing}" if shown else ""
+        more = self._format_missing(missing, report) if missing else ""
+        return f"{opening}{''.join(shown)}{foot}{more}{closing}" if shown else ""
+
+    def _format_missing(self, count: int, report: str) -> str:
+        return f"\n_{count} more {self.unit}{'s are' if count != 1 else ' is'} in the {report}_\n"
 
 
 @dataclass(frozen=True)
@@ -97,9 +102,11 @@ VERDICT = _MarkdownColumn(
 CASE = _MarkdownColumn("case", lambda shown: format_code(str(shown.case.key), NAME_LIMIT), align=":--")
 DEVICE = _MarkdownColumn("device", lambda shown: format_code(shown.device, NAME_LIMIT), align=":--")
 ENTRY = _MarkdownColumn("case", lambda shown: format_code(shown.case.key.entry, NAME_LIMIT), align=":--")
-CHANGES = (
+CHANGE = _MarkdownColumn("change (before → now)", lambda shown: _format_change_cell(shown.case))
+TIME = _MarkdownColumn("time", lambda shown: _keep_together(format_time(shown.case.median_us)))
+LIMITS = (
     _MarkdownColumn(
-        "change (95 %)", lambda shown: _format_change_cell(shown.case), lambda case: case.ratio is not None
+        "95 %", lambda shown: _format_interval_cell(shown.case.interval), lambda case: case.interval is not None
     ),
     _MarkdownColumn(
         "allowed", lambda shown: format_change(shown.case.threshold), lambda case: case.threshold is not None
@@ -130,22 +137,6 @@ SAID = _MarkdownColumn(
 )
 
 
-def _make_time_columns(cases: Iterable[Shown]) -> tuple[_MarkdownColumn, ...]:
-    unit = choose_time_unit(us for one in cases for us in (one.case.median_us, one.case.baseline_us))
-    return (
-        _MarkdownColumn(
-            f"{unit.name} now",
-            lambda shown: unit.format_number(shown.case.median_us),
-            lambda case: case.median_us is not None,
-        ),
-        _MarkdownColumn(
-            f"{unit.name} before",
-            lambda shown: unit.format_number(shown.case.baseline_us),
-            lambda case: case.baseline_us is not None,
-        ),
-    )
-
-
 def count_bytes(text: str) -> int:
     """Returns the length of the text in bytes of UTF-8."""
     return len(text.encode())
@@ -163,12 +154,12 @@ def sort_shown_worst_first(shown: Iterable[Shown]) -> list[Shown]:
 
 def worst_section(joined: Joined) -> MarkdownSection | None:
     """Returns a table of cases and kernels that failed, are worse or unresolved, worst first; None without any."""
-    cases = sort_shown_worst_first(one for one in joined.cases if _is_open(one.case))
-    kernels = _worst_code(one for one in joined.code if _is_open(one))
+    cases = sort_shown_worst_first(one for one in joined.cases if is_open(one.case))
+    kernels = sort_code_worst_first(one for one in joined.code if is_open(one))
     if not cases and not kernels:
         return None
     several = (DEVICE,) if len(joined.devices) > 1 else ()
-    columns = [VERDICT, CASE, *several, *_list_known(cases, CHANGES, (SAID,))]
+    columns = [VERDICT, CASE, *several, *_list_known(cases, LIMITS, (SAID,))]
     if kernels and SAID not in columns:
         columns.append(SAID)
     return MarkdownSection("", _format_header(columns), _worst_rows(columns, cases, kernels), len(cases) + len(kernels))
@@ -191,7 +182,7 @@ def case_sections(joined: Joined) -> list[MarkdownSection | None]:
         groups.setdefault((one.device, one.case.key.suite), []).append(one)
     sections: list[MarkdownSection | None] = []
     for (device, suite), cases in groups.items():
-        columns = [VERDICT, ENTRY, *_list_known(cases, CHANGES, FIGURES, (SAID,))]
+        columns = [VERDICT, ENTRY, *_list_known(cases, LIMITS, FIGURES, (SAID,))]
         where = f" on {format_html_code(device)}" if device else ""
         title = f"{format_html_code(suite)}{where}: {format_result_counts(one.case for one in cases)}"
         # Not a generator expression: rows are made after the loop, with the columns of this section.
@@ -204,7 +195,7 @@ def _code_section(results: Sequence[CodeResult]) -> MarkdownSection | None:
     if not results:
         return None
     columns = (VERDICT, CASE, SAID)
-    rows = (_code_row(columns, result) for result in _worst_code(results))
+    rows = (_code_row(columns, result) for result in sort_code_worst_first(results))
     title = f"compiled kernels: {format_verdict_counts(result.verdict for result in results)}"
     return MarkdownSection(title, _format_header(columns), rows, len(results))
 
@@ -253,25 +244,6 @@ def condition_section(joined: Joined) -> MarkdownSection | None:
     return MarkdownSection("provenance and conditions", (), lines, len(lines)) if lines else None
 
 
-def reproduce_section(joined: Joined) -> MarkdownSection | None:
-    """Returns a block of commands that repeat the worst cases, or else the runs; None if none is safe to paste."""
-    wanted = sort_shown_worst_first(one for one in joined.cases if _is_open(one.case))
-    commands = [one.case.reproduce for one in wanted if one.case.reproduce]
-    commands += [result.reproduce for result in _worst_code(joined.code) if result.fails and result.reproduce]
-    commands = list(dict.fromkeys(commands or [run.command for run in joined.runs if run.command]))
-    shown: list[str] = []
-    for command in commands[:COMMANDS]:
-        # A shortened command would do something else.
-        if len(command) > LINE_LIMIT or make_visible(command, LINE_LIMIT) != command or not can_be_offered(command):
-            continue
-        if sum(map(count_bytes, shown)) + count_bytes(command) <= COMMANDS_BYTES:
-            shown.append(command)
-    if not shown:
-        return None
-    title = f"how to reproduce{f' the worst {len(shown)} of {len(commands)}' if len(shown) < len(commands) else ''}"
-    return MarkdownSection(title, (), [format_code_block(shown, "sh")], 1)
-
-
 def _list_provenance(run: RunResult) -> list[str]:
     device, base = format_device(run), format_comparison_base(run)
     commit = run.commit if _COMMIT.fullmatch(run.commit) else format_code(run.commit)
@@ -300,14 +272,14 @@ def _list_section(title: str, lines: Sequence[str]) -> MarkdownSection | None:
     return MarkdownSection(f"{len(rows)} {title}{'s' * (len(rows) != 1)}", (), rows, len(rows)) if rows else None
 
 
-def _format_missing_rows(count: int, report: str) -> str:
-    return f"\n_{count} more row{'s are' if count != 1 else ' is'} in the {report}_\n"
-
-
 def _list_known(cases: Sequence[Shown], *groups: Sequence[_MarkdownColumn]) -> list[_MarkdownColumn]:
-    """Returns the columns of times, then of `groups`, without those that no case has a figure for."""
-    columns = (*_make_time_columns(cases), *(column for group in groups for column in group))
-    return [column for column in columns if any(column.known(one.case) for one in cases)]
+    """Returns the column of changes, or of times if nothing was compared, then those of `groups`, each only if some
+    case has a figure for it."""
+    compared = any(one.case.ratio is not None for one in cases)
+    timed = any(one.case.median_us is not None for one in cases)
+    first = [CHANGE] if compared else [TIME] if timed else []
+    columns = (column for group in groups for column in group)
+    return first + [column for column in columns if any(column.known(one.case) for one in cases)]
 
 
 def _format_header(columns: Sequence[_MarkdownColumn]) -> tuple[str, str]:
@@ -331,7 +303,7 @@ def _code_row(columns: Sequence[_MarkdownColumn], result: CodeResult) -> str:
     return format_table_row([cells.get(column, ABSENT) for column in columns])
 
 
-def _is_open(result: CaseResult | CodeResult) -> bool:
+def is_open(result: CaseResult | CodeResult) -> bool:
     """Returns whether a result belongs in the table of the worst: it failed, is unresolved, MOVED, DRIFT, STALE, or
     SLOWER or worse. Returns False for a quarantined case, which has a section of its own."""
     if isinstance(result, CaseResult) and result.quarantined:
@@ -343,7 +315,8 @@ def _is_open(result: CaseResult | CodeResult) -> bool:
     )
 
 
-def _worst_code(results: Iterable[CodeResult]) -> list[CodeResult]:
+def sort_code_worst_first(results: Iterable[CodeResult]) -> list[CodeResult]:
+    """Returns compiled kernels sorted: those that failed, then by verdict, ties by name."""
     return sorted(results, key=lambda one: (not one.fails, rank_verdict(one.verdict), str(one.key)))
 
 
@@ -352,10 +325,20 @@ def _format_verdict(text: str, fails: bool) -> str:
 
 
 def _format_change_cell(case: CaseResult) -> str:
-    if case.interval is None:
-        return format_change(case.ratio)
-    low, high = (format_change(side) for side in case.interval)
-    return f"{format_change(case.ratio)} ({low} .. {high})"
+    """Returns '+6.1 % (24.60 → 26.10 us)'; only the change without times, only the time of a case without a change."""
+    if case.ratio is None:
+        return _keep_together(format_time(case.median_us))
+    times = format_time_change(case.baseline_us, case.median_us)
+    return _keep_together(format_change(case.ratio)) + (f" {_keep_together(f'({times})')}" if times else "")
+
+
+def _format_interval_cell(interval: tuple[float, float] | None) -> str:
+    return ABSENT if interval is None else _keep_together(" .. ".join(map(format_change, interval)))
+
+
+def _keep_together(text: str) -> str:
+    """Returns a text that a narrow cell does not break: with spaces of fixed places, and an arrow in one piece."""
+    return text.replace("->", "→").replace(" ", NO_BREAK)
 
 
 def _format_detection_limit(case: CaseResult) -> str:

@@ -92,9 +92,16 @@ def format_html_code(text: str) -> str:
 def format_code_block(lines: Iterable[str], language: str = "") -> str:
     """Returns lines as a fenced Markdown block of `language`, with a fence too long for any line to close."""
     shown = [make_visible(line, LINE_LIMIT) for line in lines]
-    longest = max((len(found) for line in shown for found in _FENCE.findall(line)), default=2)
-    fence = "`" * (longest + 1)
-    return "\n".join([f"{fence}{language}", *shown, fence])
+    opening, closing = fence_lines(
+        language, max((len(found) for line in shown for found in _FENCE.findall(line)), default=0)
+    )
+    return "\n".join([opening, *shown, closing])
+
+
+def fence_lines(language: str, longest: int = 0) -> tuple[str, str]:
+    """Returns the lines around a fenced block in whose lines at most `longest` backticks follow each other."""
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}", fence
 
 
 def format_table_row(cells: Sequence[str]) -> str:

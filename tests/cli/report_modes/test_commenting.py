@@ -335,3 +335,19 @@ def test_huge_file_is_refused(
     monkeypatch.setattr(commenting, "FILE_LIMIT", 10)
     with pytest.raises(UsageError, match=r"judged\.json has [\d,]+ bytes; at most 10 are read"):
         comment(results)
+
+
+def test_comment_has_commands_of_its_reader(comment: Comment, github: FakeGitHub, results: Path) -> None:
+    """Beside the change in microseconds: a picture, and how to get the run's results and explain the worst of them."""
+    comment(results, "--run-url", RUN_URL, "--artifact", "times")
+    (case,) = [case for case in json_results.read(results).cases if case.fails]
+    assert "```sh\ngh run download 5 --repo octo/kernels --name times --dir .attnperf/run-5\n```" in body(github)
+    assert f"```sh\nattnperf explain {case.key} --results .attnperf/run-5/results.json\n```" in body(github)
+    assert re.search(r"^```text\n(?:.*\n)*.* \+6\.0 %  \S+ -> \S+ us  prefill/", body(github), re.MULTILINE)
+
+
+def test_artifact_that_is_none_is_refused(comment: Comment, github: FakeGitHub, results: Path) -> None:
+    """Its name becomes part of a command, so nothing is posted with one that a shell would act on."""
+    with pytest.raises(UsageError, match=r"the artifact's name is '\$\(x\)'"):
+        comment(results, "--run-url", RUN_URL, "--artifact", "$(x)")
+    assert github.written == []

@@ -24,7 +24,7 @@ def pytest_unconfigure():
     open("loaded.txt", "w").write("\\n".join(name.removeprefix("pytest_attnperf.plugin.features.") for name in loaded))
 """
 ALWAYS = {
-    *("base", "on", "interrupts", "code_objects", "code_objects.code_items"),
+    *("feature", "on", "interrupts", "code_objects", "code_objects.code_items"),
     *("gpus", "gpus.gpu_choice", "gpus.card_watch", "journal", "journal.journaling", "journal.journal_header"),
     *("journal.journal_folder", "live", "live.progress", "live.live_line"),
 }

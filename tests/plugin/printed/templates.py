@@ -27,6 +27,7 @@ MET = {
     'reports/explain/steps.py: attnperf baselines accept XXXX --reason "..."': "slower_than_local_in_a_dirty_tree",
     "reports/explain/steps.py: attnperf bisect X": "slower_by_a_commit",
     "reports/explain/steps.py: attnperf doctor": "moved",
+    "reports/explain/steps.py: attnperf explain XX": "without_baseline",
     "reports/explain/steps.py: attnperf history X": "same_with_a_history",
     "reports/explain/steps.py: git diff": "slower_than_local_in_a_dirty_tree",
     "reports/run/terminal.py: attnperf explain XX": "slower_in_results_elsewhere",

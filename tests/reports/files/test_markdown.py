@@ -38,7 +38,7 @@ OURS = re.compile(r"</?(?:details|summary|code|span)>|<!-- pytest-attnperf: [\w 
 def outside_of_fences(text: str) -> str:
     """The page without its blocks of code and the inside of its titles, where no Markdown is read."""
     text = re.sub("<summary>.*</summary>", "<summary></summary>", text)
-    return re.sub(r"^(`{3,})sh\n.*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^(`{3,})(?:sh|text)\n.*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def check_form(text: str) -> None:
@@ -113,7 +113,10 @@ def test_the_first_line_says_it_all(case: CaseFactory, run: RunFactory) -> None:
     same = case("hip.flash", verdict=Verdict.SAME, fails=False, ratio=1.001)
     first, _, second, *_ = render_summary(join_single(run(case(), same, against="main"))).splitlines()
     assert first == "### attnperf: FAILED: 1 slower, 1 same on `sm_90/h200` against `main`"
-    assert second.startswith("Slowest: `prefill/triton.flash/prefill-b4-s512-h8-d256-f16-causal` +6.1 % (95 %: +5.2 %")
+    assert second == (
+        "Slowest: `prefill/triton.flash/prefill-b4-s512-h8-d256-f16-causal` +6.1 % "
+        "(24.60 -> 26.10 us; 95 %: +5.2 % .. +7.0 %)."
+    )
 
 
 def test_findings_are_counted(case: CaseFactory, run: RunFactory) -> None:
@@ -148,11 +151,11 @@ def test_what_is_wrong_is_a_table_worst_first(case: CaseFactory, run: RunFactory
         case("e", verdict=Verdict.INCORRECT, median_us=None, ratio=None, summary="'out' is wrong"),
     ]
     text = render_summary(join_single(run(*cases)))
-    table = text.partition("\n<details>")[0].partition("| verdict")[2].splitlines()
+    table = text.replace("\u00a0", " ").partition("\n<details>")[0].partition("| verdict")[2].splitlines()
     assert [re.findall(r"prefill/(\w)/", line) for line in table[2:]] == [["e"], ["d"], ["b"], ["c"]]
     assert table[4] == (
-        "| **SLOWER** | `prefill/b/prefill-b4-s512-h8-d256-f16-causal` | 26.10 | 24.60 | +5.0 % (+4.0 % .. +6.0 %) "
-        "| +2.0 % |  |"
+        "| **SLOWER** | `prefill/b/prefill-b4-s512-h8-d256-f16-causal` | +5.0 % (24.60 → 26.10 us) "
+        "| +4.0 % .. +6.0 % | +2.0 % |  |"
     )
     assert table[5].endswith("| needs a quieter device |")
     check_form(text)
@@ -180,6 +183,7 @@ def test_details_hold_everything(case: CaseFactory, run: RunFactory) -> None:
     titles = re.findall("<summary>(.*)</summary>", text)
     assert titles == [
         "<code>prefill</code> on <code>sm_90/h200</code>: 1 slower, 1 same",
+        "how to explain or accept",
         "how to reproduce",
         "1 finding",
         "provenance and conditions",
@@ -198,15 +202,14 @@ def test_a_suite_s_rows_have_its_own_unit_and_columns(case: CaseFactory, run: Ru
         case(verdict=Verdict.SAME, fails=False, summary=""),
         case(key=key, verdict=Verdict.NO_BASELINE, fails=False, summary="none", **slow),
     )
-    details = render_summary(join_single(made)).partition("<details>")[2]
+    details = render_summary(join_single(made)).replace("\u00a0", " ").partition("<details>")[2]
     tables = re.findall(r"^\| verdict .*\n\|.*\n\| .*$", details, re.MULTILINE)
     cells = [[[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()] for table in tables]
     found = [dict(zip(heads, row, strict=True)) for heads, _, row in cells]
     by_case = {row["case"].partition("/")[0]: row for row in found}
-    assert by_case["`triton.flash"]["us now"] == "26.10"
-    assert by_case["`triton.flash"]["us before"] == "24.60"
-    assert by_case["`hip.decode"]["ms now"] == "3.500"
-    assert "change (95 %)" not in by_case["`hip.decode"]
+    assert by_case["`triton.flash"]["change (before → now)"] == "+6.1 % (24.60 → 26.10 us)"
+    assert by_case["`hip.decode"]["time"] == "3.500 ms"
+    assert "95 %" not in by_case["`hip.decode"]
 
 
 def test_several_devices(case: CaseFactory, run: RunFactory) -> None:
@@ -215,7 +218,7 @@ def test_several_devices(case: CaseFactory, run: RunFactory) -> None:
     text = render_summary(join_runs([("a.json", run(case())), ("b.json", other), ("c.json", run(case()))]))
     assert text.startswith("### attnperf: FAILED: 1 slower, 1 same on `sm_90/h200`, `gfx942/mi300x`")
     assert "\n- `sm_90/h200`: 1 slower\n- `gfx942/mi300x`: 1 same\n" in text
-    assert "| verdict | case | device | us now |" in text
+    assert "| verdict | case | device | change (before → now) |" in text
     assert text.count("<summary><code>prefill</code> on") == 2
     assert "occurs twice, SLOWER in a.json and SLOWER in c.json" in text
 
@@ -330,3 +333,47 @@ def test_quarantined_cases_have_a_part_of_their_own(case: CaseFactory, run: RunF
     assert not text.partition("<details>")[0].count("SLOWER")
     over = case("c", summary="quarantine expired on 2026-02-10: x", policy={"quarantine": "x"})
     assert "quarantine expired on 2026-02-10: x" in render_summary(join_single(run(over)))
+
+
+def test_microseconds_stand_beside_each_change(case: CaseFactory, run: RunFactory) -> None:
+    """In the table of the worst, in that of all, and in the picture; a case without a baseline has its time alone."""
+    new = case("b", verdict=Verdict.NO_BASELINE, fails=False, baseline_us=None, ratio=None, interval=None)
+    text = render_summary(join_single(run(case(), new))).replace("\u00a0", " ")
+    assert text.count("| +6.1 % (24.60 → 26.10 us) |") == 2
+    assert text.count("| 26.10 us |") == 2
+    assert "+6.1 %  24.60 -> 26.10 us  prefill/triton.flash/" in text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ratio", "parts"),
+    [
+        (Verdict.SAME, 1.0, (False, False)),
+        (Verdict.UNDECIDED, 1.03, (True, True)),
+        (Verdict.NO_BASELINE, None, (False, True)),
+    ],
+)
+def test_runs_of_one_verdict(
+    verdict: Verdict, ratio: float | None, parts: tuple[bool, bool], case: CaseFactory, run: RunFactory
+) -> None:
+    """Without a change there is no picture, with nothing open nothing to explain, and no empty block is left."""
+    cases = [
+        case(str(number), verdict=verdict, fails=False, ratio=ratio, interval=None, stored_us=()) for number in range(3)
+    ]
+    text = render_summary(join_single(run(*cases)))
+    assert ("```text" in text, "how to explain or accept" in text) == parts
+    assert not re.search(r"^```\w+\n```$", text, re.MULTILINE)
+    check_form(text)
+
+
+def test_ten_thousand_cases(case: CaseFactory, run: RunFactory) -> None:
+    """The picture keeps its few lines, and counts the rest; the text keeps its limit."""
+    cases = [case(f"b{number}", ratio=1.0 + number / 1e4) for number in range(1, 10_001)]
+    text = render_summary(join_single(run(*cases)))
+    assert len(text.encode()) <= LIMIT_BYTES
+    picture = re.search("^```text\n.*?^```$", text, re.MULTILINE | re.DOTALL)
+    assert picture is not None
+    assert picture[0].count("\n") + 1 == 29
+    assert "(9976 more between)" in picture[0]
+    assert "\n_9976 more cases are in the report_\n" in text
+    assert "how to explain or accept the worst 5 of 10000" in text
+    check_form(text)

@@ -1,4 +1,7 @@
-"""The live line: formats what a run does at the moment, and draws it below pytest's output on a terminal."""
+"""The live line: formats what a run does at the moment, and draws it below pytest's output on a terminal.
+
+What is drawn may have several lines, as the table of cases has.
+"""
 
 from __future__ import annotations
 
@@ -115,22 +118,32 @@ EVERY_SECONDS = 1.0
 CLEAR = "\x1b[J"
 """Clears from the cursor, which is at the end of pytest's text, to the end of the screen."""
 
-DRAW = "\x1bD\x1b[A\x1b7\x1b[B\r{}\x1b[K\x1b8"
-"""Makes a line below (scrolls at the end of the screen, keeps the column), writes there, and moves back."""
+
+def format_drawing(text: str) -> str:
+    """Returns what draws the lines of `text` below the cursor: it makes room (scrolls at the end of the screen, keeps
+    the column), writes each line, clears what is below, and moves back."""
+    lines = text.split("\n")
+    room = "\x1bD" * len(lines) + f"\x1b[{len(lines)}A"
+    written = "".join(f"\x1b[B\r{line}\x1b[K" for line in lines)
+    return f"{room}\x1b7{written}\x1b[J\x1b8"
 
 
 class LiveLine:
-    """Draws a line with what the run does below pytest's output, in a thread, after each second without output."""
+    """Draws what the run does below pytest's output, in a thread, when nothing was printed for `every_s` seconds."""
 
-    def __init__(self, terminal: int, says: Callable[[int], str], clock: Callable[[], float] = time.monotonic) -> None:
-        """`says(width)` returns the line's text, at most `width` cells wide. `terminal` is an open descriptor to draw
-        on, not the one of standard output, which pytest captures; `stop` closes it."""
+    def __init__(
+        self, terminal: int, says: Callable[[int, int], str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`says(width, height)` returns the text: lines at most `width` cells wide, at most `height` of them.
+        `terminal` is an open descriptor to draw on, not the one of standard output, which pytest captures; `stop`
+        closes it."""
         self.says = says
+        self.every_s = EVERY_SECONDS
         self._terminal = terminal
         self._clock = clock
         self._lock = threading.Lock()
         self._printed = clock()
-        self._shown = False
+        self._shown = ""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._watched: tuple[Any, Any] | None = None
@@ -139,7 +152,7 @@ class LiveLine:
         """Starts the thread that draws; the line is cleared whenever pytest's terminal writer writes."""
         self._watched = writer, writer._file
         writer._file = _Cleared(writer._file, self)
-        self._thread = threading.Thread(target=self._draw_repeatedly, args=(EVERY_SECONDS,), daemon=True)
+        self._thread = threading.Thread(target=self._draw_repeatedly, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -161,22 +174,26 @@ class LiveLine:
             self._printed = self._clock()
             if self._shown:
                 self._write_text(CLEAR)
-            self._shown = False
+            self._shown = ""
 
     def draw(self) -> None:
-        """Draws the line once, unless something was printed in the last second or this process is in the background."""
+        """Draws once, unless something was printed meanwhile, the text stands there already, or this process is in the
+        background."""
         with self._lock:
-            if self._clock() - self._printed < EVERY_SECONDS or not self._in_foreground():
+            if self._clock() - self._printed < self.every_s or not self._in_foreground():
                 return
-            self._write_text(DRAW.format(self.says(self._terminal_width() - 1)))
-            self._shown = True
+            size = self._terminal_size()
+            text = self.says(size.columns - 1, max(1, size.lines - 2))
+            if text != self._shown:
+                self._write_text(format_drawing(text))
+            self._shown = text
 
     def announce(self, text: str) -> None:
         """Prints `text` at once, on a separate line. Takes no lock: a signal may come while it is held."""
         self._write_text(f"{CLEAR}\n{text}\n")
 
-    def _draw_repeatedly(self, every_s: float) -> None:
-        while not self._ended.wait(every_s):
+    def _draw_repeatedly(self) -> None:
+        while not self._ended.wait(self.every_s):
             self.draw()
 
     def _in_foreground(self) -> bool:
@@ -186,11 +203,12 @@ class LiveLine:
         except OSError:  # the terminal controls no session: nothing else uses it
             return True
 
-    def _terminal_width(self) -> int:
+    def _terminal_size(self) -> os.terminal_size:
         try:
-            return os.get_terminal_size(self._terminal).columns or 80
+            found = os.get_terminal_size(self._terminal)
         except OSError:
-            return 80
+            found = os.terminal_size((0, 0))
+        return os.terminal_size((found.columns or 80, found.lines or 24))
 
     def _write_text(self, text: str) -> None:
         try:
@@ -224,7 +242,7 @@ def show_phase(config: pytest.Config, phase: str) -> None:
     if there is none."""
     began = time.monotonic()
 
-    def render_status(width: int) -> str:
+    def render_status(width: int, _height: int) -> str:
         return format_status(LiveStatus(phase, busy_s=time.monotonic() - began), width)
 
     line = find_line(config)

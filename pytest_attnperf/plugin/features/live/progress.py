@@ -81,7 +81,7 @@ class Progress(Feature):
         """Makes the live line, if there is one, show this progress; in xdist's controller sets the first phase."""
         line = self._config.stash.get(LINE, None)
         if line is not None:
-            line.says = self.format_status
+            line.says = lambda width, _height: self.format_status(width)
             self._config.pluginmanager.register(self, "attnperf-progress")
         if is_xdist_controller(self._config):
             self.enter_phase("starting workers of xdist")
@@ -149,12 +149,16 @@ class Progress(Feature):
             self._last = now
             self._write_line(f"attnperf: {text}")
 
+    @property
+    def phase(self) -> str:
+        """What the run does besides judging cases, e.g. that it ends; '' while it judges them."""
+        return self._phase or (ENDING if self._done >= self._total and not self._running else "")
+
     def format_status(self, width: int) -> str:
         """Returns what the run does now and the time left, in at most `width` cells."""
-        over = ENDING if self._done >= self._total and not self._running else ""
         return format_status(
             LiveStatus(
-                phase=self._phase or over,
+                phase=self.phase,
                 done=self._done,
                 total=max(self._total, self._done + bool(self._running)),
                 failed=self._failed,

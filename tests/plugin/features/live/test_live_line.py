@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
-import signal
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,10 +13,10 @@ import pytest
 
 from pytest_attnperf.plugin.features.live.live_line import (
     CLEAR,
-    DRAW,
     OPERATIONS,
     LiveLine,
     LiveStatus,
+    format_drawing,
     format_ending,
     format_status,
 )
@@ -28,6 +25,7 @@ from pytest_attnperf.session.time_left import Left
 from pytest_attnperf.testing.project import FakeProject
 from pytest_attnperf.workers.doing import Unit, UnitStep, Waiting
 from pytest_attnperf.workers.protocol import ALLOWED
+from tests.plugin.features.live.watched_runs import read_until, start_on_terminal
 
 
 def waiting(operation: str, worker: str = "worker0-1", role: Role = Role.DEVICE) -> Waiting:
@@ -105,10 +103,6 @@ def test_the_answer_to_ctrl_c() -> None:
     assert format_ending(0, "") == "attnperf: interrupted; ending the run"
 
 
-READ_LIMIT_S = 60.0
-"""A terminal that is silent for so long fails the test: a loaded machine starts a worker in ten seconds."""
-
-
 @dataclass
 class Terminal:
     """A pseudo terminal, its line, and pytest's writer; `now` is what the line's clock says."""
@@ -120,7 +114,7 @@ class Terminal:
         self.ours, self.theirs = os.openpty()
         file: Any = SimpleNamespace(write=self.write, flush=lambda: None, encoding="utf-8")
         self.writer = SimpleNamespace(_file=file)
-        self.line = LiveLine(os.dup(self.theirs), lambda width: "attnperf: working"[:width], lambda: self.now)
+        self.line = LiveLine(os.dup(self.theirs), lambda width, _height: "attnperf: working"[:width], lambda: self.now)
 
     def write(self, text: str) -> int:
         """What pytest prints."""
@@ -141,7 +135,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     monkeypatch.setattr("pytest_attnperf.plugin.features.live.live_line.EVERY_SECONDS", 3600.0)
     made = Terminal()
     made.line.start(made.writer)
-    monkeypatch.setattr("pytest_attnperf.plugin.features.live.live_line.EVERY_SECONDS", 1.0)
+    made.line.every_s = 1.0
     yield made
     made.line.stop()
     os.close(made.theirs)
@@ -156,10 +150,25 @@ def test_it_is_drawn_when_nothing_is_printed(terminal: Terminal) -> None:
     assert terminal.screen() == "suites/test_a.py ."
     terminal.now += 1.0
     terminal.line.draw()
-    assert terminal.screen() == DRAW.format("attnperf: working")
+    assert terminal.screen() == format_drawing("attnperf: working")
     terminal.writer._file.write("s")
     terminal.writer._file.write("s")
     assert terminal.screen() == f"{CLEAR}ss"
+
+
+def test_several_lines_are_drawn_once(terminal: Terminal) -> None:
+    """Room for all of them is made below, they stand below each other, and are not written again while they stay."""
+    terminal.line.says = lambda width, height: f"{width} cells\n{height} lines"
+    terminal.now += 2.0
+    terminal.line.draw()
+    drawn = "\x1bD\x1bD\x1b[2A\x1b7\x1b[B\r79 cells\x1b[K\x1b[B\r22 lines\x1b[K\x1b[J\x1b8"
+    assert terminal.screen() == drawn
+    terminal.line.draw()
+    assert terminal.screen() == ""
+    terminal.line.clear_line()
+    terminal.now += 2.0
+    terminal.line.draw()
+    assert terminal.screen() == f"{CLEAR}{drawn}"
 
 
 def test_it_leaves_nothing_behind(terminal: Terminal) -> None:
@@ -182,44 +191,18 @@ def test_an_interrupt_is_answered_while_it_draws(terminal: Terminal) -> None:
     assert terminal.screen() == f"{CLEAR}\r\nattnperf: interrupted\r\n"
 
 
-def _until(fd: int, text: str, so_far: str = "") -> str:
-    """What a terminal shows up to this text."""
-    os.set_blocking(fd, False)
-    until = time.monotonic() + READ_LIMIT_S
-    while text not in so_far:
-        assert time.monotonic() < until, so_far
-        try:
-            so_far += os.read(fd, 1 << 16).decode(errors="replace")
-        except BlockingIOError:
-            time.sleep(0.05)
-        except OSError:
-            pytest.fail(f"ended without {text!r}: {so_far}")
-    return so_far
-
-
-def _on_terminal(project: FakeProject, *args: str) -> tuple[int, int]:
-    """(process id, terminal) of a pytest that somebody watches."""
-    argv = [sys.executable, "-m", "pytest", "-p", "pytest_attnperf.plugin.main", "-p", "no:randomly", *args]
-    pid, fd = pty.fork()
-    if pid == 0:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.chdir(project.path)
-        os.execve(sys.executable, argv, {**os.environ, "TERM": "xterm", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
-    return pid, fd
-
-
 def test_a_run_on_a_terminal(attnperf_project: FakeProject) -> None:
     """It says what it does while a case takes long; Ctrl-C is answered at once, with what becomes of the results."""
     attnperf_project.backend("fake.a", fault="hang")
-    pid, fd = _on_terminal(attnperf_project, "--attnperf", "--color=no")
+    pid, fd = start_on_terminal(attnperf_project, "--attnperf", "--color=no")
     try:
-        assert "case 1 of 1" in _until(fd, "compiling and proving (")
+        assert "case 1 of 1" in read_until(fd, "compiling and proving (")
         os.write(fd, b"\x03")
         asked = time.monotonic()
-        said = _until(fd, "attnperf: interrupted; ending 1 worker; results so far go to .attnperf/results.json")
+        said = read_until(fd, "attnperf: interrupted; ending 1 worker; results so far go to .attnperf/results.json")
         assert time.monotonic() - asked < 5.0
         assert said.count("attnperf: interrupted") == 1
-        _until(fd, "no tests ran in", said)
+        read_until(fd, "no tests ran in", said)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == pytest.ExitCode.INTERRUPTED
     finally:
         os.close(fd)  # hangs up, which ends what still runs
