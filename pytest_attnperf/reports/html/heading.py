@@ -1,4 +1,5 @@
-"""The part above the table: facts of each run, the worst cases, compiled kernels, and changes in history."""
+"""The part above the table: facts of each run, a line per suite, the worst cases, compiled kernels, and changes in
+history."""
 
 from __future__ import annotations
 
@@ -6,11 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.time_units import format_times
+from pytest_attnperf.reports.html.page_charts import MARKS
 from pytest_attnperf.reports.html.panel import TEXT_LIMIT, code_cells, code_head
-from pytest_attnperf.reports.html.rows import CaseTable
+from pytest_attnperf.reports.html.picture import name_suite
+from pytest_attnperf.reports.html.rows import CaseRow, CaseTable
 from pytest_attnperf.reports.html.samples import list_change_points
 from pytest_attnperf.reports.run.joined import Joined
 from pytest_attnperf.reports.run.overview import (
@@ -18,6 +22,7 @@ from pytest_attnperf.reports.run.overview import (
     QUARANTINED,
     UNCHANGED,
     format_comparison_base,
+    format_result_counts,
     format_result_word,
     format_verdict_word,
     is_reported,
@@ -35,8 +40,17 @@ MOST_LINES = 50
 MOST_KERNELS = 500
 MOST_CHANGES = 200
 NAME_LIMIT = 200
+MOST_TITLES = 3
 LINKS = ("https://", "http://")
 SECONDS_PER_MINUTE = 60
+STRIP_WIDTH, STRIP_HEIGHT = 240, 18
+MARGIN = 6
+LEAST_PERCENT = 5.0
+MOST_PERCENT = 25.0
+"""Ends of a strip's axis: a larger change stands at its end."""
+
+MOST_SUITES = 100
+
 GATE = "gate"
 EXECUTED = "executed"
 """Column of what an interpreter of machine code showed."""
@@ -55,8 +69,48 @@ class CaseCard:
     reproduce: str
 
 
+@dataclass(frozen=True)
+class StripDots:
+    """Dots of one colour in a strip. `tone` is 'bad', 'open', 'good' or 'quiet'; `path` is that of an SVG element."""
+
+    tone: str
+    path: str
+
+
+@dataclass(frozen=True)
+class SuiteLine:
+    """A suite of a page.
+
+    name, suite, device   what it is called, and the values of the table's filters that show it alone
+    counts                (verdict, number of cases, word), worst first
+    strip                 dots by change, those that fail last and so on top; empty if no change is known
+    changes               the smallest and the largest change as a text, '' if none is known
+    fails                 whether a case of it fails
+    """
+
+    name: str
+    suite: str
+    device: str
+    counts: tuple[tuple[str, int, str], ...]
+    strip: tuple[StripDots, ...]
+    changes: str
+    fails: bool
+
+
+@dataclass(frozen=True)
+class SuiteList:
+    """The lines of a page's suites, and the axis of their strips: `zero` and the `band` (start, width) in its units,
+    `percent` at both ends. `more` suites are left out."""
+
+    lines: tuple[SuiteLine, ...] = ()
+    percent: float = LEAST_PERCENT
+    zero: float = STRIP_WIDTH / 2
+    band: tuple[float, float] = (0.0, 0.0)
+    more: int = 0
+
+
 def run_heads(joined: Joined) -> list[dict[str, object]]:
-    """Returns a dict per run for the template: verdict line, facts as (name, text, link), findings and notes."""
+    """Returns a dict per run for the template: title, verdict line, facts as (name, text, link), findings and notes."""
     return [_run_head(run, source) for run, source in zip(joined.runs, joined.sources, strict=True)]
 
 
@@ -77,6 +131,25 @@ def verdict_counts(table: CaseTable) -> list[dict[str, object]]:
         for verdict, name in shown
         if counted[name]
     ]
+
+
+def list_suites(table: CaseTable) -> SuiteList:
+    """Returns a line per device and suite, failing ones first; none if there is only one suite, or no change known."""
+    groups: dict[tuple[str, str], list[CaseRow]] = {}
+    for row in table.rows:
+        groups.setdefault((row.shown.device, row.shown.case.key.suite), []).append(row)
+    changes = [abs(row.shown.case.ratio - 1) * 100 for row in table.rows if row.shown.case.ratio is not None]
+    if len(groups) < 2 or not changes:
+        return SuiteList()
+    percent = min(MOST_PERCENT, max(LEAST_PERCENT, *changes))
+    with_device = len({device for device, _ in groups}) > 1
+    lines = [_make_line(rows, percent, with_device) for rows in groups.values()]
+    lines.sort(key=lambda line: not line.fails)
+    limits = sorted(row.shown.case.threshold for row in table.rows if row.shown.case.threshold is not None)
+    limit = limits[len(limits) // 2] if limits else 1.0
+    start, end = _place(1 / limit if limit > 0 else 1.0, percent), _place(limit, percent)
+    band = (start, round(end - start, 1))
+    return SuiteList(tuple(lines[:MOST_SUITES]), percent, STRIP_WIDTH / 2, band, max(0, len(lines) - MOST_SUITES))
 
 
 def build_kernel_table(code: Sequence[CodeResult]) -> dict[str, object]:
@@ -130,8 +203,12 @@ def format_summary(case: CaseResult) -> str:
 def _run_head(run: RunResult, source: str) -> dict[str, object]:
     facts = [(name, one_line(text, TEXT_LIMIT), address) for name, text, address in _list_facts(run, source) if text]
     noted = (*run.notes, *(run.device_state.notes if run.device_state else ()))
+    suites = list(dict.fromkeys(case.key.suite for case in run.cases))
+    named = ", ".join(suites[:MOST_TITLES]) + (" ..." if len(suites) > MOST_TITLES else "")
     return {
+        "title": one_line(" ".join(part for part in (named, source and f"({source})") if part), NAME_LIMIT) or "a run",
         "line": one_line(verdict_line(run), TEXT_LIMIT),
+        "where": one_line(verdict_line(run).removeprefix(format_result_counts(run.cases)).strip(), TEXT_LIMIT),
         "facts": facts,
         "findings": _cap_lines(run.findings),
         "quarantined": _cap_lines(quarantined_lines(run.cases)),
@@ -183,6 +260,45 @@ def _format_duration(seconds: float) -> str:
 def _cap_lines(lines: Sequence[str]) -> list[str]:
     shown = [one_line(line, TEXT_LIMIT) for line in lines[:MOST_LINES]]
     return [*shown, f"... {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else shown
+
+
+def _make_line(rows: Sequence[CaseRow], percent: float, with_device: bool) -> SuiteLine:
+    ratios = [row.shown.case.ratio for row in rows if row.shown.case.ratio is not None]
+    counted = Counter((row.shown.case.verdict, format_result_word(row.shown.case)) for row in rows)
+    counts = sorted(counted.items(), key=lambda entry: rank_verdict(entry[0][0]))
+    return SuiteLine(
+        name=name_suite(rows[0], with_device),
+        suite=one_line(rows[0].shown.case.key.suite, NAME_LIMIT),
+        device=one_line(rows[0].shown.device, NAME_LIMIT),
+        counts=tuple((verdict.value, number, word) for (verdict, word), number in counts),
+        strip=_draw_strip(rows, percent),
+        changes=f"{format_change(min(ratios))} .. {format_change(max(ratios))}" if ratios else "",
+        fails=any(row.shown.case.fails for row in rows),
+    )
+
+
+def _draw_strip(rows: Sequence[CaseRow], percent: float) -> tuple[StripDots, ...]:
+    """Returns the dots of each tone; cases at the same place are one dot."""
+    places: dict[str, set[float]] = {}
+    for row in rows:
+        case = row.shown.case
+        if case.ratio is not None:
+            tone = "open" if case.quarantined else _name_tone(case.verdict)
+            places.setdefault(tone, set()).add(_place(case.ratio, percent))
+    order = [tone for tone in ("quiet", "good", "open", "bad") if tone in places]
+    middle = STRIP_HEIGHT // 2
+    return tuple(StripDots(tone, "".join(f"M{x:g} {middle}h0" for x in sorted(places[tone]))) for tone in order)
+
+
+def _name_tone(verdict: Verdict) -> str:
+    return MARKS[verdict][0].removeprefix("var(--").removesuffix(")")
+
+
+def _place(ratio: float, percent: float) -> float:
+    """Returns the place of a change in a strip, in its units; one beyond the axis is at its end."""
+    change = (ratio - 1) * 100
+    share = min(1.0, max(-1.0, change / percent)) if change == change else 0.0
+    return round(STRIP_WIDTH / 2 + share * (STRIP_WIDTH / 2 - MARGIN), 1)
 
 
 def _make_card(table: CaseTable, index: int) -> CaseCard:

@@ -8,6 +8,7 @@ async function start() {
   const table = new CaseTable(rows, openCase);
   const panel = new CasePanel(data, table);
   const charts = new PageCharts(data, table, openCase);
+  const picture = new FirstPicture(data, table, charts, openCase);
   let drawn = null;
   let opener = null;
   let waiting = 0;
@@ -30,6 +31,8 @@ async function start() {
 
   async function drawCharts() {
     await loaded;
+    loadBundle();
+    if (!drawCharts.before) await picture.draw();
     await charts.draw(table.order, readState());
     if (!drawCharts.before) await drawSections(data.sections, data.config);
     // A section that was hidden, or had no charts in it, when the browser looked for it.
@@ -38,19 +41,31 @@ async function start() {
     document.documentElement.dataset.drawn = "charts";
   }
 
+  /** Draws at once the first time; later only what a reader can see, so that typing a filter stays quick. */
+  function whenSeen(draw) {
+    whenSeen.observer?.disconnect();
+    if (!drawCharts.before || !byId("charts")) return draw();
+    whenSeen.observer = new IntersectionObserver((entries, observer) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      observer.disconnect();
+      draw();
+    }, { rootMargin: "200px" });
+    whenSeen.observer.observe(byId("charts"));
+  }
+
   /** Update table, charts and panel to the settings in the address. */
   function follow() {
     const state = readState();
-    const { case: name, group, figure, roof, view, ...listed } = state;
+    const { case: name, group, figure, roof, family, view, ...listed } = state;
     const wanted = JSON.stringify(listed);
     if (drawn !== wanted) {
       table.draw(state);
       showControls(state, table);
     }
-    const charted = JSON.stringify({ ...listed, sort: "", group, figure, roof });
+    const charted = JSON.stringify({ ...listed, sort: "", group, figure, roof, family });
     if (follow.charted !== charted) {
       clearTimeout(waiting);
-      waiting = setTimeout(() => drawCharts().catch(trouble), drawn === null ? 0 : 150);
+      waiting = setTimeout(() => whenSeen(() => drawCharts().catch(trouble)), drawn === null ? 0 : 150);
     }
     [drawn, follow.charted] = [wanted, charted];
     followCase(name);
@@ -63,7 +78,7 @@ async function start() {
       opener?.focus?.();
       opener = null;
     } else if (panel.index !== index) {
-      loaded.then(() => panel.show(index)).catch(trouble);
+      loaded.then(loadBundle).then(() => panel.show(index)).catch(trouble);
     }
   }
 
@@ -71,6 +86,14 @@ async function start() {
   addEventListener("hashchange", follow);
   addEventListener("popstate", follow);
   follow();
+  performance.mark("attnperf-table");
+  document.documentElement.dataset.filled = "table";
+}
+
+/** Runs the chart library, which the page holds as text: reading it would keep a reader from the table. */
+function loadBundle() {
+  if (window.vegaEmbed) return;
+  document.head.append(element("script", { textContent: byId("bundle").textContent }));
 }
 
 function connect(table, panel, change, closeCase, openCase) {
@@ -83,9 +106,18 @@ function connect(table, panel, change, closeCase, openCase) {
   byId("case").addEventListener("click", (event) => event.target === byId("case") && closeCase());
   byId("case-previous").addEventListener("click", () => openCase(panel.neighbour(-1)));
   byId("case-next").addEventListener("click", () => openCase(panel.neighbour(1)));
-  for (const id of ["length-group", "length-figure", "roofline-device"]) {
-    const name = { "length-group": "group", "length-figure": "figure", "roofline-device": "roof" }[id];
+  const selects = { "length-group": "group", "length-figure": "figure", "roofline-device": "roof", "chart-family": "family" };
+  for (const [id, name] of Object.entries(selects)) {
     byId(id)?.addEventListener("change", (event) => change({ [name]: event.target.value }));
+  }
+  for (const place of document.querySelectorAll("[data-suite]")) {
+    const { suite, device } = place.dataset;
+    const button = element("button", { type: "button", className: "name", textContent: place.textContent });
+    button.addEventListener("click", () => {
+      change({ suite, device: table.columns.get("device")?.words.length > 1 ? device : "" });
+      visit("cases");
+    });
+    place.replaceWith(button);
   }
   for (const place of document.querySelectorAll("[data-open]")) {
     const button = element("button", { type: "button", className: "name", textContent: place.textContent });

@@ -16,9 +16,11 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.reports.html import heading
-from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, build_config, case_charts, page_charts
+from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, build_config, case_charts
 from pytest_attnperf.reports.html.embedding import Json, pack_json, pack_lines, round_figure, script_json
+from pytest_attnperf.reports.html.page_charts import page_charts
 from pytest_attnperf.reports.html.panel import build_blocks
+from pytest_attnperf.reports.html.picture import build_picture
 from pytest_attnperf.reports.html.roofline import ceiling_lines
 from pytest_attnperf.reports.html.rows import (
     PLAIN_ROWS,
@@ -49,7 +51,10 @@ SOMEBODYS = UNRESOLVED - {Verdict.NO_BASELINE} | EXCUSED
 """Verdicts that need attention although no test fails by them."""
 
 REASON_LIMIT = 400
-SCRIPTS = ("state.js", "theme.js", "drawing.js", "table.js", "charts.js", "panel.js", "sections.js", "page.js")
+SCRIPTS = (
+    *("state.js", "theme.js", "axes.js", "drawing.js", "table.js", "picture.js", "charts.js"),
+    *("panel.js", "sections.js", "page.js"),
+)
 _NO_CEILINGS: Mapping[str, Sequence[Ceiling]] = MappingProxyType({})
 
 
@@ -77,15 +82,16 @@ def render_page(
     HtmlReportError if jinja2 or vl_convert is missing.
     """
     template, bundle = load_template("page.html"), load_bundle()
-    table = build_table(joined)
-    style, script = read_file("page.css"), join_scripts(SCRIPTS)
+    table = build_table(joined, histories)
+    style, script, picture = read_file("page.css"), join_scripts(SCRIPTS), build_picture(table, ceilings)
     context: dict[str, Any] = {
         "style": style,
         "script": script,
         "bundle": bundle,
         "data": script_json(_build_script_data(table, ceilings) | {"sections": list_chart_data(sections)}),
         "sections": sections,
-        "rows": pack_json(to_columnar_json(table)),
+        "rows": pack_json(to_columnar_json(table) | {"picture": picture}),
+        "picture": picture["kind"] if picture else "",
         **_build_context(joined, table, histories),
     }
     context["policy"] = build_content_policy(style, context["script"], bundle)
@@ -129,6 +135,8 @@ def _build_context(joined: Joined, table: CaseTable, histories: Sequence[CaseHis
         "notes": list(joined.notes[: heading.MOST_LINES]),
         "more_notes": max(0, len(joined.notes) - heading.MOST_LINES),
         "counts": heading.verdict_counts(table),
+        "suites": heading.list_suites(table),
+        "devices": [one_line(device) for device in joined.devices],
         "outcome": verdict_word(joined),
         "failed_by": [] if joined.has_failed else [one_line(reason, REASON_LIMIT) for reason in joined.failed_by],
         "cards": worst,

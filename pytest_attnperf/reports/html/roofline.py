@@ -14,24 +14,28 @@ TERA, GIGA = 1e12, 1e9
 KINDS = ("measured", "peak")
 """Kinds of ceilings. A share refers to the first kind that is known."""
 
+MEMORY = "memory"
+"""What binds a case whose time at the matrix rate is shorter than that of its bytes."""
+
 MARGIN = 4.0
-MOST_WORDS = 9
 LABEL_LIMIT = 70
 
 
 def roof_share(case: CaseResult, ceilings: Sequence[Ceiling]) -> tuple[str, float | None]:
     """Returns (kind of ceilings used, least possible time / measured time); ('', None) if time or ceilings are unknown.
-    The least time follows from the dtype's matrix rate and DRAM; kinds are tried in the order of KINDS."""
+    The least time follows from the dtype's matrix rate and DRAM, from DRAM alone where that binds the case; kinds are
+    tried in the order of KINDS."""
     figures = case.figures
-    if figures is None or not case.median_us or not figures.flops:
+    if figures is None or not case.median_us or not (figures.flops or figures.bytes_min):
         return "", None
     for kind in KINDS:
         own = [ceiling for ceiling in ceilings if ceiling.kind == kind]
         compute = _find_highest_rate(own, FLOPS, f"{figures.dtype} ")
         memory = _find_highest_rate(own, BYTES, "DRAM")
-        if compute and memory:
-            least = max(figures.flops / compute, (figures.bytes_min or 0.0) / memory)
-            return kind, least * 1e6 / case.median_us
+        if memory and (compute or not figures.flops or case.floor_bound == MEMORY):
+            compute_s = figures.flops / compute if figures.flops and compute else 0.0
+            least_s = max(compute_s, (figures.bytes_min or 0.0) / memory)
+            return kind, least_s * 1e6 / case.median_us
     return "", None
 
 
@@ -40,8 +44,8 @@ def ceiling_lines(
 ) -> dict[str, Json]:
     """Returns device -> points of its ceiling lines, which span the `intensities` (FLOP per byte) of its cases.
 
-    A point is {'x': FLOP per byte, 'y': TFLOP/s, 'name', 'kind', 'label'}. The first point of a device belongs to no
-    line; its 'label' describes all ceilings, a line each.
+    A point is {'x': FLOP per byte, 'y': TFLOP/s, 'name', 'kind', 'slanted', 'label'}: the first point of each line has
+    the label. The highest ceilings come first.
     """
     lines = {
         device: _build_line_points(own, [x for x in intensities.get(device, ()) if x > 0])
@@ -64,33 +68,32 @@ def _build_line_points(ceilings: Sequence[Ceiling], xs: Sequence[float]) -> list
     ridges = [top / way.rate for way in slanted]
     left, right = min([*xs, *ridges]) / MARGIN, max([*xs, *ridges]) * MARGIN
     fastest = max((way.rate for way in slanted), default=None)
-    # No point can be above the roof, so there is room for text at its left end.
-    found = [_make_point("words", "", left, top, label="\n".join(_describe_ceilings(flat, slanted)))]
-    for roof in flat:
+    found = []
+    for roof in sorted(flat, key=lambda roof: -roof.rate):
         start = left if fastest is None else max(left, roof.rate / fastest)
-        found += [_make_point(_format_name(roof), roof.kind, x, roof.rate) for x in (start, right)]
-    for way in slanted:
-        found += [_make_point(_format_name(way), way.kind, x, x * way.rate) for x in (left, min(right, top / way.rate))]
+        words = _describe(roof, TERA, "TFLOP/s")
+        found += [_make_point(roof, start, roof.rate, words), _make_point(roof, right, roof.rate)]
+    for way in sorted(slanted, key=lambda way: -way.rate):
+        words, end = _describe(way, GIGA, "GB/s"), min(right, top / way.rate)
+        found += [_make_point(way, left, left * way.rate, words), _make_point(way, end, end * way.rate)]
     return found
 
 
-def _describe_ceilings(flat: Sequence[Ceiling], slanted: Sequence[Ceiling]) -> list[str]:
-    """Returns a line per kind of ceiling, from the top of the chart down: 'DRAM: peak 4814, measured 4398 GB/s'."""
-    lines = []
-    for ceilings, scale, unit in ((flat, TERA, "TFLOP/s"), (slanted, GIGA, "GB/s")):
-        by_what: dict[str, list[Ceiling]] = {}
-        for ceiling in sorted(ceilings, key=lambda ceiling: -ceiling.rate):
-            by_what.setdefault(ceiling.what, []).append(ceiling)
-        for what, group in by_what.items():
-            figures = ", ".join(f"{ceiling.kind} {format_rate(ceiling.rate / scale)}" for ceiling in group)
-            lines.append(one_line(f"{what}: {figures} {unit}", LABEL_LIMIT))
-    more = [f"and {len(lines) - MOST_WORDS} more"] if len(lines) > MOST_WORDS else []
-    return lines[:MOST_WORDS] + more
+def _describe(ceiling: Ceiling, scale: float, unit: str) -> str:
+    """Returns a ceiling's label: 'f16 matrix 989 TFLOP/s, peak'."""
+    return one_line(f"{ceiling.what} {format_rate(ceiling.rate / scale)} {unit}, {ceiling.kind}", LABEL_LIMIT)
 
 
 def _format_name(ceiling: Ceiling) -> str:
     return one_line(f"{ceiling.what}, {ceiling.kind}, {ceiling.unit}", LABEL_LIMIT)
 
 
-def _make_point(name: str, kind: str, x: float, rate: float, *, label: str = "") -> Json:
-    return {"x": round_figure(x), "y": round_figure(rate / TERA), "name": name, "kind": one_line(kind), "label": label}
+def _make_point(ceiling: Ceiling, x: float, rate: float, label: str = "") -> Json:
+    return {
+        "x": round_figure(x),
+        "y": round_figure(rate / TERA),
+        "name": _format_name(ceiling),
+        "kind": one_line(ceiling.kind),
+        "label": label,
+        "slanted": ceiling.unit == BYTES,
+    }

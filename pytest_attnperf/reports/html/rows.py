@@ -10,8 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.time_units import TimeUnit, choose_time_unit
 from pytest_attnperf.reports.html.embedding import Json, round_figure
+from pytest_attnperf.reports.html.samples import build_sparkline, compute_drift, histories_by_case
 from pytest_attnperf.reports.run.error_shares import compute_error_share, format_error_share
 from pytest_attnperf.reports.run.joined import Joined, Shown
 from pytest_attnperf.reports.run.overview import rank_verdict, sort_worst_first, verdict_text
@@ -34,6 +36,12 @@ PLAIN_ROWS = 100
 MAY_HIDE = {"device", "suite"}
 """Columns that are hidden if all rows agree; filters and charts still use them."""
 
+MAKE_ROOM = frozenset({"finds", "gb_s"})
+"""Columns that a column of histories takes the place of; the panel of a case has their figures."""
+
+FAMILY = "family"
+"""Column of the op family, which is hidden: charts show one family at a time."""
+
 NATIVE = "native."
 _LENGTHS = (re.compile(r"-kv(\d{1,12})(?=-|$)"), re.compile(r"-s(\d{1,12})(?=-|$)"))
 _FAILING_RANKS = 100
@@ -42,10 +50,12 @@ _US_PER_MS = 1e3
 
 @dataclass(frozen=True)
 class CaseRow:
-    """A case of the table. `speedup` is over the reference backend, None if that was not timed."""
+    """A case of the table. `speedup` is over the reference backend, None if that was not timed; `history` of earlier
+    runs, None where none is given."""
 
     shown: Shown
     speedup: float | None = None
+    history: CaseHistory | None = None
 
 
 @dataclass(frozen=True)
@@ -79,18 +89,25 @@ class CaseTable:
         return tuple(column for column in self.columns if column.name not in self.hidden)
 
 
-def build_table(joined: Joined) -> CaseTable:
+def build_table(joined: Joined, histories: Sequence[CaseHistory] = ()) -> CaseTable:
     """Returns the table of a report's cases, worst first, without empty columns; hides some that never differ."""
     ordered = _sort_shown(joined.cases)
     reference = choose_reference(ordered)
     references = {
         _build_reference_key(shown): shown.case.median_us for shown in ordered if shown.case.key.backend == reference
     }
-    rows = tuple(CaseRow(shown, _compute_speedup(shown, references)) for shown in ordered)
+    by_case = histories_by_case(histories)
+    rows = tuple(
+        CaseRow(shown, _compute_speedup(shown, references), by_case.get((shown.device, str(shown.case.key))))
+        for shown in ordered
+    )
     columns = tuple(column for column in _make_columns(reference, _choose_unit(rows)) if _has_anything(column, rows))
     same = {column.name for column in columns if len({column.text(row) for row in rows}) == 1}
+    crowded = MAKE_ROOM if any(column.name == "history" for column in columns) else frozenset()
     keys = tuple(format_key(row.shown) for row in rows)
-    return CaseTable(rows, columns, keys, one_line(reference, NAME_LIMIT), frozenset(same & MAY_HIDE))
+    return CaseTable(
+        rows, columns, keys, one_line(reference, NAME_LIMIT), frozenset(same & MAY_HIDE | {FAMILY} | crowded)
+    )
 
 
 def format_key(shown: Shown) -> str:
@@ -125,6 +142,7 @@ def to_columnar_json(table: CaseTable) -> Json:
     groups = _list_groups(table.rows)
     numbers = {name: index for index, name in enumerate(groups)}
     lengths = [parse_length(row.shown.case.key.workload) for row in table.rows]
+    sparklines = [build_sparkline(row.history) for row in table.rows]
     return {
         "columns": [_column_json(column, table) for column in table.columns],
         "keys": list(table.keys),
@@ -134,6 +152,7 @@ def to_columnar_json(table: CaseTable) -> Json:
         "groups": groups,
         "intensity": [round_figure(compute_intensity(row.shown)) for row in table.rows],
         "reference": table.reference,
+        "sparklines": {index: line for index, line in enumerate(sparklines) if line},
     }
 
 
@@ -159,6 +178,7 @@ def _make_columns(reference: str, unit: TimeUnit) -> tuple[CaseColumn, ...]:
         CaseColumn("workload", "workload", _format_workload, None, "with its label, where it has one"),
         CaseColumn("backend", "backend", lambda row: one_line(row.shown.case.key.backend, NAME_LIMIT)),
         CaseColumn("suite", "suite", lambda row: one_line(row.shown.case.key.suite, NAME_LIMIT)),
+        CaseColumn(FAMILY, "op family", _format_family),
         CaseColumn("device", "device", lambda row: one_line(row.shown.device, NAME_LIMIT) or ABSENT),
         CaseColumn(
             "ms",
@@ -176,6 +196,13 @@ def _make_columns(reference: str, unit: TimeUnit) -> tuple[CaseColumn, ...]:
             _format_interval_cell,
             _compute_interval_width,
             "of the change; sorted by its width",
+        ),
+        _make_figure_column(
+            "history",
+            "history",
+            lambda row: compute_drift(row.history),
+            format_change,
+            "latest run / median of earlier",
         ),
         CaseColumn(
             "finds",
@@ -236,6 +263,13 @@ def _verdict_rank(row: CaseRow) -> float:
 def _format_workload(row: CaseRow) -> str:
     key = row.shown.case.key
     return one_line(f"{key.workload}/{key.label}" if key.label else key.workload, NAME_LIMIT)
+
+
+def _format_family(row: CaseRow) -> str:
+    """Returns the workload's op family; a function that is no workload of ours has its suite instead."""
+    case = row.shown.case
+    family = case.figures.definition.get("family") if case.figures else None
+    return one_line(family if isinstance(family, str) and family else case.key.suite, NAME_LIMIT) or ABSENT
 
 
 def _choose_unit(rows: Sequence[CaseRow]) -> TimeUnit:

@@ -1,4 +1,5 @@
-"""The data of a case's charts: its processes block by block, its looks as dots, and its history.
+"""The data of a case's charts: its processes block by block, its looks as dots, and its history, also as a line of a
+few pixels for its row in the table.
 
 Numbers are for drawing; every text of a tooltip comes from here, too.
 """
@@ -6,6 +7,7 @@ Numbers are for drawing; every text of a tooltip comes from here, too.
 from __future__ import annotations
 
 import datetime
+import statistics
 from collections.abc import Iterator, Sequence
 
 from pytest_attnperf.records import ProcessSummary, Verdict
@@ -19,6 +21,10 @@ NAME_LIMIT = 60
 COMMIT_LENGTH = 12
 MOST_POINTS = 300
 """Most points: the latest of a case's history, the first of its samples."""
+
+MOST_RUNS = 30
+STEPS = 20
+"""Height of a line, in the units of its points."""
 
 LOOKS = ("first look", "second look")
 RECORDED = ("recorded", "second look")
@@ -180,3 +186,25 @@ def histories_by_case(histories: Sequence[CaseHistory]) -> dict[tuple[str, str],
         histories, key=lambda history: (_parse_moment(history.points[-1].started) or 0) if history.points else 0
     )
     return {(f"{history.arch}/{history.product}", history.case): history for history in ordered}
+
+
+def build_sparkline(history: CaseHistory | None) -> list[int] | None:
+    """Returns the heights (0 to STEPS, larger is slower) of the latest MOST_RUNS runs; None for less than two."""
+    times_us = _list_times(history)
+    if len(times_us) < 2:
+        return None
+    low, high = min(times_us), max(times_us)
+    if low == high:
+        return [STEPS // 2] * len(times_us)
+    return [round(STEPS * (us - low) / (high - low)) for us in times_us]
+
+
+def compute_drift(history: CaseHistory | None) -> float | None:
+    """Returns the latest time of the line / the median of those before it; None for less than two runs."""
+    times_us = _list_times(history)
+    return times_us[-1] / statistics.median(times_us[:-1]) if len(times_us) > 1 else None
+
+
+def _list_times(history: CaseHistory | None) -> list[float]:
+    points = history.points if history else ()
+    return [point.median_us for point in points if 0 < point.median_us < float("inf")][-MOST_RUNS:]

@@ -11,7 +11,7 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
-const NAMES = ["q", "device", "suite", "backend", "verdict", "sort", "group", "figure", "roof", "case", "view"];
+const NAMES = ["q", "device", "suite", "backend", "verdict", "sort", "group", "figure", "roof", "family", "case", "view"];
 
 /** Settings in the address; unknown parts are left out. */
 function readState() {

@@ -11,8 +11,13 @@ class CaseTable {
     this.shownRows = PAGE_ROWS;
     // Every shown word of a row is searched, and its key.
     this.haystacks = rows.keys.map((key, index) => `${key} ${this.text("verdict", index)}`.toLowerCase());
-    for (const column of rows.columns) column.ranks = column.sort ?? this.wordRanks(column);
     this.order = [];
+  }
+
+  /** What rows are sorted by. Words are compared when they are first asked for. */
+  ranksOf(column) {
+    column.ranks ??= column.sort ?? this.wordRanks(column);
+    return column.ranks;
   }
 
   wordRanks(column) {
@@ -45,7 +50,7 @@ class CaseTable {
     const column = this.columns.get((by ?? "").replace(/^-/, ""));
     if (!column) return indices;
     const sign = by.startsWith("-") ? -1 : 1;
-    const { ranks } = column;
+    const ranks = this.ranksOf(column);
     // Rows without a figure come last in both directions.
     return indices.sort((a, b) => {
       if (ranks[a] === null || ranks[b] === null) return (ranks[a] === null) - (ranks[b] === null) || a - b;
@@ -79,7 +84,7 @@ class CaseTable {
   }
 
   row(index) {
-    const made = element("tr", { className: this.rows.fails[index] ? "fails" : "" });
+    const made = element("tr", { className: this.rows.fails[index] ? "fails" : "", attributes: { role: "row" } });
     for (const column of this.rows.columns) {
       if (column.hidden) continue;
       const text = column.words[column.codes[index]];
@@ -87,14 +92,28 @@ class CaseTable {
         const button = element("button", { type: "button", className: "name", textContent: text });
         button.setAttribute("aria-haspopup", "dialog");
         button.addEventListener("click", () => this.open(index));
-        made.append(element("th", { scope: "row" }, button));
-      } else if (column.name === "verdict") {
-        made.append(element("td", {}, verdictMark(text)));
+        made.append(element("th", { scope: "row", className: "cell-workload", attributes: { role: "rowheader" } }, button));
       } else {
-        made.append(element("td", { className: column.sort ? "number" : "", textContent: text }));
+        const className = `cell-${column.name}${column.sort && column.name !== "verdict" ? " number" : ""}${text === "-" ? " absent" : ""}`;
+        const content = column.name === "verdict" ? [verdictMark(text)] : [this.sparkline(column, index), text];
+        made.append(element("td", { className, attributes: { role: "cell", "data-heading": column.heading } }, ...content));
       }
     }
     return made;
+  }
+
+  /** The history of a row as a line, in front of its last change; null elsewhere. */
+  sparkline(column, index) {
+    const heights = column.name === "history" ? this.rows.sparklines[index] : undefined;
+    if (!heights) return null;
+    const [width, most] = [64, 20];
+    const step = width / Math.max(1, heights.length - 1);
+    const points = heights.map((height, at) => `${(2 + at * step).toFixed(1)} ${most - height + 2}`);
+    const last = points.at(-1).split(" ");
+    return svgElement("svg", { class: "sparkline", width: 70, height: 24, viewBox: "0 0 70 24", "aria-hidden": "true" }, [
+      svgElement("path", { d: `M${points.join("L")}` }),
+      svgElement("circle", { cx: last[0], cy: last[1], r: 2.5 }),
+    ]);
   }
 
   /** Makes headings buttons. A first click sorts figures from the largest, and texts alphabetically. */
@@ -115,6 +134,13 @@ class CaseTable {
       else head.removeAttribute("aria-sort");
     }
   }
+}
+
+function svgElement(tag, attributes, children = []) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
 }
 
 function verdictMark(text) {

@@ -181,7 +181,7 @@ def hostile() -> RunResult:
     return hostile_run()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def history() -> Callable[..., CaseHistory]:
     """`history_of`."""
     return history_of
@@ -227,6 +227,24 @@ def wait_for(browser: Any, script: str) -> Any:
     from selenium.webdriver.support.ui import WebDriverWait
 
     return WebDriverWait(browser, 10, poll_frequency=0.03).until(lambda found: found.execute_script(script), script)
+
+
+@pytest.fixture
+def complaints(browser: Any) -> Callable[[], list[str]]:
+    """What the browser has complained of since it was last asked."""
+    return lambda: [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+@pytest.fixture
+def resize(browser: Any) -> Iterator[Callable[[int, int], None]]:
+    """Gives the browser's window a width and a height for one test; a window of its own is never so narrow."""
+
+    def resized(width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    yield resized
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.fixture

@@ -1,24 +1,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.records.code import CodeExecution, CodeFinding, CodeResult, KernelCode
 from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.reports.html.heading import (
     MOST_CARDS,
+    MOST_SUITES,
+    STRIP_WIDTH,
+    SuiteList,
     build_kernel_table,
     list_changes,
+    list_suites,
     make_cards,
     run_heads,
     sanitize_link,
     verdict_counts,
 )
 from pytest_attnperf.reports.html.rows import build_table
-from pytest_attnperf.reports.run.joined import join_single
+from pytest_attnperf.reports.run.joined import join_runs, join_single
 from pytest_attnperf.results import CaseResult, RunResult
 
 Case = Callable[..., CaseResult]
@@ -133,3 +138,75 @@ def test_quarantined_cases_are_listed_apart(case: Case, run: Run) -> None:
         ("QUARANTINED", 1, False), ("UNCHANGED", 1, False)
     ]  # fmt: skip
     assert run_heads(joined)[0]["quarantined"] == [f"{held.key}: SLOWER, quarantined: https://a.b/7 until 2026-02-10"]
+
+
+def suites_of(*runs: RunResult) -> SuiteList:
+    """The lines of the page of these runs."""
+    return list_suites(build_table(join_runs([(f"{number}.json", run) for number, run in enumerate(runs)])))
+
+
+def in_suite(case: CaseResult, suite: str) -> CaseResult:
+    """The case in another suite."""
+    return replace(case, key=replace(case.key, suite=suite))
+
+
+def test_line_counts_its_cases(case: Case, run: Run) -> None:
+    """Cases of a suite by verdict, the worst first, and its smallest and largest change."""
+    cases = [
+        case("a", verdict=Verdict.SAME, ratio=0.99),
+        case("b", verdict=Verdict.SLOWER, ratio=1.04, fails=True),
+        case("c", verdict=Verdict.SAME, ratio=1.01),
+    ]
+    other = in_suite(case("a", verdict=Verdict.NO_BASELINE, ratio=None), "decode")
+    found = suites_of(run(*cases, other))
+    first, second = found.lines
+    assert [(verdict, count) for verdict, count, _ in first.counts] == [("SLOWER", 1), ("SAME", 2)]
+    assert (first.fails, first.changes) == (True, "-1.0 % .. +4.0 %")
+    assert (second.name, second.changes, second.strip) == ("decode", "", ())
+
+
+def test_strip_has_a_dot_for_each_change(case: Case, run: Run) -> None:
+    """Failing ones are on top; a change beyond the axis is at its end, and one of zero in the middle."""
+    cases = [
+        case("a", verdict=Verdict.SAME, ratio=1.0),
+        case("b", verdict=Verdict.SLOWER, ratio=9.0),
+        case("c", verdict=Verdict.FASTER, ratio=0.5),
+    ]
+    found = suites_of(run(*cases, in_suite(case("a"), "decode")))
+    (line,) = [line for line in found.lines if line.name != "decode"]
+    assert [dots.tone for dots in line.strip] == ["quiet", "good", "bad"]
+    places = [float(dots.path[1:].split()[0]) for dots in line.strip]
+    assert places == [STRIP_WIDTH / 2, 6.0, STRIP_WIDTH - 6.0]
+    assert found.percent == 25.0
+
+
+def test_one_suite_needs_no_lines(case: Case, run: Run) -> None:
+    """Neither does a page without a change: its picture has a row for each suite."""
+    assert suites_of(run(case("a"))).lines == ()
+    stored = case("a", ratio=None, interval=None)
+    assert suites_of(run(stored, in_suite(stored, "decode"))).lines == ()
+    assert suites_of().lines == ()
+
+
+def test_devices_are_told_apart(case: Case, run: Run) -> None:
+    """The same suite on two devices has two lines, which name the device."""
+    one = run(case("a"))
+    other = replace(one, device=DeviceInfo("rocm", "gfx942", "mi300x"))
+    lines = suites_of(one, other).lines
+    assert {line.device for line in lines} == {"sm_90/h200", "gfx942/mi300x"}
+    assert [line.name for line in lines] == [f"{line.device} {line.suite}" for line in lines]
+
+
+@pytest.mark.parametrize("ratio", [float("nan"), float("inf"), 0.0, 1e300])
+def test_impossible_changes_stay_inside(case: Case, run: Run, ratio: float) -> None:
+    """Every dot is inside the strip."""
+    found = suites_of(run(case("a", ratio=ratio), in_suite(case("b"), "decode")))
+    for line in found.lines:
+        for dots in line.strip:
+            assert 0 <= float(dots.path[1:].split()[0]) <= STRIP_WIDTH
+
+
+def test_many_suites_are_cut(case: Case, run: Run) -> None:
+    """The page says how many are left out."""
+    found = suites_of(run(*(in_suite(case("a"), f"suite {number}") for number in range(MOST_SUITES + 5))))
+    assert (len(found.lines), found.more) == (MOST_SUITES, 5)

@@ -38,35 +38,42 @@ def test_share_is_unknown_without_a_ceiling_of_the_dtype(case: Case) -> None:
     assert roof_share(case(median_us=None), [MEASURED, DRAM]) == ("", None)
 
 
+def test_bytes_alone_count_where_they_bind(case: Case) -> None:
+    """A case that memory binds has a share also where no rate of its dtype is known."""
+    figures = WorkloadFigures(7.0, 40e6, "f32", "cold")
+    kind, share = roof_share(case(median_us=20.0, figures=figures, floor_bound="memory"), [MEASURED, DRAM])
+    assert (kind, share) == ("measured", pytest.approx(0.5))
+    assert roof_share(case(median_us=20.0, figures=figures, floor_bound="compute"), [MEASURED, DRAM]) == ("", None)
+
+
 def test_lines_meet_at_the_ridge() -> None:
     """Slanted lines end at the highest flat one, which begins where the fastest of them reaches it."""
     (points,) = ceiling_lines({"d": [PEAK, DRAM]}, {"d": [10.0, 500.0]}).values()
-    words, flat, slanted = points[0], points[1:3], points[3:]
+    flat, slanted = points[:2], points[2:]
     assert [point["y"] for point in flat] == [1000.0, 1000.0]
     assert flat[0]["x"] == 250.0
     assert (slanted[1]["x"], slanted[1]["y"]) == (250.0, 1000.0)
     assert slanted[0]["x"] <= 10.0
-    assert [point["label"] for point in (*flat, *slanted)] == [""] * 4
-    assert (words["x"], words["y"]) == (slanted[0]["x"], 1000.0)
+    assert [point["slanted"] for point in points] == [False, False, True, True]
 
 
-def test_words_cannot_cover_each_other() -> None:
-    """What the lines are stands in one text, a line for each, from the top down, and above every line."""
+def test_first_point_of_a_line_is_labelled() -> None:
+    """Each line has one label with its rate, the highest first, on one line of text that is not long."""
     near = Ceiling(1050e12, "FLOP/s", "peak", "bf16 matrix")
     (points,) = ceiling_lines({"d": [PEAK, VECTOR, near, MEASURED, DRAM, CACHE]}, {"d": [10.0]}).values()
-    assert points[0]["label"].split("\n") == [
-        "bf16 matrix: peak 1050 TFLOP/s",
-        "f16 matrix: peak 1000, measured 700 TFLOP/s",
-        "f32 vector: peak 60.0 TFLOP/s",
-        "cache: measured 12000 GB/s",
-        "DRAM: measured 4000 GB/s",
+    assert [point["label"] for point in points[::2]] == [
+        "bf16 matrix 1050 TFLOP/s, peak",
+        "f16 matrix 1000 TFLOP/s, peak",
+        "f16 matrix 700 TFLOP/s, measured",
+        "f32 vector 60.0 TFLOP/s, peak",
+        "cache 12000 GB/s, measured",
+        "DRAM 4000 GB/s, measured",
     ]
+    assert {point["label"] for point in points[1::2]} == {""}
     many = [Ceiling(1e12 * (number + 1), "FLOP/s", "peak", f"{number} {'<b>' * 99}\n") for number in range(20)]
     (points,) = ceiling_lines({"d": many}, {"d": [10.0]}).values()
-    lines = points[0]["label"].split("\n")
-    assert len(lines) == 10
-    assert lines[-1] == "and 11 more"
-    assert max(map(len, lines)) <= 70
+    assert max(len(point["label"]) for point in points) <= 70
+    assert not any("\n" in point["label"] for point in points)
 
 
 def test_nothing_is_drawn_without_points_or_rates() -> None:

@@ -61,7 +61,7 @@ def test_columns_without_a_figure_are_left_out(case: Case, run: Run) -> None:
     table = build_table(join_single(run(case("a", peak_memory_bytes=None, detection_limit=None))))
     names = [column.name for column in table.columns]
     assert not {"peak", "finds", "speedup"} & set(names)
-    assert {"device", "suite"} == table.hidden
+    assert {"device", "suite", "family"} == table.hidden
     assert not {"device", "suite"} & {column.name for column in table.shown_columns}
     assert len(list_cells(table, table.rows)[0]) == len(table.shown_columns)
 

@@ -8,8 +8,19 @@ import pytest
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.reports.html.samples import MOST_POINTS, collect_samples, histories_by_case
+from pytest_attnperf.reports.html.rows import build_table, to_columnar_json
+from pytest_attnperf.reports.html.samples import (
+    MOST_POINTS,
+    MOST_RUNS,
+    STEPS,
+    build_sparkline,
+    collect_samples,
+    compute_drift,
+    histories_by_case,
+)
+from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.results import CaseResult
+from pytest_attnperf.testing.sample_runs import sample_run
 
 Case = Callable[..., CaseResult]
 History = Callable[..., CaseHistory]
@@ -101,3 +112,43 @@ def test_the_history_that_goes_on(history: History) -> None:
     new = replace(new, points=(*new.points, replace(new.points[-1], started="2026-02-01T00:00:00Z")))
     key = ("sm_90/sample", "a")
     assert histories_by_case([new, old])[key] is histories_by_case([old, new])[key] is new
+
+
+def with_times(history: CaseHistory, *times_us: float) -> CaseHistory:
+    """The history with these times in place of its own."""
+    points = tuple(replace(history.points[0], median_us=us) for us in times_us)
+    return replace(history, points=points)
+
+
+def test_line_spans_its_height(history: History) -> None:
+    """The slowest run is at the top, the fastest at the bottom; equal times are a line in the middle."""
+    assert build_sparkline(with_times(history("a"), 10.0, 20.0, 15.0)) == [0, STEPS, STEPS // 2]
+    assert build_sparkline(with_times(history("a"), 3.0, 3.0)) == [STEPS // 2] * 2
+    assert len(build_sparkline(with_times(history("a"), *map(float, range(1, 99)))) or ()) == MOST_RUNS
+
+
+def test_figure_is_the_latest_against_the_earlier(history: History) -> None:
+    """The latest time over the median of those before."""
+    assert compute_drift(with_times(history("a"), 10.0, 10.0, 90.0, 11.0)) == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize("times", [(), (5.0,), (0.0, float("nan"), 4.0), (float("inf"), 3.0)])
+def test_less_than_two_times_are_no_line(history: History, times: tuple[float, ...]) -> None:
+    """A time of zero, infinity or no number does not count."""
+    assert build_sparkline(with_times(history("a"), *times)) is None
+    assert compute_drift(with_times(history("a"), *times)) is None
+    assert build_sparkline(None) is None
+
+
+def test_table_has_a_column_of_histories(history: History) -> None:
+    """Only where histories are given; two other columns make room, and are still there to be drawn."""
+    run = sample_run(8)
+    key = str(run.cases[0].key)
+    table = build_table(join_single(run), [history(key)])
+    names = [column.name for column in table.shown_columns]
+    assert "history" in names
+    assert not {"finds", "gb_s"} & set(names)
+    assert {"finds", "gb_s"} <= {column.name for column in table.columns}
+    lines = to_columnar_json(table)["sparklines"]
+    assert [len(line) for line in lines.values()] == [6]
+    assert "history" not in [column.name for column in build_table(join_single(run)).columns]
