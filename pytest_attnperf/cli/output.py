@@ -108,12 +108,17 @@ def add_page(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def asks_page(options: argparse.Namespace) -> bool:
+    """Returns whether options of `add_page` ask for a page: only then are its sections worth building."""
+    return options.html is not None or options.open
+
+
 def write_page(options: argparse.Namespace, name: str, title: str, sections: Sequence[Section]) -> None:
     """Writes the page that --html or --open ask for, if one does, and opens it; says so on standard error.
 
     `name` is the page's file name where --html gives none. Raises HtmlReportError if a library of pages is missing.
     """
-    if options.html is None and not options.open:
+    if not asks_page(options):
         return
     from pytest_attnperf.reports.html.document import write_document
     from pytest_attnperf.reports.text.figures import one_line

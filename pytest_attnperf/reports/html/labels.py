@@ -1,0 +1,62 @@
+"""Names inside charts: whole where the chart is wide enough, else cut in their middle; never over a neighbour.
+
+A chart's width is known in the browser only. So a label carries its own estimated width, and Vega compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pytest_attnperf.reports.html.embedding import Json
+from pytest_attnperf.reports.text.text_width import both_ends, display_width, shorten_distinctly
+
+PX_PER_CELL = 7.0
+"""Estimated width of a cell of text of 11 px in a wide font."""
+
+SEPARATORS = frozenset("/-_. ,;:=")
+"""Characters behind which a name is broken."""
+
+NARROWEST_PX = 318
+"""Width of the plot of a chart on a page of 360 px."""
+
+
+def estimate_px(text: str) -> int:
+    """Returns about how many pixels a chart's text of 11 px takes."""
+    return round(display_width(text) * PX_PER_CELL)
+
+
+def count_cells(px: int) -> int:
+    """Returns how many cells of text fit into `px` pixels; at least one."""
+    return max(1, int(px / PX_PER_CELL))
+
+
+def make_labels(names: Iterable[str], width: int) -> dict[str, dict[str, Json]]:
+    """Returns name -> fields of a label: 'name' whole, 'name_px' its width, and 'short', one or two lines of at most
+    `width` cells. Two names never have one short form."""
+    shown = shorten_distinctly(names, 2 * width - 2)
+    return {
+        name: {"name": both_ends(name), "name_px": estimate_px(both_ends(name)), "short": _break_in_two(short, width)}
+        for name, short in shown.items()
+    }
+
+
+def _break_in_two(text: str, width: int) -> list[str]:
+    """Returns the text in one line if it fits, else in two, broken behind a separator where one is near."""
+    if display_width(text) <= width:
+        return [text]
+    fitting = [end for end in range(1, len(text)) if display_width(text[:end]) <= width]
+    most = max(fitting, default=1)
+    broken = [end for end in fitting if text[end - 1] in SEPARATORS and display_width(text[end:]) <= width]
+    place = max(broken, default=most)
+    return [text[:place], text[place:]]
+
+
+def encode_label(beside_px: int = 0) -> dict[str, Any]:
+    """Returns Vega-Lite's encoding of the text of `make_labels`: whole where the chart has room for it and for
+    `beside_px` more."""
+    return {
+        "condition": {"test": f"width > datum.name_px + {beside_px}", "field": "name", "type": "nominal"},
+        "field": "short",
+        "type": "nominal",
+    }
