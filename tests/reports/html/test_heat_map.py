@@ -20,7 +20,7 @@ CELLS = (
     Cell(0, "1024", "ck", "tie", "pale", COLOURS[0], {"backend": "ck"}),
     Cell(1, "512", "triton.flash_persistent", "only one", "outline", COLOURS[1], {"backend": "triton"}),
 )
-TEXTS = "return [...document.querySelectorAll('.chart svg .mark-text text')].map((t) => t.textContent).filter(Boolean)"
+TEXTS = "return [...document.querySelectorAll('.role-mark.mark-text text')].map((t) => t.textContent).filter(Boolean)"
 
 
 def page(cells: tuple[Cell, ...], columns: list[str], rows: list[str]) -> str:
