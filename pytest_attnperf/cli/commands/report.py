@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.cli import report_modes
 from pytest_attnperf.cli.option_groups import RESULTS, DependentOptions, add_old_spelling, settle_all
-from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, open_page, write_forms
+from pytest_attnperf.cli.output import PAGES, add_forms, asked_forms, choose_ink, count_columns, open_page, write_forms
 from pytest_attnperf.cli.report_modes import MODES
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.regular_file import propose_path
@@ -44,8 +44,8 @@ PLAIN, STAGE, STEP, MERGE, COMMENT = "", "--by stage", "--by step", "--out", "--
 """What the command does, by the option that asks for it."""
 
 TAKEN: dict[str, frozenset[str]] = {
-    STAGE: frozenset({"markdown"}),
-    STEP: frozenset({"markdown"}),
+    STAGE: frozenset({"markdown", "report", "open"}),
+    STEP: frozenset({"markdown", "report", "open"}),
     MERGE: frozenset({"report", "open"}),
     COMMENT: frozenset(),
 }
@@ -56,7 +56,8 @@ EPILOG = f"""RESULTS are files that pytest --attnperf wrote, from one or more ma
 
 --by stage: cases of tests with breakdown=True have stages; prefill is compared with qk_scores, causal_mask,
 row_softmax and weighted_values where they were measured. --by step: the backends of a workload, with the machine code
-that each ran; --write puts the tables between <!-- ladder:begin --> and <!-- ladder:end -->. Both take one file.
+that each ran; --write puts the tables between <!-- ladder:begin --> and <!-- ladder:end -->. Both take one file;
+--report DIR writes their page alone, as report.html, and --open without it writes the page into {PAGES}.
 
 --out: shards of one commit, device and fingerprint become one run. Runs of other devices are stored beside it. Verdicts
 stay as their runs gave them; attnperf gate judges again. A line per run says whether it passed.
@@ -74,6 +75,7 @@ examples:
   attnperf report mi300x.json h200.json --markdown - >> "$GITHUB_STEP_SUMMARY"
   attnperf report baselines/sm_90/h200/prefill.json --report DIR
   attnperf report gpu.json --by stage --cpu cpu.json
+  attnperf report results.json --by step --open
   attnperf report results.json --by step --workload prefill-b4-s512-h8-d256-f16-causal --relative-to triton.flash
   attnperf report shards/*.json --expect 4 --out merged.json --report DIR
   attnperf report judged.json --comment --repo OWNER/NAME --head-sha SHA --run-number 12 --status
@@ -188,7 +190,7 @@ def run(options: argparse.Namespace) -> int:
     for path in options.results:
         if not path.exists():
             raise UsageError(f"there is no {path}{propose_path(path)}; a run writes {RESULTS}: pytest --attnperf")
-    if options.open and options.report is None:
+    if options.open and options.report is None and mode not in (STAGE, STEP):
         options.report = FOLDER
     return _find_work(mode)(options)
 

@@ -7,7 +7,8 @@ from types import MappingProxyType
 
 from pytest_attnperf.records.card_offsets import MeasuredCard
 from pytest_attnperf.records.time_units import choose_time_unit
-from pytest_attnperf.reports.html.dots import DotKind, DotMark, DotRow, make_dots
+from pytest_attnperf.reports.html.dots import DotKind, DotRow, make_dots
+from pytest_attnperf.reports.html.row_layout import UprightLine
 from pytest_attnperf.reports.html.sections import Figure, Section, Table, TableHead
 from pytest_attnperf.reports.run.compared import ComparedRow, GroupRow, TwoTimersRow
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
@@ -79,7 +80,7 @@ def _draw_cases(cases: Sequence[ComparedRow], fail_above: float | None) -> Figur
     is_log = bool(ratios) and (max(ratios) > FAR or min(ratios) < 1 / FAR)
     rows = [_make_case_row(number, row, is_log=is_log) for number, row in enumerate(drawn)]
     marks = [] if fail_above is None else [
-        DotMark(_place(1 + fail_above / 100, is_log=is_log), f"--fail-above {fail_above:g} %")
+        UprightLine(_place(1 + fail_above / 100, is_log=is_log), f"--fail-above {fail_above:g} %")
     ]  # fmt: skip
     axis = "time of the second / time of the first" if is_log else "change of time, second against first (%)"
     said = "Triangles look slower or faster, diamonds are undecided, circles look the same. A thick line is the 95 % "

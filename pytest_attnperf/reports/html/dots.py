@@ -10,18 +10,19 @@ from dataclasses import dataclass, field
 
 from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, VERMILLION, Spec, make_base
 from pytest_attnperf.reports.html.embedding import Json, round_figure
-from pytest_attnperf.reports.html.labels import NARROWEST_PX, count_cells, encode_label, estimate_px, make_labels
+from pytest_attnperf.reports.html.row_layout import (
+    SIDE_PX,
+    RowLayout,
+    UprightLine,
+    lay_out_rows,
+    list_lines,
+    make_row_texts,
+    make_upright_lines,
+)
 from pytest_attnperf.reports.html.sections import Figure
 
-LINE_PX = 13
-DOT_PX = 20
-"""Height of a row without its lines of text; the dot is in the middle of it."""
-
-BOLD = 1.15
-"""Width of bold text over that of other text."""
-
-SIDE_PX = 14
-"""Room between the outermost dot and the edge."""
+ORIGINS: Spec = {"data": {"name": "origins"}, "mark": {"type": "rule", "aria": False}}
+"""The layer of the value that rows are compared with."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,6 @@ class DotRow:
 
 
 @dataclass(frozen=True)
-class DotMark:
-    """A line over all rows, such as a limit: its place on the axis, and its words."""
-
-    at: float
-    label: str
-
-
-@dataclass(frozen=True)
 class DotKind:
     """How rows of a kind are drawn: index of a colour of COLOURS and of a shape of SHAPES."""
 
@@ -71,7 +64,7 @@ def make_dots(
     *,
     kinds: Mapping[str, DotKind],
     origin: float | None = None,
-    marks: Sequence[DotMark] = (),
+    marks: Sequence[UprightLine] = (),
     is_log: bool = False,
     caption: str = "",
 ) -> Figure:
@@ -81,14 +74,13 @@ def make_dots(
     kinds    how the rows of each kind are drawn
     origin   value with a thin line that rows are compared with; None for none
     """
-    beside = round(BOLD * max((estimate_px(row.text) for row in rows), default=0))
-    labels = make_labels((row.name for row in rows), count_cells(NARROWEST_PX - beside - SIDE_PX))
+    layout = lay_out_rows([row.name for row in rows], [row.text for row in rows])
     headings = list(dict.fromkeys(heading for row in rows for heading in row.told))
     reach = _find_reach(rows, [*(mark.at for mark in marks), *([] if origin is None else [origin])])
-    data = {
-        "dots": [_make_datum(index, row, labels[row.name], headings) for index, row in enumerate(rows)],
+    data: dict[str, list[Mapping[str, Json]]] = {
+        "dots": [_make_datum(index, row, layout.labels[row.name], headings) for index, row in enumerate(rows)],
         "strips": [_make_strip(index, row, at) for index, row in enumerate(rows) for at in row.strip],
-        "marks": [{"at": round_figure(mark.at), "label": mark.label} for mark in marks],
+        "marks": list_lines(marks),
         "origins": [] if origin is None else [{"at": origin}],
     }
     data |= {
@@ -99,10 +91,9 @@ def make_dots(
     x = _make_axis(axis, is_log=is_log)
     tooltip = [{"field": f"told{place}", "title": heading, "type": "nominal"} for place, heading in enumerate(headings)]
     tooltip.insert(0, {"field": "name", "title": "name", "type": "nominal"})
-    lines = max((len(label["short"]) for label in labels.values()), default=1)
-    places = _Places(max(1, len(rows)), lines * LINE_PX + DOT_PX)
-    spec = make_base(title, height=places.count * places.row_px, encoding={"x": x})
-    spec["layer"] = [*_make_lines(), *_make_texts(places, beside), *_make_marks(x, places, kinds, tooltip)]
+    spec = make_base(title, height=layout.height, encoding={"x": x})
+    texts = make_row_texts(layout, "dots")
+    spec["layer"] = [ORIGINS, *make_upright_lines("marks"), *texts, *_make_marks(x, layout, kinds, tooltip)]
     return Figure(title, spec, data, caption)
 
 
@@ -137,67 +128,15 @@ def _make_axis(title: str, *, is_log: bool) -> Spec:
     return {"field": "at", "type": "quantitative", "title": title, "scale": scale | {"padding": SIDE_PX}, "axis": axis}
 
 
-@dataclass(frozen=True)
-class _Places:
-    """The rows of a chart: their number, and the height of each in pixels."""
-
-    count: int
-    row_px: int
-
-    def at(self, px: float) -> Spec:
-        """Returns the vertical encoding of a place `px` below the top of a row."""
-        scale = {"domain": list(range(self.count)), "paddingInner": 0, "paddingOuter": 0, "type": "band"}
-        place = {"bandPosition": px / self.row_px}
-        return {"field": "row", "type": "ordinal", "axis": None, "scale": scale, **place}
-
-
-def _make_lines() -> list[Spec]:
-    """Returns the layers of lines over all rows; their words stand above the plot."""
-    label: Spec = {"type": "text", "baseline": "bottom", "y": -4, "aria": False}
-    label["align"] = {"expr": "scale('x', datum.at) > width / 2 ? 'right' : 'left'"}
-    return [
-        {"data": {"name": "origins"}, "mark": {"type": "rule", "aria": False}},
-        {
-            "data": {"name": "marks"},
-            "mark": {"type": "rule", "strokeDash": [5, 4], "color": VERMILLION},
-            "encoding": {"tooltip": [{"field": "label", "title": "limit", "type": "nominal"}]},
-        },
-        {"data": {"name": "marks"}, "mark": label, "encoding": {"text": {"field": "label", "type": "nominal"}}},
-    ]
-
-
-def _make_texts(places: _Places, beside_px: int) -> list[Spec]:
-    """Returns the layers of names, at the left, and values, at the right."""
-    y = places.at(places.row_px - DOT_PX + 2)
-    left: Spec = {"type": "text", "align": "left", "baseline": "bottom", "aria": False}
-    # Vega adds further lines below the first one, also where the baseline is the bottom.
-    left["dy"] = {"expr": f"width > datum.name_px + {beside_px + SIDE_PX} ? 0 : -{LINE_PX} * (length(datum.short) - 1)"}
-    right: Spec = {"type": "text", "align": "right", "baseline": "bottom", "aria": False, "fontWeight": 600}
-    return [
-        {
-            "name": "row_names",
-            "data": {"name": "dots"},
-            "mark": left,
-            "encoding": {"x": {"value": 0}, "y": y, "text": encode_label(beside_px + SIDE_PX)},
-        },
-        {
-            "name": "row_values",
-            "data": {"name": "dots"},
-            "mark": right,
-            "encoding": {"x": {"value": "width"}, "y": y, "text": {"field": "text", "type": "nominal"}},
-        },
-    ]
-
-
-def _make_marks(x: Spec, places: _Places, kinds: Mapping[str, DotKind], tooltip: list[Spec]) -> list[Spec]:
+def _make_marks(x: Spec, layout: RowLayout, kinds: Mapping[str, DotKind], tooltip: list[Spec]) -> list[Spec]:
     """Returns the layers of single values, limits, intervals and dots."""
-    middle = places.row_px - DOT_PX / 2
-    y, names = places.at(middle), list(kinds)
+    middle = layout.middle_px
+    y, names = layout.at(middle), list(kinds)
     colours = [COLOURS[kind.colour % len(COLOURS)] for kind in kinds.values()]
     shapes = [SHAPES[kind.shape % len(SHAPES)] for kind in kinds.values()]
     colour = {"field": "kind", "type": "nominal", "scale": {"domain": names, "range": colours}, "legend": None}
     shape = {"field": "kind", "type": "nominal", "scale": {"domain": names, "range": shapes}, "legend": None}
-    end = {"field": "row", "bandPosition": (middle + 7) / places.row_px}
+    end = {"field": "row", "bandPosition": (middle + 7) / layout.row_px}
     low, high = {**x, "field": "low"}, {"field": "high"}
     return [
         {
@@ -208,7 +147,7 @@ def _make_marks(x: Spec, places: _Places, kinds: Mapping[str, DotKind], tooltip:
         {
             "data": {"name": "limits"},
             "mark": {"type": "rule", "strokeWidth": 2, "color": VERMILLION, "aria": False},
-            "encoding": {"x": {**x, "field": "limit"}, "y": places.at(middle - 7), "y2": end},
+            "encoding": {"x": {**x, "field": "limit"}, "y": layout.at(middle - 7), "y2": end},
         },
         {
             "data": {"name": "intervals"},

@@ -8,7 +8,14 @@ from typing import Literal
 
 from pytest_attnperf.reports.html.charts import COLOURS, Spec, make_base
 from pytest_attnperf.reports.html.embedding import Json
-from pytest_attnperf.reports.html.labels import NARROWEST_PX, count_cells, encode_label, estimate_px, make_labels
+from pytest_attnperf.reports.html.labels import (
+    NARROWEST_PX,
+    count_cells,
+    encode_label,
+    estimate_px,
+    make_labels,
+    make_legend,
+)
 from pytest_attnperf.reports.html.sections import Figure
 from pytest_attnperf.reports.text.text_width import both_ends, cut_text
 
@@ -59,7 +66,7 @@ def draw_map(
     rows      labels in order
     colours   name -> colour, in the order of the legend
     """
-    labels = make_labels(rows, count_cells(NARROWEST_PX))
+    labels = make_labels(rows, count_cells(NARROWEST_PX, rows))
     lines = max((len(label["short"]) for label in labels.values()), default=1)
     headings = list(dict.fromkeys(heading for cell in cells for heading in cell.told))
     made = [_make_datum(cell, headings) for cell in cells]
@@ -131,8 +138,7 @@ def _make_spec(
     x["axis"] = {"labelAngle": 0, "grid": False, "ticks": False, "domain": False} if any(columns) else None
     colour: Spec = {"field": "name", "type": "nominal"}
     colour["scale"] = {"domain": list(colours), "range": list(colours.values())}
-    columns_of_legend = {"expr": "max(1, floor(width / 170))"}
-    colour["legend"] = {"title": None, "orient": "top", "symbolType": "square", "columns": columns_of_legend}
+    colour["legend"] = make_legend(list(colours))
     tooltip = [{"field": f"told{at}", "title": heading, "type": "nominal"} for at, heading in enumerate(headings)]
     top, bottom = lines * LINE_PX, lines * LINE_PX + CELL_PX
     box = {"x": x, "y": place(top), "y2": {"field": "row", "bandPosition": bottom / row_px}}

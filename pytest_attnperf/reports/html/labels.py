@@ -5,17 +5,28 @@ A chart's width is known in the browser only. So a label carries its own estimat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pytest_attnperf.reports.html.embedding import Json
-from pytest_attnperf.reports.text.text_width import both_ends, display_width, shorten_distinctly
+from pytest_attnperf.reports.text.text_width import CUT, both_ends, display_width, shorten_distinctly
 
 PX_PER_CELL = 7.0
 """Estimated width of a cell of text of 11 px in a wide font."""
 
+WIDE, WIDE_CELLS = frozenset("mwMW@%=<>+#&~^"), 1.45
+NARROW, NARROW_CELLS = frozenset("ijlI.,:;|/\\'!()[]{}\" ft-r"), 0.65
+"""Letters that are wider or narrower than others, and how many cells each takes."""
+
 SEPARATORS = frozenset("/-_. ,;:=")
 """Characters behind which a name is broken."""
+
+LEAST_PX = 6.5
+"""Fewest pixels for a cell of text: half of a name may have wider letters than the whole."""
+
+LEGEND_PX = 36
+"""Width of an entry of a legend without its words."""
 
 NARROWEST_PX = 318
 """Width of the plot of a chart on a page of 360 px."""
@@ -23,12 +34,16 @@ NARROWEST_PX = 318
 
 def estimate_px(text: str) -> int:
     """Returns about how many pixels a chart's text of 11 px takes."""
-    return round(display_width(text) * PX_PER_CELL)
+    wide, narrow = (sum(letter in letters for letter in text) for letters in (WIDE, NARROW))
+    cells = display_width(text) + wide * (WIDE_CELLS - 1) - narrow * (1 - NARROW_CELLS)
+    return math.ceil(cells * PX_PER_CELL)
 
 
-def count_cells(px: int) -> int:
-    """Returns how many cells of text fit into `px` pixels; at least one."""
-    return max(1, int(px / PX_PER_CELL))
+def count_cells(px: int, names: Sequence[str] = ()) -> int:
+    """Returns how many cells of text fit into `px` pixels, at least one; fewer if a name has many wide letters."""
+    shown = [both_ends(name) for name in names]
+    widest = max((estimate_px(name) / max(1, display_width(name)) for name in shown), default=PX_PER_CELL)
+    return max(1, int(px / max(1.05 * widest, LEAST_PX)))
 
 
 def make_labels(names: Iterable[str], width: int) -> dict[str, dict[str, Json]]:
@@ -42,13 +57,14 @@ def make_labels(names: Iterable[str], width: int) -> dict[str, dict[str, Json]]:
 
 
 def _break_in_two(text: str, width: int) -> list[str]:
-    """Returns the text in one line if it fits, else in two, broken behind a separator where one is near."""
+    """Returns the text in one line if it fits, else in two, broken behind the mark of a cut, or else a separator."""
     if display_width(text) <= width:
         return [text]
     fitting = [end for end in range(1, len(text)) if display_width(text[:end]) <= width]
     most = max(fitting, default=1)
     broken = [end for end in fitting if text[end - 1] in SEPARATORS and display_width(text[end:]) <= width]
-    place = max(broken, default=most)
+    cut = text.find(CUT) + len(CUT)
+    place = cut if cut in fitting and CUT in text else max(broken, default=most)
     return [text[:place], text[place:]]
 
 
@@ -60,3 +76,10 @@ def encode_label(beside_px: int = 0) -> dict[str, Any]:
         "field": "short",
         "type": "nominal",
     }
+
+
+def make_legend(names: Sequence[str]) -> dict[str, Any]:
+    """Returns Vega-Lite's legend of squares above a chart, with as many columns as the widest of `names` allows."""
+    room = max(map(estimate_px, names), default=0) + LEGEND_PX
+    columns = {"expr": f"max(1, floor(width / {room}))"}
+    return {"title": None, "orient": "top", "symbolType": "square", "columns": columns, "labelLimit": 300}

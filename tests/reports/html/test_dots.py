@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.reports.html.document import render_document
-from pytest_attnperf.reports.html.dots import DotKind, DotMark, DotRow, make_dots
+from pytest_attnperf.reports.html.dots import DotKind, DotRow, make_dots
+from pytest_attnperf.reports.html.row_layout import UprightLine
 from pytest_attnperf.reports.html.sections import Figure, Section
 from tests.reports.html.conftest import HOSTILE
 
@@ -34,7 +35,7 @@ def draw(*rows: DotRow, **more: Any) -> Figure:
 
 def test_rows_are_drawn_with_names_values_and_intervals(check_page: Check, read_tooltip: Any, browser: Any) -> None:
     """Every row has its name and its value as text; the tooltip of a dot has what the row says further."""
-    check_page(page(draw(*ROWS, origin=0.0, marks=[DotMark(3.0, "limit 3 %")], caption="How to read it.")), 1)
+    check_page(page(draw(*ROWS, origin=0.0, marks=[UprightLine(3.0, "limit 3 %")], caption="How to read it.")), 1)
     texts = browser.execute_script("return [...document.querySelectorAll('.chart svg text')].map((t) => t.textContent)")
     assert {"decode", "+4.0 %", "too few cases", "limit 3 %", "change (%)"} <= set(texts)
     assert read_tooltip(".mark-symbol.role-mark path[aria-label^=decode]") == {"name": "decode", "cases": "3"}

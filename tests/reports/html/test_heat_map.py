@@ -18,7 +18,7 @@ Check = Callable[[str, int], None]
 CELLS = (
     Cell(0, "512", "ck", "+3.0 %", "full", COLOURS[0], {"backend": "ck"}),
     Cell(0, "1024", "ck", "tie", "pale", COLOURS[0], {"backend": "ck"}),
-    Cell(1, "512", "triton.flash_persistent", "only one", "outline", COLOURS[1], {"backend": "triton"}),
+    Cell(1, "512", "triton.flash_varlen_persistent", "only one", "outline", COLOURS[1], {"backend": "triton"}),
 )
 TEXTS = "return [...document.querySelectorAll('.role-mark.mark-text text')].map((t) => t.textContent).filter(Boolean)"
 
@@ -39,8 +39,10 @@ def test_cells_say_what_they_are(check_page: Check, read_tooltip: Any, browser: 
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     open_page(html)
     wide = browser.execute_script(TEXTS)
-    assert sorted(wide) == sorted(["d64", "d256", "ck", "ck", "+3.0 %", "tie", "only one", "triton.flash_persistent"])
-    assert set(wide) - set(narrow) == {"triton.flash_persistent"}
+    assert sorted(wide) == sorted(
+        ["d64", "d256", "ck", "ck", "+3.0 %", "tie", "only one", "triton.flash_varlen_persistent"]
+    )
+    assert set(wide) - set(narrow) == {"triton.flash_varlen_persistent"}
 
 
 def test_clear_tied_alone_and_unmeasured_differ(browser: Any, open_page: Any) -> None:
