@@ -49,7 +49,7 @@ def count_cells(px: int, names: Sequence[str] = ()) -> int:
 def make_labels(names: Iterable[str], width: int) -> dict[str, dict[str, Json]]:
     """Returns name -> fields of a label: 'name' whole, 'name_px' its width, and 'short', one or two lines of at most
     `width` cells. Two names never have one short form."""
-    shown = shorten_distinctly(names, 2 * width - 2)
+    shown = shorten_distinctly(names, max(width, 2 * width - 2 * len(CUT)))
     return {
         name: {"name": both_ends(name), "name_px": estimate_px(both_ends(name)), "short": _break_in_two(short, width)}
         for name, short in shown.items()
