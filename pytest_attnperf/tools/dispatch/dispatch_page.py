@@ -13,8 +13,17 @@ from pytest_attnperf.reports.html.heat_map import Cell, Looks, draw_map
 from pytest_attnperf.reports.html.sections import Figure, Section, Table, TableHead
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
 from pytest_attnperf.reports.text.text_width import both_ends
-from pytest_attnperf.tools.dispatch.dispatch_record import DispatchRecord, FieldValue, PointRecord, ShapeRecord
+from pytest_attnperf.tools.dispatch.dispatch_record import (
+    SCHEMA,
+    DispatchRecord,
+    FieldValue,
+    PointRecord,
+    ShapeRecord,
+    decode_record,
+)
 from pytest_attnperf.tools.dispatch.regions import ALONE, CLEAR, TIE
+
+__all__ = ["SCHEMA", "build_sections", "read_sections"]
 
 MAPS = 12
 """Most maps of a page."""
@@ -60,6 +69,12 @@ class _Map:
     def cells(self) -> int:
         """Number of measured workloads."""
         return sum(len(row.points) for row in self.rows)
+
+
+def read_sections(data: bytes, where: str, prefix: str) -> list[Section]:
+    """Returns the sections of what `attnperf dispatch --json` printed. Raises UsageError naming `where` for any other
+    file."""
+    return build_sections(decode_record(data, where), prefix)
 
 
 def build_sections(found: DispatchRecord, prefix: str = "dispatch") -> list[Section]:
