@@ -242,25 +242,3 @@ def test_only_prefills_with_stages_are_shown() -> None:
     cases += measured({("hip.best", "prefill"): 20.0})
     assert len(staged_tables(cases)) == len(staged_tables(cases, [CAUSAL])) == 1
     assert staged_tables(cases, [other]) == {}
-
-
-def test_stages_as_a_page(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--report writes report.html alone, with layers, the CPU and staged attention; nothing else is printed."""
-    words = ["report", files["gpu"], "--by", "stage", "--cpu", files["cpu"], "--report", str(tmp_path / "pages")]
-    assert main(words) == 0
-    assert [path.name for path in (tmp_path / "pages").iterdir()] == ["report.html"]
-    assert capsys.readouterr() == ("", f"written: {tmp_path / 'pages/report.html'}\n")
-    page = (tmp_path / "pages/report.html").read_text(encoding="utf-8")
-    for part in ("Stages of each call", "Staged against fused attention", "layer.hip.best", "over a CPU"):
-        assert part in page
-
-
-def test_open_writes_the_page_where_no_folder_is_named(
-    files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is among the pages of .attnperf, so that it never takes the place of a run's page."""
-    opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", files["layers"], "--by", "stage", "--open"]) == 0
-    assert opened == [(tmp_path / ".attnperf/pages/stages.html").as_uri()]

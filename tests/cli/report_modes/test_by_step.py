@@ -395,35 +395,3 @@ def test_a_terminal_of_a_hundred_columns_shows_all() -> None:
     assert max(map(len, text.splitlines())) <= 100
     assert "256+256a" in text
     assert max(map(len, LEGEND)) <= 100
-
-
-def test_the_ladder_as_a_page(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--report writes report.html alone, with the ladder, compiled kernels and counters; Markdown goes beside it."""
-    words = ["report", files["run"], "--by", "step", "--code", files["code"], "--profile", files["profile"]]
-    assert main([*words, "--report", str(tmp_path / "pages")]) == 0
-    assert [path.name for path in (tmp_path / "pages").iterdir()] == ["report.html"]
-    assert capsys.readouterr() == ("", f"written: {tmp_path / 'pages/report.html'}\n")
-    page = (tmp_path / "pages/report.html").read_text(encoding="utf-8")
-    for part in ("Speedup of each backend", "gfx942, compiled, not run", "SQ_WAVES", WORKLOAD):
-        assert part in page
-    assert main([*words, "--report", str(tmp_path / "pages"), "--markdown", "-"]) == 0
-    assert "| hip.flash" in capsys.readouterr().out
-
-
-def test_ideas_come_from_the_project_here(
-    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A backend that the conftest in the current folder registers with an idea has it in the page that --open opens."""
-    (tmp_path / "conftest.py").write_text(
-        "from pytest_attnperf.backends import Backend\n\n\nclass Flash(Backend):\n    families = ('prefill',)\n"
-        "    idea = 'online softmax'\n\n    def prepare(self, workload, inputs):\n        raise NotImplementedError\n\n"
-        "def pytest_attnperf_register_backends(registry):\n    registry.add(Flash('hip.flash'))\n"
-    )
-    opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", files["run"], "--by", "step", "--open"]) == 0
-    page = tmp_path / ".attnperf/pages/steps.html"
-    assert opened == [page.as_uri()]
-    assert "hip.flash: online softmax" in page.read_text(encoding="utf-8")
-    assert capsys.readouterr().out == ""
