@@ -26,6 +26,8 @@ DESCRIPTION = "Prints the best backend by family, shape and size, with margin an
 EPILOG = """RESULTS is the results.json of a run that measured, a file or a folder of stored baselines, or one
 published report. Only cases that were proven right count. All files must be from one device.
 
+attnperf report shows in its page what --json printed.
+
 exit status: 0 printed, 2 the command or a file is invalid
 
 examples:
@@ -74,8 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_page(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown")
-    form.add_argument("--json", action="store_true", help="print JSON, with every point and interval; "
-                      "attnperf report shows it, too")  # fmt: skip
+    form.add_argument("--json", action="store_true", help="print JSON, with every point and interval")
 
 
 def run(options: argparse.Namespace) -> int:
