@@ -224,6 +224,11 @@ class Backend(abc.ABC, Generic[W]):
         """Names of the op families that it implements. Use a class attribute if all instances implement the same."""
         return ()
 
+    @property
+    def idea(self) -> str:
+        """What it does to be fast, in a few words, for pages that compare backends; '' where nothing is to be said."""
+        return ""
+
     def unsupported_reasons(self, workload: W, device: DeviceInfo) -> list[str]:
         """Returns the reasons, in words, why this backend cannot run the workload on `device`; empty if it can. An
         override must not import a vendor library."""
@@ -256,6 +261,11 @@ class Around(Backend[Any]):
     def families(self) -> tuple[str, ...]:
         """The op families of the wrapped backend."""
         return self.backend.families
+
+    @property
+    def idea(self) -> str:
+        """The idea of the wrapped backend."""
+        return self.backend.idea
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
         """Returns what the wrapped backend's `unsupported_reasons` returns."""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Value: TypeAlias = int | bool | str
 
+TUNE_SCHEMA = "attnperf.tune/1"
+"""Kind and version of a stored result. The number increases when a field is renamed or changes its meaning."""
+
 BETTER = "BETTER"
 """The winner's interval lies below the default's time, and no workload that it serves became slower."""
 NO_BETTER = "NO_BETTER"
@@ -261,3 +264,4 @@ class TuneResult:
     files: tuple[TunedFile, ...] = ()
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    schema: str = TUNE_SCHEMA

@@ -40,6 +40,11 @@ class HipStep(Configured, Backend["Prefill"]):
     step: LadderStep = STEPS[0]
 
     @property
+    def idea(self) -> str:
+        """What is new in this step."""
+        return self.step.idea
+
+    @property
     def spaces(self) -> tuple[Space, ...]:
         """The launch configuration space of this step's kernel, as a tuple of one."""
         return (self.step.space,)

@@ -37,6 +37,7 @@ class LadderStep:
     """One step of the ladder of HIP prefill kernels: a .hip file and how it is launched.
 
     name       of the backend, e.g. 'hip.flash'
+    idea       what is new in this step, in a few words
     file       '03_flash.hip'
     function   of the kernel in it
     constants  macros that its configuration sets
@@ -49,6 +50,7 @@ class LadderStep:
     """
 
     name: str
+    idea: str
     file: str
     function: str
     constants: tuple[str, ...]
@@ -134,13 +136,47 @@ def _warpgroups_of_64(config: Config, head_dim: int, face: Face) -> WorkgroupSiz
 
 _TILES = ("BLOCK_M", "BLOCK_N", "THREADS")
 STEPS = (
-    LadderStep("hip.naive", "01_naive.hip", "attention_naive", ("BLOCK_M",), _one_thread_per_row, scratch=True),
-    LadderStep("hip.lds_tiles", "02_lds_tiles.hip", "attention_lds_tiles", _TILES, _fixed_threads, scratch=True),
-    LadderStep("hip.flash", "03_flash.hip", "attention_flash", _TILES, _fixed_threads),
-    LadderStep("hip.vectorised", "04_vectorised.hip", "attention_vectorised", _TILES, _fixed_threads),
-    LadderStep("hip.matrix", "05_matrix.hip", "attention_matrix", ("WAVES", "BLOCK_N"), _waves_of_16, matrix=True),
+    LadderStep(
+        "hip.naive",
+        "one thread per query row, scores in global memory",
+        "01_naive.hip",
+        "attention_naive",
+        ("BLOCK_M",),
+        _one_thread_per_row,
+        scratch=True,
+    ),
+    LadderStep(
+        "hip.lds_tiles",
+        "16 threads per row, tiles of Q, K and V in LDS",
+        "02_lds_tiles.hip",
+        "attention_lds_tiles",
+        _TILES,
+        _fixed_threads,
+        scratch=True,
+    ),
+    LadderStep(
+        "hip.flash", "online softmax: no score matrix", "03_flash.hip", "attention_flash", _TILES, _fixed_threads
+    ),
+    LadderStep(
+        "hip.vectorised",
+        "16-byte loads, no bank conflicts, 4 rows per lane",
+        "04_vectorised.hip",
+        "attention_vectorised",
+        _TILES,
+        _fixed_threads,
+    ),
+    LadderStep(
+        "hip.matrix",
+        "MFMA, WMMA or mma.sync for both products",
+        "05_matrix.hip",
+        "attention_matrix",
+        ("WAVES", "BLOCK_N"),
+        _waves_of_16,
+        matrix=True,
+    ),
     LadderStep(
         "hip.prefetch",
+        "the next tile is on its way while this one is computed",
         "06_prefetch.hip",
         "attention_prefetch",
         ("WAVES", "BLOCK_N"),
@@ -150,6 +186,7 @@ STEPS = (
     ),
     LadderStep(
         "hip.best",
+        "32 rows per wave, queries in registers, masks where needed",
         "07_best.hip",
         "attention_best",
         ("WAVES", "ROW_TILES", "BLOCK_N", "Q_IN_REGISTERS"),
@@ -160,6 +197,7 @@ STEPS = (
     ),
     LadderStep(
         "hip.wgmma",
+        "Hopper: tensor cores read LDS by themselves, and work during the softmax",
         "08_wgmma.hip",
         "attention_wgmma",
         ("WARPGROUPS", "BLOCK_N", "Q_IN_REGISTERS"),

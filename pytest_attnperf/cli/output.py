@@ -106,20 +106,43 @@ def add_page(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--open", action="store_true", help=f"open it in a browser; without --html it is in {PAGES}")
 
 
+def asks_page(options: argparse.Namespace) -> bool:
+    """Returns whether options of `add_page` ask for a page: only then are its sections worth building."""
+    return options.html is not None or options.open
+
+
 def write_page(options: argparse.Namespace, name: str, title: str, sections: Sequence[Section]) -> None:
     """Writes the page that --html or --open ask for, if one does, and opens it; says so on standard error.
 
     `name` is the page's file name where --html gives none. Raises HtmlReportError if a library of pages is missing.
     """
-    if options.html is None and not options.open:
-        return
+    if asks_page(options):
+        _write_document(options.html or PAGES / f"{name}.html", title, sections, opened=options.open)
+
+
+def asks_report(options: argparse.Namespace) -> bool:
+    """Returns whether options of `attnperf report` ask for a page."""
+    return options.report is not None or options.open
+
+
+def write_report_page(options: argparse.Namespace, name: str, title: str, sections: Sequence[Section]) -> None:
+    """Writes a page of sections as report.html into the folder of --report, and opens it if --open asks for that.
+
+    `name` is the page's file name among the pages of .attnperf where --report gives no folder. Raises as `write_page`.
+    """
+    from pytest_attnperf.reports.files.form_list import HTML
+
+    path = PAGES / f"{name}.html" if options.report is None else options.report / HTML
+    _write_document(path, title, sections, opened=options.open)
+
+
+def _write_document(path: Path, title: str, sections: Sequence[Section], *, opened: bool) -> None:
     from pytest_attnperf.reports.html.document import write_document
     from pytest_attnperf.reports.text.figures import one_line
 
-    path = options.html or PAGES / f"{name}.html"
     write_document(path, title, sections)
     sys.stderr.write(f"written: {one_line(str(path), 1000)}\n")
-    if options.open:
+    if opened:
         open_file(path)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.gate.limits import format_percent
 from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.records.card_offsets import CardOffset, MeasuredCard
 from pytest_attnperf.records.gpus import GpuRecord
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.side_by_side import is_possible
@@ -44,29 +45,6 @@ SLOW_MIN = 0.01
 
 ERROR_LEAST = 1e-5
 """Smallest standard error, of a log. Stored times have five digits: equal ones must not give a chance of zero."""
-
-
-@dataclass(frozen=True)
-class MeasuredCard:
-    """One card with its settings, as far as the results have them; '' and None where they do not.
-
-    cases       number of cases with a first look or a recorded process on this card
-    clock_mhz   median compute clock of these processes
-    offset      from the other cards; None where there are too few cases
-    """
-
-    device_id: str
-    cases: int
-    clock_mhz: float | None = None
-    power_cap_w: str = ""
-    temperature_c: str = ""
-    partition: str = ""
-    offset: CardOffset | None = None
-
-    @property
-    def slow(self) -> bool:
-        """Whether the GPU is slower than the run's other GPUs beyond chance, and by at least SLOW_MIN (a fraction)."""
-        return self.offset is not None and self.offset.slow
 
 
 @dataclass(frozen=True)
@@ -213,22 +191,6 @@ def render_legend(spreads: CardSpreads) -> list[str]:
 
 
 @dataclass(frozen=True)
-class CardOffset:
-    """One card against the others: (its time / theirs) - 1.
-
-    offset, interval95   as fractions
-    cases                number of cases that the offset is a mean of
-    slow                 slower than SLOW_MIN, and beyond chance over all cards
-    """
-
-    device_id: str
-    offset: float
-    interval95: tuple[float, float]
-    cases: int
-    slow: bool = False
-
-
-@dataclass(frozen=True)
 class _Centre:
     """A trimmed mean of logs, its standard error with its degrees of freedom, and the number of cases."""
 
@@ -241,13 +203,26 @@ class _Centre:
 def offsets_of_shared(cases: Mapping[str, Sequence[ProcessSummary]]) -> tuple[CardOffset, ...]:
     """Returns each card's offset from the others in cases that ran on it and on another card, slowest first. Leaves
     out cards with fewer than CASES_MIN such cases."""
+    by_card = _collect_differences(cases)
+    return _judge_cards({card: _compute_centre(values) for card, values in by_card.items() if len(values) >= CASES_MIN})
+
+
+def _collect_differences(cases: Mapping[str, Sequence[ProcessSummary]]) -> dict[str, list[float]]:
+    """Returns card -> [log of its time / the others' time, ...], one per case that ran on it and on another card."""
     by_card: dict[str, list[float]] = {}
     for processes in cases.values():
         cells = {card: statistics.fmean(logs) for card, logs in group_by_card(processes).items() if card}
         for card, value in cells.items() if len(cells) > 1 else ():
             others = statistics.fmean(cells[other] for other in cells if other != card)
             by_card.setdefault(card, []).append(value - others)
-    return _judge_cards({card: _compute_centre(values) for card, values in by_card.items() if len(values) >= CASES_MIN})
+    return by_card
+
+
+def offsets_by_case(runs: Sequence[RunResult]) -> dict[str, list[float]]:
+    """Returns card -> its offsets from the other cards as fractions, one per case that ran on it and on another card,
+    sorted: what the offsets of `card_spreads` by SHARED are means of."""
+    found = _collect_differences(_collect_processes(runs))
+    return {card: sorted(math.expm1(value) for value in values) for card, values in found.items()}
 
 
 def offsets_of_ratios(ratios: Mapping[str, Sequence[float]]) -> tuple[CardOffset, ...]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.output import choose_ink, count_columns
+from pytest_attnperf.cli.output import add_page, asks_page, choose_ink, count_columns, write_page
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
-    from pytest_attnperf.reports.run.compared import GroupRow
+    from pytest_attnperf.reports.run.compared import ComparedRow, GroupRow, TwoTimersRow
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.results import RunResult
+    from pytest_attnperf.session.card_spread import CardSpreads
     from pytest_attnperf.session.side_by_side import ComparedCase, SideBySide, Sided
 
 GROUP = "every day"
@@ -27,6 +28,9 @@ WIDTH = 80
 """Columns if no terminal tells its width."""
 
 WIDTH_LEAST = 40
+UNWRAPPED = 100_000
+"""Columns in which no sentence is broken: a page breaks lines itself."""
+
 NO_GATE = "a comparison, not a gate: the two may differ in day, card and machine state"
 
 EPILOG = """RESULTS are files that pytest --attnperf wrote, stored baselines, or folders of these. The second is
@@ -38,6 +42,7 @@ examples:
   attnperf compare yesterday.json today.json
   attnperf compare baselines/sm_90/h200 .attnperf/results.json --by backend
   attnperf compare old.json new.json --fail-above 3 --json
+  attnperf compare old.json new.json --open
   attnperf compare --by gpu .attnperf/results.json
   attnperf compare --by gpu node1.json node2.json
 
@@ -61,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="show at most N lines (default: all)")
     parser.add_argument("--fail-above", type=float, metavar="PERCENT", help="exit with 1 if a case is slower than that")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    add_page(parser)
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="when to use colours")
 
 
@@ -76,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
     first, second = (read_runs([path]) for path in options.results)
     found = compare_sides(_make_sided_cases(first), _make_sided_cases(second))
+    _write_comparison(found, (first, second), options)
     if options.json:
         sys.stdout.write(f"{printable_json(json.dumps(_build_values(found), indent=1))}\n")
     else:
@@ -111,7 +118,7 @@ def _choose_status(found: SideBySide, percent: float | None) -> int:
 
 def _list_lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
     """Returns the table of cases, or groups with --by, cut to --limit, and the number left out; [] without cases."""
-    from pytest_attnperf.reports.run.compared import ComparedRow, case_table, group_table
+    from pytest_attnperf.reports.run.compared import case_table, group_table
 
     width, ink = count_columns(WIDTH, WIDTH_LEAST), choose_ink(options.color)
     if options.by != "case":
@@ -120,24 +127,61 @@ def _list_lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
         table = group_table(shown, options.by, width=width, ink=ink)
         return [table, *_format_left_out(len(groups) - len(shown), f"{options.by}s")] if table else []
     cases = _sort_cases(found.cases, options.sort)
-    several = len({case.device for case in cases}) > 1
-    rows = [
-        ComparedRow(
-            f"{case.device}/{case.key}" if several else str(case.key),
-            case.looks, case.base_us, case.new_us, case.ratio, case.interval95, case.limit,
-        )
-        for case in cases[: options.limit or None]
-    ]  # fmt: skip
+    rows = _make_rows(cases[: options.limit or None])
     table = case_table(rows, width=width, ink=ink)
     return [table, *_format_left_out(len(cases) - len(rows), "cases")] if table else []
 
 
+def _make_rows(cases: Sequence[ComparedCase]) -> list[ComparedRow]:
+    """Returns the rows of a table, named by device too if there are several."""
+    from pytest_attnperf.reports.run.compared import ComparedRow
+
+    several = len({case.device for case in cases}) > 1
+    return [
+        ComparedRow(
+            f"{case.device}/{case.key}" if several else str(case.key),
+            case.looks, case.base_us, case.new_us, case.ratio, case.interval95, case.limit,
+        )
+        for case in cases
+    ]  # fmt: skip
+
+
+def _write_comparison(found: SideBySide, sides: tuple[Joined, Joined], options: argparse.Namespace) -> None:
+    """Writes the page of the comparison, if options ask for one."""
+    if not asks_page(options):
+        return
+    from pytest_attnperf.reports.html.compared_page import build_sections
+    from pytest_attnperf.reports.run.compared import list_reason_lines
+
+    limit = options.limit or None
+    cases = _make_rows(_sort_cases(found.cases, options.sort)[:limit])
+    groups = [] if options.by == "case" else _sort_groups(found.cases, options.by, options.sort)[:limit]
+    lead = [_describe_counts(found), *list_reason_lines(found.incomparable, UNWRAPPED), *_describe_sides(sides)]
+    absent = {"Only in the first": found.only_base, "Only in the second": found.only_new}
+    sections = build_sections(
+        cases,
+        groups,
+        _make_timer_rows(found)[:limit],
+        by=options.by,
+        lead=lead,
+        fail_above=options.fail_above,
+        absent={heading: [str(key) for key in keys] for heading, keys in absent.items()},
+    )
+    write_page(options, "compare", "Two results compared", sections)
+
+
+def _make_timer_rows(found: SideBySide) -> list[TwoTimersRow]:
+    from pytest_attnperf.reports.run.compared import TwoTimersRow
+
+    return [TwoTimersRow(str(case.key), case.timers, *case.times_us) for case in found.two_timers]
+
+
 def _list_two_timers(found: SideBySide, options: argparse.Namespace) -> list[str]:
     """Returns a table for each pair of timers by which the sides timed a case differently; [] for none."""
-    from pytest_attnperf.reports.run.compared import TwoTimersRow, timer_table
+    from pytest_attnperf.reports.run.compared import timer_table
 
     width, ink = count_columns(WIDTH, WIDTH_LEAST), choose_ink(options.color)
-    rows = [TwoTimersRow(str(case.key), case.timers, *case.times_us) for case in found.two_timers]
+    rows = _make_timer_rows(found)
     lines: list[str] = []
     for timers in dict.fromkeys(row.timers for row in rows):
         shown = [row for row in rows if row.timers == timers]
@@ -188,26 +232,35 @@ def _sort_groups(cases: Sequence[ComparedCase], by: str, sort: str) -> list[Grou
 def _list_notes(found: SideBySide, sides: tuple[Joined, Joined]) -> list[str]:
     """Returns the lines below the table: counts, cases in one side only, where each side is from, 'this is no gate'."""
     from pytest_attnperf.reports.run.compared import list_case_lines, list_reason_lines
-    from pytest_attnperf.reports.text.figures import format_change, one_line
     from pytest_attnperf.reports.text.text_width import wrap_text
-    from pytest_attnperf.session.side_by_side import LOOKS
 
     width = count_columns(WIDTH, WIDTH_LEAST)
-    counts = [(sum(case.looks == looks for case in found.cases), looks) for looks in LOOKS]
-    said = ", ".join(f"{count} {looks}" for count, looks in counts if count) or "nothing"
-    mean = found.geometric_mean
-    changed = f"; geometric mean {format_change(mean)}" if mean is not None else ""
-    lines = (
-        [*wrap_text(f"{len(found.cases)} cases compared, these look: {said}{changed}", width)] if found.cases else []
-    )
-    lines += [] if found.cases else ["no case could be compared"]
+    lines = wrap_text(_describe_counts(found), width)
     lines += list_reason_lines(found.incomparable, width)
     lines += list_case_lines("only in the first", found.only_base, width)
     lines += list_case_lines("only in the second", found.only_new, width)
-    lines += [line for side in sides for note in side.notes for line in wrap_text(one_line(note, 400), width)]
-    for name, side in zip(("first", "second"), sides, strict=True):
-        lines += wrap_text(f"{name}: {_describe_origin(side)}", width)
-    return ["", *lines, *wrap_text(NO_GATE, width)]
+    return ["", *lines, *(line for text in _describe_sides(sides) for line in wrap_text(text, width))]
+
+
+def _describe_counts(found: SideBySide) -> str:
+    from pytest_attnperf.reports.text.figures import format_change
+    from pytest_attnperf.session.side_by_side import LOOKS
+
+    if not found.cases:
+        return "no case could be compared"
+    counts = [(sum(case.looks == looks for case in found.cases), looks) for looks in LOOKS]
+    said = ", ".join(f"{count} {looks}" for count, looks in counts if count)
+    changed = f"; geometric mean {format_change(found.geometric_mean)}"
+    return f"{len(found.cases)} cases compared, these look: {said}{changed}"
+
+
+def _describe_sides(sides: tuple[Joined, Joined]) -> list[str]:
+    """Returns sentences: notes of the sides, where each is from, and that nothing was gated."""
+    from pytest_attnperf.reports.text.figures import one_line
+
+    notes = [one_line(note, 400) for side in sides for note in side.notes]
+    named = zip(("first", "second"), sides, strict=True)
+    return [*notes, *(f"{name}: {_describe_origin(side)}" for name, side in named), NO_GATE]
 
 
 def _describe_origin(joined: Joined) -> str:
@@ -247,9 +300,9 @@ def _compare_cards(options: argparse.Namespace) -> int:
     from pytest_attnperf.plugin.report_inputs import read_runs
     from pytest_attnperf.reports.run.compared import card_table
     from pytest_attnperf.reports.run.overview import format_device
-    from pytest_attnperf.reports.text.figures import one_line, printable_json
+    from pytest_attnperf.reports.text.figures import printable_json
     from pytest_attnperf.reports.text.text_width import wrap_text
-    from pytest_attnperf.session.card_spread import card_spreads, describe_slow_card, render_legend
+    from pytest_attnperf.session.card_spread import card_spreads
 
     joined = read_runs(options.results)
     by_device: dict[str, list[RunResult]] = {}
@@ -257,6 +310,7 @@ def _compare_cards(options: argparse.Namespace) -> int:
         if one.cases:
             by_device.setdefault(format_device(one) or "unknown device", []).append(one)
     found = {device: card_spreads(runs) for device, runs in by_device.items()}
+    _write_cards(by_device, found, options)
     if options.json:
         values = {device: _card_values(spreads) for device, spreads in found.items()}
         sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
@@ -267,16 +321,40 @@ def _compare_cards(options: argparse.Namespace) -> int:
         [card_table(tables, width=width, ink=choose_ink(options.color))] if any(cards for _, cards in tables) else []
     )
     lines += [""] * bool(lines)
-    several = len(found) > 1
+    said = _describe_cards(by_device, found)
+    lines += [line for text in said for line in wrap_text(text, width)]
+    _print_lines(lines or ["no case was measured"])
+    return 0
+
+
+def _describe_cards(by_device: Mapping[str, Sequence[RunResult]], found: Mapping[str, CardSpreads]) -> list[str]:
+    """Returns sentences below the tables: which cards are slow, what the figures mean, and how many commits ran."""
+    from pytest_attnperf.reports.text.figures import one_line
+    from pytest_attnperf.session.card_spread import describe_slow_card, render_legend
+
+    lines: list[str] = []
     for device, spreads in found.items():
         said = [describe_slow_card(card, spreads.by) for card in spreads.cards if card.slow]
         said += render_legend(spreads)
         commits = {one.commit for one in by_device[device]}
         said += [f"of {len(commits)} commits: what differs between cards may be the code"] if len(commits) > 1 else []
-        said = [one_line(f"{device}: {text}" if several else text, 600) for text in said]
-        lines += [line for text in said for line in wrap_text(text, width)]
-    _print_lines(lines or ["no case was measured"])
-    return 0
+        lines += [one_line(f"{device}: {text}" if len(found) > 1 else text, 600) for text in said]
+    return lines
+
+
+def _write_cards(
+    by_device: Mapping[str, Sequence[RunResult]], found: Mapping[str, CardSpreads], options: argparse.Namespace
+) -> None:
+    """Writes the page of the cards, if options ask for one."""
+    if not asks_page(options):
+        return
+    from pytest_attnperf.reports.html.compared_page import build_card_sections
+    from pytest_attnperf.session.card_spread import SHARED, offsets_by_case
+
+    shown = [(device, spreads.cards[: options.limit or None]) for device, spreads in found.items()]
+    cases = {device: offsets_by_case(by_device[device]) for device, spreads in found.items() if spreads.by == SHARED}
+    lead = _describe_cards(by_device, found) or ["no case was measured"]
+    write_page(options, "cards", "Cards compared", build_card_sections(shown, cases, lead))
 
 
 def _card_values(spreads: object) -> object:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.cli.option_groups import RESULTS
-from pytest_attnperf.cli.output import count_columns
+from pytest_attnperf.cli.output import add_page, asks_page, count_columns, write_page
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,12 +26,15 @@ DESCRIPTION = "Prints the best backend by family, shape and size, with margin an
 EPILOG = """RESULTS is the results.json of a run that measured, a file or a folder of stored baselines, or one
 published report. Only cases that were proven right count. All files must be from one device.
 
+attnperf report shows in its page what --json printed.
+
 exit status: 0 printed, 2 the command or a file is invalid
 
 examples:
   attnperf dispatch                                             the last run
   attnperf dispatch baselines/sm_90/h200 --family prefill --out choose_backend.py
   attnperf dispatch baselines/published/mi300x_ck_triton_native.json --incumbent ck
+  attnperf dispatch baselines/sm_90/h200 --open
 """
 
 
@@ -70,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", default="", metavar="NAME", help="use only this table of a published report "
                         "(default: for each workload, the last table that has it)")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE.py", help="write a Python module with choose_backend()")
+    add_page(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown")
     form.add_argument("--json", action="store_true", help="print JSON, with every point and interval")
@@ -86,6 +90,11 @@ def run(options: argparse.Namespace) -> int:
     told = _list_source_lines(sources)
     if options.out is not None:
         write_atomically(options.out, render_module(table, told).encode())
+    if asks_page(options):
+        from pytest_attnperf.tools.dispatch.dispatch_page import build_sections
+        from pytest_attnperf.tools.dispatch.dispatch_record import make_record
+
+        write_page(options, "dispatch", "Which backend to use where", build_sections(make_record(table, told)))
     sys.stdout.write(f"{_render_table(table, told, options)}\n")
     if options.out is not None:
         sys.stderr.write(f"written: {options.out}\n")
@@ -113,7 +122,11 @@ def _render_table(table: DispatchTable, told: Sequence[str], options: argparse.N
 
     missing = list_never_combined(table.groups)
     if options.json:
-        return printable_json(json.dumps(dispatch.encode_table(table, told, missing), indent=2))
+        import msgspec
+
+        from pytest_attnperf.tools.dispatch.dispatch_record import make_record
+
+        return printable_json(json.dumps(msgspec.to_builtins(make_record(table, told)), indent=2))
     if options.markdown:
         return dispatch.render_markdown(table, told, missing)
     return dispatch.render_table(table, told, missing, count_columns(80))

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.cli import report_modes
 from pytest_attnperf.cli.option_groups import RESULTS, DependentOptions, add_old_spelling, settle_all
-from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, open_page, write_forms
+from pytest_attnperf.cli.output import (
+    PAGES,
+    add_forms,
+    asked_forms,
+    choose_ink,
+    count_columns,
+    open_page,
+    write_forms,
+    write_report_page,
+)
+from pytest_attnperf.cli.page_kinds import read_all_sections, split_files
 from pytest_attnperf.cli.report_modes import MODES
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.regular_file import propose_path
@@ -44,19 +54,21 @@ PLAIN, STAGE, STEP, MERGE, COMMENT = "", "--by stage", "--by step", "--out", "--
 """What the command does, by the option that asks for it."""
 
 TAKEN: dict[str, frozenset[str]] = {
-    STAGE: frozenset({"markdown"}),
-    STEP: frozenset({"markdown"}),
+    STAGE: frozenset({"markdown", "report", "open"}),
+    STEP: frozenset({"markdown", "report", "open"}),
     MERGE: frozenset({"report", "open"}),
     COMMENT: frozenset(),
 }
 """Options of the plain report that a mode takes too, by dest. With --out also every form."""
 
 EPILOG = f"""RESULTS are files that pytest --attnperf wrote, from one or more machines; or stored baselines
-(baselines/sm_90/h200/prefill.json, or the folder), whose report says that nothing was measured for it.
+(baselines/sm_90/h200/prefill.json, or the folder), whose report says that nothing was measured for it. What attnperf
+dispatch --json printed, and the folder or tune.json of attnperf tune, are shown in the page, behind the cases.
 
 --by stage: cases of tests with breakdown=True have stages; prefill is compared with qk_scores, causal_mask,
 row_softmax and weighted_values where they were measured. --by step: the backends of a workload, with the machine code
-that each ran; --write puts the tables between <!-- ladder:begin --> and <!-- ladder:end -->. Both take one file.
+that each ran; --write puts the tables between <!-- ladder:begin --> and <!-- ladder:end -->. Both take one file;
+--report DIR writes their page alone, as report.html, and --open without it writes the page into {PAGES}.
 
 --out: shards of one commit, device and fingerprint become one run. Runs of other devices are stored beside it. Verdicts
 stay as their runs gave them; attnperf gate judges again. A line per run says whether it passed.
@@ -73,7 +85,9 @@ examples:
   attnperf report --open                               its page, in a browser
   attnperf report mi300x.json h200.json --markdown - >> "$GITHUB_STEP_SUMMARY"
   attnperf report baselines/sm_90/h200/prefill.json --report DIR
+  attnperf report results.json dispatch.json tuned/ --open
   attnperf report gpu.json --by stage --cpu cpu.json
+  attnperf report results.json --by step --open
   attnperf report results.json --by step --workload prefill-b4-s512-h8-d256-f16-causal --relative-to triton.flash
   attnperf report shards/*.json --expect 4 --out merged.json --report DIR
   attnperf report judged.json --comment --repo OWNER/NAME --head-sha SHA --run-number 12 --status
@@ -194,7 +208,7 @@ def run(options: argparse.Namespace) -> int:
     for path in options.results:
         if not path.exists():
             raise UsageError(f"there is no {path}{propose_path(path)}; a run writes {RESULTS}: pytest --attnperf")
-    if options.open and options.report is None:
+    if options.open and options.report is None and mode not in (STAGE, STEP):
         options.report = FOLDER
     return _find_work(mode)(options)
 
@@ -234,7 +248,13 @@ def _show_runs(options: argparse.Namespace) -> int:
 
     if options.history and options.report is None:
         raise UsageError("--history is shown only in the page: add --report DIR")
-    joined = read_runs(options.results)
+    results, others = split_files(options.results)
+    if others and options.report is None:
+        raise UsageError(f"{others[0]} is shown only in the page: add --report DIR, or --open")
+    options.sections = read_all_sections(others)
+    if not results:
+        return _write_sections(options)
+    joined = read_runs(results)
     if not _write_asked_forms(joined, options):
         sys.stdout.write(f"{_render_text(joined, options)}\n")
     if options.report is not None and has_gaps(options.report):
@@ -242,6 +262,15 @@ def _show_runs(options: argparse.Namespace) -> int:
     if options.open:
         open_page(options.report)
     return 1 if joined.has_failed else 0
+
+
+def _write_sections(options: argparse.Namespace) -> int:
+    """Writes the page of files that are no results, alone. Returns 0. Raises UsageError for options that need
+    results."""
+    for name in (*asked_forms(options), *(["history"] if options.history else [])):
+        raise UsageError(f"--{name} needs results, and none of these files holds any; drop it, or name results, too")
+    write_report_page(options, "report", "Report", options.sections)
+    return 0
 
 
 def _render_text(joined: Joined, options: argparse.Namespace) -> str:
@@ -261,6 +290,7 @@ def _write_asked_forms(joined: Joined, options: argparse.Namespace) -> bool:
     if options.report is not None:
         shown["histories"] = histories_of(joined, options.history, SHOWN_POINTS) if options.history else ()
         shown["ceilings"] = ceilings_of(joined, [BASELINES])
+        shown["sections"] = options.sections
     asked = asked_forms(options)
     for line in write_forms(joined, options.report, asked, **shown):
         sys.stderr.write(f"{one_line(line, TEXT_LIMIT)}\n")

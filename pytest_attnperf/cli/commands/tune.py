@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.cli.option_groups import add_old_spelling, add_tests
+from pytest_attnperf.cli.output import add_page, asks_page, write_page
 from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.session.time_left import parse_seconds
 
@@ -51,7 +52,8 @@ default in further processes, interleaved, on every workload that the changed ru
 written only if it is better.
 
 DIR holds {JOURNAL} (an interrupted run continues from it), tune.json, report.md, and
-configuration files as the kernel and, for aiter's, aiter reads them.
+configuration files as the kernel and, for aiter's, aiter reads them. attnperf report DIR --open shows
+a finished run as a page.
 
 exit status: 0 better, or no better than the default; 1 better on what was tuned and slower
 elsewhere (nothing is written); 2 the command is invalid, or nothing could be measured; {INTERRUPTED}
@@ -100,6 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes that compile (default: CPU cores)"
     )
+    add_page(parser)
     add_tests(parser)
     add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="run on it (default: a GPU if any)")
 
@@ -178,6 +181,10 @@ def _tune_backend(project: TuningProject, options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         result = tune(_make_job(project, backend, options, out, stack))
     sys.stdout.write(f"{write_tune_result(result, out)}\n")
+    if asks_page(options):
+        from pytest_attnperf.tools.tuner.tune_page import build_sections
+
+        write_page(options, "tune", f"Tuning of {result.backend}", build_sections(result))
     return 1 if result.verdict == SLOWER_ELSEWHERE else 0
 
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_attnperf.cli.output import count_columns, write_text
+from pytest_attnperf.cli.output import asks_report, count_columns, write_report_page, write_text
 from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.reports.html.stages_page import build_sections
 from pytest_attnperf.reports.run.ladder_cases import is_timed
 from pytest_attnperf.reports.run.stage_tables import (
     LEGEND,
@@ -77,12 +78,18 @@ def show_stages(options: argparse.Namespace) -> int:
     lines += [f"CPU: {cpu.device}, {CPU_BACKEND}"] if cpu is not None else []
     if cpu is not None and (lacking := [w for w in _list_workloads(groups) if w not in cpu.times_us]):
         lines.append(f"no time of {CPU_BACKEND} on the CPU: {', '.join(lacking)}")
-    tables = [*_build_tables(groups, cpu), *staged]
+    of_groups = {title: _build_tables(title, cases, cpu) for title, cases in groups.items()}
+    tables = [*(table for own in of_groups.values() for table in own), *staged.values()]
     if not staged:
         lines.append("staged against fused: no prefill here has cases of its stages")
+    if asks_report(options):
+        bars = {workload: _list_bars(results.cases, workload) for workload in staged}
+        of_staged = {workload: [table] for workload, table in staged.items()}
+        sections = build_sections(groups, {**of_groups, **of_staged}, bars, lead=lines)
+        write_report_page(options, "stages", "Where the time goes", sections)
     if options.markdown is not None:
         write_text(render_markdown_tables(lines, tables), options.markdown)
-    else:
+    elif not asks_report(options):
         sys.stdout.write(f"{render_terminal_tables(lines, tables, count_columns(WIDTH))}\n")
     return 0
 
@@ -93,17 +100,13 @@ def _list_workloads(groups: Groups) -> list[str]:
     return [workload for workload in found if workload.startswith("block-")]
 
 
-def _build_tables(groups: Groups, cpu: CpuTimes | None) -> list[Table]:
-    """Returns for each workload an overview, its speedups over the CPU, and a table of stages per backend."""
-    tables = []
-    for title, cases in groups.items():
-        tables.append(make_fitting_table(title, cases, count_columns(WIDTH)))
-        if cpu is not None and cases[0].key.workload in cpu.times_us:
-            tables.append(make_cpu_speedup_table(title, cases, cpu.times_us.get(cases[0].key.workload), CPU_BACKEND))
-        tables += [
-            make_stage_table(title, case) for case in cases if case.breakdown is not None and case.breakdown.stages
-        ]
-    return tables
+def _build_tables(title: str, cases: Sequence[CaseResult], cpu: CpuTimes | None) -> list[Table]:
+    """Returns a workload's overview, its speedups over the CPU, and a table of stages per backend."""
+    tables = [make_fitting_table(title, cases, count_columns(WIDTH))]
+    if cpu is not None and cases[0].key.workload in cpu.times_us:
+        tables.append(make_cpu_speedup_table(title, cases, cpu.times_us.get(cases[0].key.workload), CPU_BACKEND))
+    shown = [case for case in cases if case.breakdown is not None and case.breakdown.stages]
+    return [*tables, *(make_stage_table(title, case) for case in shown)]
 
 
 def _cpu_times(path: Path, results: RunResult) -> CpuTimes:
@@ -195,20 +198,32 @@ def stage_ids(prefill: str) -> dict[str, str]:
     return ids if causal else {family: name for family, name in ids.items() if family != "causal_mask"}
 
 
-def staged_tables(cases: Iterable[CaseResult], workloads: Sequence[str] = ()) -> list[Table]:
-    """Returns a table per prefill workload some of whose stages were run alone: each library's times of stages, and
-    the times of fused kernels.
+def staged_tables(cases: Iterable[CaseResult], workloads: Sequence[str] = ()) -> dict[str, Table]:
+    """Returns prefill workload -> table, for those some of whose stages were run alone: each library's times of
+    stages, and the times of fused kernels.
 
     workloads   ids of the prefill workloads to show; empty shows all
     """
     every = list(cases)
     prefills = dict.fromkeys(case.key.workload for case in every if _PREFILL.fullmatch(case.key.workload))
-    tables = []
+    tables = {}
     for workload in prefills:
         libraries = _list_libraries(every, workload)
         if libraries and (not workloads or workload in workloads):
-            tables.append(_build_table(workload, libraries, [case for case in every if case.key.workload == workload]))
+            own = [case for case in every if case.key.workload == workload]
+            tables[workload] = _build_table(workload, libraries, own)
     return tables
+
+
+def _list_bars(cases: Sequence[CaseResult], workload: str) -> list[tuple[str, dict[str, float]]]:
+    """Returns a prefill's bars, name and parts: the timed stages of each library, and each whole call."""
+    libraries = _list_libraries(cases, workload)
+    bars = [
+        (f"{library.name}, sum of stages", {name: us for name, us in library.stages.items() if us is not None})
+        for library in libraries
+    ]
+    whole = [case for case in cases if case.key.workload == workload and is_timed(case)]
+    return bars + [(case.key.backend, {"whole call": case.median_us}) for case in whole if case.median_us is not None]
 
 
 def _list_libraries(cases: Sequence[CaseResult], workload: str) -> list[Library]:

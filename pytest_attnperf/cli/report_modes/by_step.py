@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from pytest_attnperf.backends import TRAFFIC_BYTES
-from pytest_attnperf.cli.output import count_columns, write_text
+from pytest_attnperf.cli.output import asks_report, count_columns, write_report_page, write_text
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
 from pytest_attnperf.records.counters import KernelCounter, filter_by_launches
 from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.reports.html.ladder_page import build_sections
 from pytest_attnperf.reports.run.code_objects import waves_text
 from pytest_attnperf.reports.run.ladder_cases import Ladder, Selection, build_ladders, is_timed, refuse_unknown_backends
 from pytest_attnperf.reports.run.overview import verdict_text
@@ -66,8 +67,18 @@ def show_steps(options: argparse.Namespace) -> int:
     (source,) = options.results
     results = read_run(source)
     ladders = _select_ladders(results, str(source), options)
-    tables = _build_tables(ladders, options)
+    counters = _read_counters(ladders, options.profile)
+    own = {ladder.title: ladder_tables(ladder, find_occupancy, counters) for ladder in ladders}
+    compiled = _list_compiled(ladders, options)
+    tables = [*(table for of_ladder in own.values() for table in of_ladder), *compiled]
     lines = [*header_lines(results, ladders), describe_reference(options.over, options.relative_to or AGAINST), *LEGEND]
+    if asks_report(options):
+        sections = build_sections(
+            ladders, {**own, "": compiled}, base=options.over, lead=lines[:2], ideas=_read_ideas()
+        )
+        write_report_page(options, "steps", "Backends compared", sections)
+        if options.write is None and options.markdown is None:
+            return 0
     if options.write is not None:
         page = read_regular(options.write, PAGE_BYTES_MAX).decode()
         write_atomically(
@@ -113,10 +124,9 @@ def _select_ladders(results: RunResult, where: str, options: argparse.Namespace)
     return build_ladders(results, chosen, where)
 
 
-def _build_tables(ladders: list[Ladder], options: argparse.Namespace) -> list[Table]:
-
-    counters = _read_counters(ladders, options.profile)
-    tables = [table for ladder in ladders for table in ladder_tables(ladder, find_occupancy, counters)]
+def _list_compiled(ladders: list[Ladder], options: argparse.Namespace) -> list[Table]:
+    """Returns the tables of the files of --code. Raises UsageError for one without a kernel of the ladders."""
+    tables: list[Table] = []
     for path in options.code:
         results = _read_compiled(path)
         found = compiled_tables(results, ladders, find_occupancy)
@@ -125,6 +135,21 @@ def _build_tables(ladders: list[Ladder], options: argparse.Namespace) -> list[Ta
             raise UsageError(f"{path} holds none of the kernels of this ladder; it holds: {kernels}")
         tables += found
     return tables
+
+
+def _read_ideas() -> dict[str, str]:
+    """Returns backend -> its idea, of the project in the current folder; empty where there is none."""
+    from pytest_attnperf.plugin.own_pytest import Registered, visit_project
+
+    ideas: dict[str, str] = {}
+
+    def read(found: Registered) -> int:
+        ideas.update({backend.name: backend.idea for backend in found.backends if backend.idea})
+        return 0
+
+    if Path("conftest.py").exists():
+        visit_project(read)
+    return ideas
 
 
 def _read_counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCounter, ...]:

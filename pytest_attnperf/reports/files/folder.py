@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import AttnperfError, UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
@@ -14,13 +15,22 @@ from pytest_attnperf.reports.files.form_list import HTML, RESULTS, list_files, l
 from pytest_attnperf.reports.files.forms import Form
 from pytest_attnperf.reports.run.joined import Joined
 
+if TYPE_CHECKING:
+    from pytest_attnperf.reports.html.sections import Section
+
 Ceilings = Mapping[str, Sequence[Ceiling]]
 
 
 def write_reports(
-    folder: Path, joined: Joined, *, histories: Sequence[CaseHistory] = (), ceilings: Ceilings | None = None
+    folder: Path,
+    joined: Joined,
+    *,
+    histories: Sequence[CaseHistory] = (),
+    ceilings: Ceilings | None = None,
+    sections: Sequence[Section] = (),
 ) -> list[str]:
     """Writes all reports and results of the runs into `folder`, creating it; returns lines on what was written.
+    `sections` stand in the page behind the cases.
 
     A form that fails, or a page whose extra libraries are missing, leaves the other files written; its older file is
     removed because it would not match them, and a line gives the reason. Several runs are written as results-1.json,
@@ -33,7 +43,7 @@ def write_reports(
     written = [*names, *(name for name, failure in failures.items() if not failure)]
     said = [f"report: {name} was not written: {failure}" for name, failure in failures.items() if failure]
     try:
-        write_html(folder / HTML, joined, histories=histories, ceilings=ceilings)
+        write_html(folder / HTML, joined, histories=histories, ceilings=ceilings, sections=sections)
         written.insert(0, HTML)
     except AttnperfError as error:
         (folder / HTML).unlink(missing_ok=True)
@@ -57,10 +67,16 @@ def has_gaps(folder: Path) -> bool:
 
 
 def write_html(
-    path: Path, joined: Joined, *, histories: Sequence[CaseHistory] = (), ceilings: Ceilings | None = None
+    path: Path,
+    joined: Joined,
+    *,
+    histories: Sequence[CaseHistory] = (),
+    ceilings: Ceilings | None = None,
+    sections: Sequence[Section] = (),
 ) -> None:
-    """Writes the HTML page to `path`. Raises HtmlReportError if a library that the page needs is missing."""
+    """Writes the HTML page to `path`, with `sections` behind the cases. Raises HtmlReportError if a library that it
+    needs is missing."""
     from pytest_attnperf.reports.html.page import render_page
 
-    text = render_page(joined, histories=histories, ceilings=ceilings or {})
+    text = render_page(joined, histories=histories, ceilings=ceilings or {}, sections=sections)
     write_atomically(path, text.encode("utf-8", "replace"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.card_offsets import MeasuredCard
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
 from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
@@ -128,38 +128,6 @@ def _make_case_row(row: ComparedRow) -> GridRow:
     return GridRow(row.name, cells, COLOURS.get(row.looks))
 
 
-class _Offset(Protocol):
-    """A GPU's offset from the others; times are fractions."""
-
-    @property
-    def offset(self) -> float: ...
-    @property
-    def interval95(self) -> tuple[float, float]: ...
-    @property
-    def cases(self) -> int: ...
-
-
-class _ShownCard(Protocol):
-    """A GPU as it is shown; '' and None for what is not known."""
-
-    @property
-    def device_id(self) -> str: ...
-    @property
-    def cases(self) -> int: ...
-    @property
-    def clock_mhz(self) -> float | None: ...
-    @property
-    def power_cap_w(self) -> str: ...
-    @property
-    def temperature_c(self) -> str: ...
-    @property
-    def partition(self) -> str: ...
-    @property
-    def offset(self) -> _Offset | None: ...
-    @property
-    def slow(self) -> bool: ...
-
-
 COLUMNS = (
     GridColumn("", "left"),
     GridColumn("cases"),
@@ -173,7 +141,7 @@ COLUMNS = (
 )
 
 
-def card_table(groups: Sequence[tuple[str, Sequence[_ShownCard]]], *, width: int, ink: Ink = PLAIN) -> str:
+def card_table(groups: Sequence[tuple[str, Sequence[MeasuredCard]]], *, width: int, ink: Ink = PLAIN) -> str:
     """Returns a table with a line per GPU, under a heading per device; '' without GPUs."""
     shown = [GridGroup(heading, tuple(map(_make_card_row, cards))) for heading, cards in groups if cards]
     legend: list[str] = []
@@ -181,7 +149,7 @@ def card_table(groups: Sequence[tuple[str, Sequence[_ShownCard]]], *, width: int
     return "\n".join([table, *legend])
 
 
-def _make_card_row(card: _ShownCard) -> GridRow:
+def _make_card_row(card: MeasuredCard) -> GridRow:
     offset = card.offset
     interval = "" if offset is None else " .. ".join(format_change(1 + end) for end in offset.interval95)
     return GridRow(

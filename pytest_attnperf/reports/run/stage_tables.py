@@ -80,7 +80,7 @@ def make_overview_table(title: str, cases: Sequence[CaseResult], *, apart: bool 
 
     apart   a terminal shows the stages as a separate part of the table
     """
-    summed = {case.key: _sum_stages(case.breakdown) for case in cases}
+    summed = {case.key: sum_stages(case.breakdown) for case in cases}
     names = list(dict.fromkeys(name for stages in summed.values() for name in stages))
     idle = [name for name in names if all(stages.get(name, (0.0, 0))[0] == 0 for stages in summed.values())]
     shown = [name for name in names if name not in idle]
@@ -156,7 +156,7 @@ def _format_whole_call(found: Breakdown | None) -> tuple[Cell, ...]:
     )
 
 
-def _sum_stages(found: Breakdown | None) -> dict[str, tuple[float, int]]:
+def sum_stages(found: Breakdown | None) -> dict[str, tuple[float, int]]:
     """Returns stage -> (microseconds, number of parts). 'attention.x', a part of a stage, counts under 'attention'."""
     sums: dict[str, tuple[float, int]] = {}
     for stage in found.stages if found is not None else ():

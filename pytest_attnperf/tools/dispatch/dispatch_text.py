@@ -12,7 +12,7 @@ from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markd
 if TYPE_CHECKING:
     from pytest_attnperf.tools.dispatch.features import Value
     from pytest_attnperf.tools.dispatch.measured_points import LeftOut
-    from pytest_attnperf.tools.dispatch.regions import BackendChoice, DispatchTable, Region, ShapeGroup
+    from pytest_attnperf.tools.dispatch.regions import DispatchTable, Region, ShapeGroup
 
     Missing = tuple[str, dict[str, Value]]
 
@@ -109,18 +109,6 @@ def closing_lists(table: DispatchTable, missing: Sequence[Missing]) -> list[tupl
         ]
         lists.append((f"Left out of all decisions: {_format_count(len(table.left_out), 'case')}", items))
     return lists
-
-
-def encode_table(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing]) -> dict[str, Any]:
-    """Returns the table as builtin types for --json, with nothing shortened."""
-    return {
-        "told": list(told),
-        "margin_percent": table.margin * 100,
-        "incumbents": dict(table.incumbents),
-        "groups": [_encode_group(group) for group in table.groups],
-        "never_combined": [{"family": family, **fields} for family, fields in missing],
-        "left_out": [{"backend": case.backend, "workload": case.workload, "why": case.why} for case in table.left_out],
-    }
 
 
 def _format_items(items: Iterable[str]) -> list[str]:
@@ -274,38 +262,3 @@ def _render_under_shapes(table: Table) -> str:
 
 def _longest_line(text: str) -> int:
     return max(map(len, text.splitlines()), default=0)
-
-
-def _encode_group(group: ShapeGroup) -> dict[str, Any]:
-    return {
-        "family": group.shape.family,
-        "shape": group.shape.label,
-        "fields": dict(group.shape.fields),
-        "axis": group.shape.axis,
-        "regions": [
-            {
-                "first": region.first,
-                "last": region.last,
-                "backend": region.backend,
-                "confidence": region.confidence,
-                "samples": region.is_sampled,
-                "points": [_encode_choice(choice) for choice in region.choices],
-            }
-            for region in group.regions
-        ],
-        "unmeasured_between": [list(gap) for gap in group.gaps],
-    }
-
-
-def _encode_choice(choice: BackendChoice) -> dict[str, Any]:
-    return {
-        "workload": choice.point.workload,
-        "size": choice.point.size,
-        "backend": choice.backend,
-        "confidence": choice.confidence,
-        "samples": choice.sampled,
-        "against": choice.against,
-        "margin_percent": None if choice.margin is None else choice.margin * 100,
-        "interval95_percent": None if choice.interval is None else [bound * 100 for bound in choice.interval],
-        "times_us": {timed.backend: timed.median_us for timed in choice.point.times},
-    }

@@ -101,6 +101,14 @@ def _read_earlier_files(result: Path) -> list[tuple[str, str]]:
         return []
 
 
+def decode_tune_result(data: bytes, where: str) -> TuneResult:
+    """Reads the tune.json of a finished run. Raises UsageError naming `where` for anything else."""
+    try:
+        return msgspec.json.decode(data, type=TuneResult)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{where}: is not what attnperf tune wrote ({error}); run the same tuning again") from error
+
+
 def header_lines(result: TuneResult) -> list[str]:
     """Returns lines of the report: verdict, what was tuned where, what was tried, what was left out, and the notes."""
     device = result.device
@@ -133,7 +141,7 @@ def ranking_table(result: TuneResult) -> Table:
     places = list(enumerate(result.ranking, start=1))
     shown = places[:SHOWN]
     shown += [place for place in places[SHOWN:] if place[1][0].id == result.default.id]
-    shared = _find_shared_values([candidate for _, (candidate, _) in shown])
+    shared = find_shared_values([candidate for _, (candidate, _) in shown])
     names = sorted({name for _, (candidate, _) in shown for name in candidate.values if name not in shared})
     columns = {
         "vs default": [ABSENT if cost is None else f"{cost:.3f}" for _, (_, cost) in shown],
@@ -211,7 +219,7 @@ def _format_rank(rank: int, candidate: Candidate, result: TuneResult) -> str:
     return one_line(" ".join([str(rank), ", ".join(marks)]).rstrip(), NAME_LIMIT)
 
 
-def _find_shared_values(candidates: Sequence[Candidate]) -> dict[str, Value]:
+def find_shared_values(candidates: Sequence[Candidate]) -> dict[str, Value]:
     """Returns name -> value of the parameters that have one value in all these candidates; empty for a single one."""
     if len(candidates) < 2:
         return {}

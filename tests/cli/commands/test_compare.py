@@ -148,3 +148,32 @@ def test_what_is_refused(words: list[str], said: str, capsys: Captured) -> None:
     out, err = capsys.readouterr()
     assert said in err
     assert (out, "Traceback" in err) == ("", False)
+
+
+def test_comparison_as_a_page(capsys: Captured) -> None:
+    """--html writes the cases, with --fail-above, beside what is printed; --by gpu writes the cards."""
+    sides = [write("a.json", timed((1.0, 1.0, 1.0))), write("b.json", timed((1.0, 1.05), seed=2))]
+    assert main(["compare", *sides, "--fail-above", "3", "--html", "page.html"]) == 1
+    out, err = capsys.readouterr()
+    assert "2 cases compared" in out
+    assert err == "written: page.html\n"
+    page = Path("page.html").read_text()
+    for words in ("--fail-above 3 %", "2 cases compared, these look: 1 slower", "Only in the first", "b.json"):
+        assert words in page
+    assert main(["compare", *sides, "--by", "backend", "--json", "--html", "page.html"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert "Mean change by backend" in Path("page.html").read_text()
+    cards = write("c.json", timed((1.0, 1.0), card="GPU-b", seed=3))
+    assert main(["compare", "--by", "gpu", sides[0], cards, "--html", "cards.html"]) == 0
+    assert "GPU-b" in Path("cards.html").read_text()
+
+
+def test_open_writes_the_page_where_no_file_is_named(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under .attnperf/pages, and the browser gets its address."""
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    side = write("a.json", timed((1.0,)))
+    assert main(["compare", side, side, "--open"]) == 0
+    page = Path(".attnperf/pages/compare.html")
+    assert opened == [page.resolve().as_uri()]
+    assert capsys.readouterr().err == f"written: {page}\n"

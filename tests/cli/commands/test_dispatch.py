@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import dispatch as dispatch_command
-from pytest_attnperf.cli.program import build_parser
+from pytest_attnperf.cli.program import build_parser, main
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -268,3 +268,26 @@ def test_markdown_and_margin(printed: Printed, tmp_path: Path) -> None:
     assert "below 20 %" in printed(run, "--margin", "20")
     assert "tie" in rows(printed(run, "--margin", "20"))[0]
     assert "clear" in rows(printed(run, "--family", "prefill"))[0]
+
+
+def test_the_table_as_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """--html writes maps beside what is printed, of stored baselines and of a published report."""
+    page = tmp_path / "page.html"
+    for source in (H200, PUBLISHED):
+        assert main(["dispatch", str(source), "--html", str(page)]) == 0
+        out, err = capsys.readouterr()
+        assert "incumbent: chosen at ties" in out
+        assert err == f"written: {page}\n"
+        assert "prefill: the backend to use" in page.read_text(encoding="utf-8")
+
+
+def test_open_opens_the_page(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --html the page is among the pages of .attnperf; JSON is printed nevertheless."""
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    monkeypatch.chdir(tmp_path)
+    assert main(["dispatch", str(PUBLISHED), "--json", "--open"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "attnperf.dispatch/1"
+    assert opened == [(tmp_path / ".attnperf/pages/dispatch.html").as_uri()]

@@ -207,3 +207,18 @@ def test_a_static_run_leaves_timed_results_alone(attnperf_project: FakeProject) 
     (attnperf_project.path / "tuned" / "journal.jsonl").write_text("")
     done = typed(attnperf_project, "fake.a", "--out", "tuned", "--static", "gfx942")
     assert (done.returncode, "holds results of a timed run" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_run_and_its_folder_as_a_page(tunable: FakeProject) -> None:
+    """--html writes the page of the run; attnperf report shows the same of its folder later."""
+    done = typed(
+        tunable, "fake.a", "--workload", WORKLOAD, "--out", "tuned", "--html", "page.html", *QUICK
+    )  # fmt: skip
+    assert (done.returncode, "written: page.html" in done.stderr) == (0, True), done.stdout + done.stderr
+    page = (tunable.path / "page.html").read_text(encoding="utf-8")
+    for words in ("Tuning of fake.a", "What each setting costs", "BLOCK_M=64", "The verdict&#39;s pairs"):
+        assert words in page
+    command = [sys.executable, "-m", "pytest_attnperf.cli", "report", "tuned", "--report", "later"]
+    again = subprocess.run(command, cwd=tunable.path, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "What each setting costs" in (tunable.path / "later/report.html").read_text(encoding="utf-8")

@@ -201,7 +201,7 @@ def as_text(table: Table) -> Table:
 def test_the_sum_the_whole_and_the_fused() -> None:
     """The stages' sum, the staged call and each fused kernel, each over the staged call; the fastest reads largest."""
     whole = {("hip.best", "prefill"): 19.0, ("hip.staged", "prefill"): 95.0}
-    (table,) = map(as_text, staged_tables(measured({**STAGE_TIMES, **whole})))
+    (table,) = map(as_text, staged_tables(measured({**STAGE_TIMES, **whole})).values())
     assert [column.header for column in table.columns][:2] == ["time us", "over hip.staged"]
     assert [row[:3] for row in table.rows] == [
         ("hip.staged, sum of 4", "100.0", "0.95x"),
@@ -214,7 +214,7 @@ def test_the_sum_the_whole_and_the_fused() -> None:
 
 def test_without_the_whole_the_sum_is_held_to() -> None:
     """A library whose staged call was not timed is named, and its stages' sum is what others are over."""
-    (table,) = map(as_text, staged_tables(measured({**STAGE_TIMES, ("hip.best", "prefill"): 20.0})))
+    (table,) = map(as_text, staged_tables(measured({**STAGE_TIMES, ("hip.best", "prefill"): 20.0})).values())
     assert [row[:3] for row in table.rows] == [
         ("hip.staged, sum of 4", "100.0", "1.00x"),
         ("hip.best", "20.00", "5.00x"),
@@ -225,7 +225,7 @@ def test_without_the_whole_the_sum_is_held_to() -> None:
 def test_what_is_missing_is_said() -> None:
     """A stage without a time leaves no sum; it is named, and so are backends that were not timed, and none fused."""
     times = {**STAGE_TIMES, ("hip.staged", "row_softmax"): None, ("triton.flash", "prefill"): None}
-    (table,) = map(as_text, staged_tables(measured(times)))
+    (table,) = map(as_text, staged_tables(measured(times)).values())
     assert table.rows == (("hip.staged, sum of 4", "-", "40.00", "10.00", "-", "30.00"),)
     assert table.notes == (
         f"hip.staged has no time of: row_softmax-b1-s512-h8-f16-causal, {CAUSAL}",
@@ -238,7 +238,7 @@ def test_only_prefills_with_stages_are_shown() -> None:
     """A prefill alone makes no table, nor do stages of other sizes, nor a workload that was not asked for."""
     other = "prefill-b1-s1024-h8-d64-f16-causal"
     cases = [*measured(STAGE_TIMES), *measured({("hip.best", "prefill"): 20.0}, other)]
-    assert staged_tables(cases) == []
+    assert staged_tables(cases) == {}
     cases += measured({("hip.best", "prefill"): 20.0})
     assert len(staged_tables(cases)) == len(staged_tables(cases, [CAUSAL])) == 1
-    assert staged_tables(cases, [other]) == []
+    assert staged_tables(cases, [other]) == {}

@@ -251,3 +251,64 @@ def resize(browser: Any) -> Iterator[Callable[[int, int], None]]:
 def wait() -> Callable[[Any, str], Any]:
     """`wait_for`."""
     return wait_for
+
+
+LOOK = """const found = {cut: [], over: [], charts: 0};
+for (const svg of document.querySelectorAll('.chart svg')) {
+  const frame = svg.getBoundingClientRect(), texts = [];
+  if (!frame.width) continue;
+  found.charts++;
+  for (const text of svg.querySelectorAll('text')) {
+    const box = text.getBoundingClientRect(), words = text.textContent;
+    if (!words || !box.width || text.closest('[opacity="0"]') || text.getAttribute('opacity') === '0') continue;
+    const aside = Math.max(frame.left - box.left, box.right - frame.right);
+    const out = Math.max(aside, frame.top - box.top, box.bottom - frame.bottom);
+    if (out > 1.5) found.cut.push([words, out]);
+    for (const [other, its] of texts)
+      if (Math.min(box.right, its.right) - Math.max(box.left, its.left) > 1 &&
+          Math.min(box.bottom, its.bottom) - Math.max(box.top, its.top) > 3) found.over.push([words, other]);
+    texts.push([words, box]);
+  }
+}
+found.wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+found.pwned = window.pwned ?? null;
+return found;"""
+"""Counts the charts; finds text outside of its chart and text over text, a page that scrolls sideways, and scripts."""
+
+
+@pytest.fixture
+def check_page(browser: Any, open_page: Callable[..., None]) -> Iterator[Callable[[str, int], None]]:
+    """`check_page(html, charts)`: the page draws so many charts at 1280 and 360 px; in none is a text cut or over
+    another, the page is no wider than the window, no foreign script runs, and the browser has nothing to say."""
+
+    def checked(html: str, charts: int) -> None:
+        for width in (1280, 360):
+            screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+            open_page(html)
+            found = browser.execute_script(LOOK)
+            assert found == {"charts": charts, "cut": [], "over": [], "wide": 0, "pwned": None}, width
+        said = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        assert said == []
+
+    yield checked
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.fixture
+def read_tooltip(browser: Any) -> Callable[[str], dict[str, str]]:
+    """`read_tooltip(css)`: what the page says of the first mark of this selector while the pointer is on it."""
+
+    def read(css: str) -> dict[str, str]:
+        from selenium.webdriver import ActionChains
+
+        mark = browser.find_elements("css selector", css)[0]
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", mark)
+        ActionChains(browser, duration=0).move_to_element(mark).perform()
+        wait_for(browser, "return !document.getElementById('tooltip').hidden")
+        names, texts = (
+            [node.text for node in browser.find_elements("css selector", f"#tooltip {tag}")] for tag in ("dt", "dd")
+        )
+        return dict(zip(names, texts, strict=True))
+
+    return read

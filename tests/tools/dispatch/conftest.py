@@ -9,6 +9,10 @@ import pytest
 from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.tools.dispatch.measured_points import BackendTime, make_points
 from pytest_attnperf.tools.dispatch.regions import DispatchTable, make_dispatch_table
+from tests.reports.html.conftest import browser, check_page, open_page, read_tooltip
+
+__all__ = ["browser", "check_page", "open_page", "read_tooltip"]
+"""Fixtures for pages."""
 
 CONDITIONS = {"timer": "graph", "cache_state": "hot"}
 

@@ -131,18 +131,3 @@ def test_markdown_has_a_heading_per_list() -> None:
         "### Never measured, so the incumbent is chosen",
         "### Left out of all decisions: 1 case",
     ]
-
-
-def test_json_holds_every_point() -> None:
-    """Times, margins and intervals, nothing rounded or shortened."""
-    table = two_sizes()
-    found = dispatch.encode_table(table, ["H200"], list_never_combined(table.groups))
-    group = found["groups"][1]
-    assert group["fields"]["head_dim"] == 256
-    assert group["unmeasured_between"] == [[513, 1023]]
-    assert [region["backend"] for region in group["regions"]] == ["new", "old"]
-    point = group["regions"][0]["points"][0]
-    assert point["times_us"] == {"new": 1.0, "old": 2.0}
-    assert (point["against"], point["margin_percent"], point["samples"]) == ("old", 100.0, True)
-    assert point["interval95_percent"][0] < 100 < point["interval95_percent"][1]
-    assert {"family": "prefill", "dtype": "f16", "head_dim": 64, "batch": 4} in found["never_combined"]

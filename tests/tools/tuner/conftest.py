@@ -13,6 +13,10 @@ from pytest_attnperf.tools.tuner.job import search_candidates
 from pytest_attnperf.tools.tuner.tuner_journal import TrialJournal
 from pytest_attnperf.tools.tuner.tuner_settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate, TuningSpace
+from tests.reports.html.conftest import browser, check_page, open_page, read_tooltip
+
+__all__ = ["browser", "check_page", "open_page", "read_tooltip"]
+"""Fixtures for pages."""
 
 WORKLOADS = ("seq=512", "seq=1024", "seq=2048", "seq=4096")
 
