@@ -11,6 +11,8 @@ import pytest
 from pytest_attnperf.errors import ProfileError
 from pytest_attnperf.tools.profilers.reading import find_files, group_runs, read_profile
 
+PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+
 HEADERS = "Kind,Agent_Id,Dispatch_Id,Kernel_Name,Start_Timestamp,End_Timestamp,Workgroup_Size_X,Workgroup_Size_Y"
 HEADERS += ",Workgroup_Size_Z,Grid_Size_X,Grid_Size_Y,Grid_Size_Z"
 
@@ -371,3 +373,19 @@ def test_statistics_alone(tmp_path: Path) -> None:
     """Without a trace there are statistics, and no dispatches."""
     profile = read_profile(write(tmp_path, a_kernel_stats=STATS.format(total=11)))
     assert (len(profile.dispatches), [row.spread.total_ns for row in profile.stats]) == (0, [11])
+
+
+@pytest.mark.parametrize(
+    ("path", "queues"),
+    [
+        ("rocprofv3_rocm70/kernel_trace.csv", {"stream 1", "stream 2", "stream 3", "stream 4"}),
+        ("hip_rocm64/04_kernel_trace.csv", {"queue 1", "queue 2"}),
+        ("rocprof_v1/results.csv", {"queue 0", "queue 1", "queue 2"}),
+        ("public/a100_alexnet.json.gz", {"stream 7", "stream 20"}),
+        ("public/mi300x_sglang_decode.json.gz", {"stream 2", "stream 3"}),
+    ],
+)
+def test_dispatches_say_where_they_ran(path: str, queues: set[str]) -> None:
+    """The stream, or else the queue, of each dispatch is known from every profiler's trace."""
+    dispatches = read_profile(PROFILES / path).dispatches
+    assert {dispatches.queues[queue] for queue in dispatches.queue} == queues
