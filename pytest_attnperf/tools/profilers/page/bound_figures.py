@@ -11,9 +11,9 @@ from pytest_attnperf.reports.html.charts import COLOURS, Spec, make_base
 from pytest_attnperf.reports.html.embedding import round_figure
 from pytest_attnperf.reports.html.roofline import ceiling_lines
 from pytest_attnperf.reports.html.sections import Figure
+from pytest_attnperf.reports.html.share_bars import LEGEND, ShareBar, build_share_bars
 from pytest_attnperf.reports.run.profile_figures import cut_middle, format_percent
 from pytest_attnperf.reports.text.figures import format_rate, one_line
-from pytest_attnperf.tools.profilers.page.share_bars import LEGEND, ShareBar, build_share_bars
 
 CLASS_COLOURS = dict(
     zip(BoundClass, (COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[3], COLOURS[4], COLOURS[6]), strict=True)

@@ -9,11 +9,11 @@ from pytest_attnperf.records.time_units import format_time, format_times
 from pytest_attnperf.reports.html.charts import COLOURS, Spec, make_base
 from pytest_attnperf.reports.html.embedding import Json, round_figure
 from pytest_attnperf.reports.html.sections import Figure, Section
+from pytest_attnperf.reports.html.share_bars import LEGEND
 from pytest_attnperf.reports.html.text_tables import convert_table
 from pytest_attnperf.reports.run.profile_figures import cut_middle, format_signed_percent, tell_apart
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.profilers.page.profile_sections import make_notes_section
-from pytest_attnperf.tools.profilers.page.share_bars import LEGEND
 from pytest_attnperf.tools.profilers.profile_comparison import GONE, NEW, comparison_lines, comparison_tables
 
 NAME_LIMIT, NOTE_LIMIT = 50, 120

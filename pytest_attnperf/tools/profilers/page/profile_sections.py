@@ -9,6 +9,7 @@ from pytest_attnperf.records.profiles import KernelTime, ProfileSummary
 from pytest_attnperf.records.rooflines import KernelBound
 from pytest_attnperf.records.time_units import format_ns
 from pytest_attnperf.reports.html.sections import Figure, Section, Table
+from pytest_attnperf.reports.html.share_bars import ShareBar, build_share_bars
 from pytest_attnperf.reports.html.text_tables import convert_table
 from pytest_attnperf.reports.run.profile_cases import kernel_bound_lines, kernel_bound_table
 from pytest_attnperf.reports.run.profile_figures import cut_middle, format_percent, format_waves, tell_apart
@@ -18,7 +19,6 @@ from pytest_attnperf.tools.profilers.analysed_profile import AnalysedProfile
 from pytest_attnperf.tools.profilers.devices import choose_spec
 from pytest_attnperf.tools.profilers.page.bound_figures import BoundWork, build_bound_bars, build_roofline
 from pytest_attnperf.tools.profilers.page.family_colours import FamilyColours, choose_colours
-from pytest_attnperf.tools.profilers.page.share_bars import ShareBar, build_share_bars
 from pytest_attnperf.tools.profilers.page.time_lanes import cut_window
 from pytest_attnperf.tools.profilers.page.time_strip import build_lane_table, build_pass_table, build_time_strip
 from pytest_attnperf.tools.profilers.page.treemap import build_treemap

@@ -8,12 +8,12 @@ from pytest_attnperf.records.time_units import UNITS, TimeUnit, format_ns
 from pytest_attnperf.reports.html.charts import Spec, make_base
 from pytest_attnperf.reports.html.embedding import Json, round_figure
 from pytest_attnperf.reports.html.sections import Figure, Table, TableHead
+from pytest_attnperf.reports.html.share_bars import LEGEND
 from pytest_attnperf.reports.run.profile_figures import cut_middle, format_percent, short_name
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.profilers.analysed_profile import AnalysedProfile, PassSpan
 from pytest_attnperf.tools.profilers.dispatches import compute_timeline
 from pytest_attnperf.tools.profilers.page.family_colours import FamilyColours
-from pytest_attnperf.tools.profilers.page.share_bars import LEGEND
 from pytest_attnperf.tools.profilers.page.time_lanes import LaneBar, TimeWindow
 
 LANE_PIXELS = 30
