@@ -106,6 +106,6 @@ def _make_title(path: Path) -> str:
 def _build_claims(options: argparse.Namespace, findings: Sequence[ProfileFinding]) -> list[Section]:
     if options.claims is None:
         return []
-    from pytest_attnperf.tools.profilers.page.claim_sections import build_claim_sections
+    from pytest_attnperf.tools.profilers.page.profile_sections import build_claim_sections
 
     return build_claim_sections(findings, str(options.claims))

@@ -61,14 +61,14 @@ def write_trace(path: Path, analysed: AnalysedProfile) -> int:
 def list_events(analysed: AnalysedProfile) -> Iterator[Event]:
     """Yields the names of processes and threads, then all events ordered by their start, a pass before its
     dispatches."""
-    threads = _Threads(analysed)
+    threads = _TraceThreads(analysed)
     dispatches = list(_list_dispatches(analysed, threads))
     passes = list(_list_passes(analysed, threads))
     yield from threads.list_names()
     yield from heapq.merge(passes, dispatches, key=lambda event: event["ts"])
 
 
-class _Threads:
+class _TraceThreads:
     """Numbers of processes and threads. A stream whose dispatches overlap has several threads."""
 
     def __init__(self, analysed: AnalysedProfile) -> None:
@@ -117,7 +117,7 @@ def _name_device(device: str, agents: Mapping[str, Agent]) -> str:
     return one_line(f"{format_device(device)}: {about}" if about else format_device(device))
 
 
-def _list_dispatches(analysed: AnalysedProfile, threads: _Threads) -> Iterator[Event]:
+def _list_dispatches(analysed: AnalysedProfile, threads: _TraceThreads) -> Iterator[Event]:
     dispatches = analysed.profile.dispatches
     names = _name_kernels(analysed)
     families = [one_line(family.replace(",", ";")) for family in analysed.find_families()]
@@ -140,7 +140,7 @@ def _list_dispatches(analysed: AnalysedProfile, threads: _Threads) -> Iterator[E
         }
 
 
-def _list_passes(analysed: AnalysedProfile, threads: _Threads) -> Iterator[Event]:
+def _list_passes(analysed: AnalysedProfile, threads: _TraceThreads) -> Iterator[Event]:
     """Yields the passes on a thread of their own, above the streams of the device whose dispatches show them."""
     dispatches, passes = analysed.profile.dispatches, analysed.list_passes()
     if not passes:

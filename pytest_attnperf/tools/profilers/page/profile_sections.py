@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_attnperf.records.profiles import KernelTime, ProfileSummary
+from pytest_attnperf.records.profiles import KernelTime, ProfileFinding, ProfileSummary
 from pytest_attnperf.records.rooflines import KernelBound
 from pytest_attnperf.records.time_units import format_ns
-from pytest_attnperf.reports.html.sections import Figure, Section, Table
+from pytest_attnperf.reports.html.sections import Figure, Section, Table, TableHead
 from pytest_attnperf.reports.html.share_bars import ShareBar, build_share_bars
 from pytest_attnperf.reports.html.text_tables import convert_table
 from pytest_attnperf.reports.run.profile_cases import kernel_bound_lines, kernel_bound_table
@@ -31,6 +31,11 @@ TABLE_KERNELS = 200
 
 BARS = 15
 NAME_LIMIT = 50
+VERDICTS = ((False, "contradicted"), (None, "open"), (True, "holds"))
+"""`ProfileFinding.holds` -> its word, in the order of the table."""
+
+TEXT_LIMIT = 2000
+
 OPEN_TRACE = (
     "For every dispatch, write a trace with attnperf profile PATH --trace trace.json.gz and open it at "
     "ui.perfetto.dev with 'Open trace file'; it stays on your machine."
@@ -140,3 +145,18 @@ def make_bound_sections(works: Sequence[BoundWork], tables: tuple[Table, ...], l
     figures = tuple(figure for figure in (build_bound_bars(works), build_roofline(works)) if figure is not None)
     bounds = Section("bounds", "What binds the kernels", (), figures, tables, "Bounds")
     return [bounds, Section("evidence", "Why", tuple(lines))]
+
+
+def build_claim_sections(findings: Sequence[ProfileFinding], source: str) -> list[Section]:
+    """Returns a section with a table of the findings on the claims of `source`, contradictions first."""
+    counts = [f"{sum(found.holds is holds for found in findings)} {word}" for holds, word in VERDICTS]
+    lead = (f"claims: {one_line(source, TEXT_LIMIT)}", ", ".join(counts))
+    heads = (TableHead("claim"), TableHead("verdict"), TableHead("figures"))
+    rows = tuple(
+        tuple(one_line(text, TEXT_LIMIT) for text in (found.rule, word, found.text))
+        for holds, word in VERDICTS
+        for found in findings
+        if found.holds is holds
+    )
+    tables = (Table("every claim and its verdict", heads, rows),) if rows else ()
+    return [Section("claims", "Claims", lead, tables=tables)]

@@ -6,7 +6,7 @@ What is shorter than a pixel is merged with its neighbours, so that a page holds
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pytest_attnperf.tools.profilers.analysed_profile import AnalysedProfile, PassSpan, format_lane
 from pytest_attnperf.tools.profilers.dispatches import Dispatches
@@ -25,20 +25,23 @@ COARSER = 1.5
 
 @dataclass
 class LaneBar:
-    """One dispatch, or several within one pixel: when, how many, and the shape with the most time."""
+    """One dispatch, or several within one pixel: when, how many, and the ns of each shape."""
 
     start_ns: int
     end_ns: int
-    shape: int
+    times_ns: dict[int, int]
     calls: int = 1
-    times_ns: dict[int, int] = field(default_factory=dict)
 
     def add(self, end_ns: int, shape: int, ns: int) -> None:
         """Adds a dispatch that begins later."""
         self.end_ns = max(self.end_ns, end_ns)
         self.calls += 1
         self.times_ns[shape] = self.times_ns.get(shape, 0) + ns
-        self.shape = max(self.times_ns, key=lambda one: (self.times_ns[one], -one))
+
+    @property
+    def shape(self) -> int:
+        """Index of the shape with the most time, the first of equal ones."""
+        return max(self.times_ns, key=lambda one: (self.times_ns[one], -one))
 
 
 @dataclass(frozen=True)
@@ -124,13 +127,14 @@ def _merge_lanes(rows: dict[str, list[_Row]], cell_ns: float) -> tuple[tuple[Tim
     """Returns the lanes with at most MOST_BARS bars together, and the ns within which dispatches were merged."""
     while True:
         merged = {name: tuple(merge_rows(lane, cell_ns)) for name, lane in rows.items()}
-        if sum(map(len, merged.values())) <= MOST_BARS:
+        count = sum(map(len, merged.values()))
+        if count <= MOST_BARS:
             lanes = (
                 TimeLane(name, bars, len(rows[name]), sum(stop - start for start, stop, _ in rows[name]))
                 for name, bars in merged.items()
             )
             return tuple(lanes), cell_ns
-        cell_ns *= COARSER
+        cell_ns *= max(COARSER, count / MOST_BARS)
 
 
 def merge_rows(rows: Sequence[_Row], cell_ns: float) -> Iterator[LaneBar]:
@@ -142,6 +146,6 @@ def merge_rows(rows: Sequence[_Row], cell_ns: float) -> Iterator[LaneBar]:
             continue
         if bar is not None:
             yield bar
-        bar = LaneBar(start, end, shape, times_ns={shape: end - start})
+        bar = LaneBar(start, end, {shape: end - start})
     if bar is not None:
         yield bar

@@ -1,6 +1,8 @@
 """A treemap of GPU time: a group of rectangles per family, one per kernel, each as large as its share.
 
-Its rectangles are laid out here, once for wide and once for narrow windows; the chart shows what fits its width.
+Its rectangles are laid out here, once for wide and once for narrow windows; the chart shows what fits its width. The
+algorithm is that of Bruls, Huizing and van Wijk, "Squarified treemaps" (2000): rows along the shorter side, each as
+long as its worst aspect ratio improves.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from pytest_attnperf.reports.html.embedding import Json
 from pytest_attnperf.reports.html.sections import Figure
 from pytest_attnperf.reports.run.profile_figures import cut_middle, format_count, format_percent, short_name
 from pytest_attnperf.tools.profilers.page.family_colours import FamilyColours, choose_ink
-from pytest_attnperf.tools.profilers.page.treemap_layout import TreemapArea, squarify
 
 HEIGHT = 420
 """Pixels of the chart; the width is that of its place."""
@@ -39,6 +40,16 @@ CHARACTER = 7.0
 
 BOLD_CHARACTER = 7.8
 GAP = 1.5
+
+
+@dataclass(frozen=True)
+class TreemapArea:
+    """A rectangle: its upper left corner, width and height."""
+
+    x: float
+    y: float
+    width: float
+    height: float
 
 
 @dataclass(frozen=True)
@@ -200,3 +211,50 @@ def _fit_label() -> list[Spec]:
         {"calculate": f"length(datum.label) <= datum.room ? datum.label : {cut}", "as": "cut"},
         {"calculate": f"{high} >= {2 * LINE + PADDING} ? [datum.cut, datum.share] : [datum.cut]", "as": "lines"},
     ]
+
+
+def squarify(weights: Sequence[float], within: TreemapArea) -> list[TreemapArea]:
+    """Returns a part of `within` for each weight, in their order, whose size is its share. Weights must be above zero
+    and in descending order for good shapes."""
+    total = sum(weights)
+    sizes = [weight * (within.width * within.height / total) for weight in weights]
+    placed: list[TreemapArea] = []
+    left = within
+    while len(placed) < len(sizes):
+        row = _take_row(sizes[len(placed) :], min(left.width, left.height))
+        areas, left = _place_row(row, left)
+        placed += areas
+    return placed
+
+
+def _take_row(sizes: Sequence[float], side: float) -> Sequence[float]:
+    """Returns the first sizes, as many as make the row's worst aspect ratio along `side` no worse."""
+    count, worst = 1, _find_worst_ratio(sizes[:1], side)
+    while count < len(sizes):
+        longer = _find_worst_ratio(sizes[: count + 1], side)
+        if longer > worst:
+            break
+        count, worst = count + 1, longer
+    return sizes[:count]
+
+
+def _find_worst_ratio(row: Sequence[float], side: float) -> float:
+    if not side:
+        return 1.0
+    thick = sum(row) / side
+    return max(max(thick * thick / size, size / (thick * thick)) for size in row)
+
+
+def _place_row(row: Sequence[float], left: TreemapArea) -> tuple[list[TreemapArea], TreemapArea]:
+    """Returns the row's rectangles along the shorter side of `left`, and what remains of it."""
+    areas, across = [], left.width < left.height
+    side = left.width if across else left.height
+    thick = sum(row) / side if side else 0.0
+    at = left.x if across else left.y
+    for size in row:
+        length = size / thick if thick else 0.0
+        areas.append(TreemapArea(at, left.y, length, thick) if across else TreemapArea(left.x, at, thick, length))
+        at += length
+    if across:
+        return areas, TreemapArea(left.x, left.y + thick, left.width, max(left.height - thick, 0.0))
+    return areas, TreemapArea(left.x + thick, left.y, max(left.width - thick, 0.0), left.height)
