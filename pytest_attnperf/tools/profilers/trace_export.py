@@ -23,6 +23,7 @@ from pytest_attnperf.records.profiles import Agent, KernelShape, ProfileSummary
 from pytest_attnperf.reports.run.profile_figures import format_size, tell_apart
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.profilers.analysed_profile import AnalysedProfile, format_device, format_lane
+from pytest_attnperf.tools.profilers.kernel_columns import NAMELESS
 
 SUFFIXES = (".json", ".json.gz")
 NAME_LIMIT = 160
@@ -120,7 +121,7 @@ def _name_device(device: str, agents: Mapping[str, Agent]) -> str:
 def _list_dispatches(analysed: AnalysedProfile, threads: _TraceThreads) -> Iterator[Event]:
     dispatches = analysed.profile.dispatches
     names = _name_kernels(analysed)
-    families = [one_line(family.replace(",", ";")) for family in analysed.find_families()]
+    families = [one_line(family.replace(",", ";")).strip() or NAMELESS for family in analysed.find_families()]
     about = [_describe_shape(shape, analysed.summary) for shape in dispatches.shapes]
     first = dispatches.start_ns[0]
     for index, queue, start, end in zip(
@@ -166,7 +167,8 @@ def _to_us(ns: int) -> float:
 
 
 def _name_kernels(analysed: AnalysedProfile) -> dict[str, str]:
-    return tell_apart(dict.fromkeys(shape.name for shape in analysed.profile.dispatches.shapes), NAME_LIMIT)
+    names = dict.fromkeys(shape.name for shape in analysed.profile.dispatches.shapes)
+    return {name: short or NAMELESS for name, short in tell_apart(names, NAME_LIMIT).items()}
 
 
 def _describe_shape(shape: KernelShape, summary: ProfileSummary) -> dict[str, Any]:

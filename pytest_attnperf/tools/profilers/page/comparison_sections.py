@@ -81,13 +81,13 @@ def _build_family_bars(families: Sequence[Change], per: str) -> Figure | None:
             label = format_time(ns / NS_PER_US) + (f", {text}" if side == AFTER and text else "")
             bars.append({"name": name, "side": side, "value": round_figure(ns / longest) or 0.0, "label": label})
     title = f"Time of families {per}"
-    return Figure(title, _make_side_spec(title, names), {"bars": bars}, _count_left_out(families, shown, "families"))
+    return Figure(title, _make_side_spec(title, names), {"bars": bars}, _count_left_out(families, shown))
 
 
-def _count_left_out(every: Sequence[Change], shown: Sequence[Change], what: str) -> str:
+def _count_left_out(every: Sequence[Change], shown: Sequence[Change]) -> str:
     """Returns a sentence on what a chart leaves out; '' if it shows all that `every` holds."""
     left_out = len(every) - len(shown)
-    return f"The table has {left_out} more {what}, with less time." if left_out else ""
+    return f"The table has {left_out} more, with less of it." if left_out else ""
 
 
 def _name_changes(changes: Sequence[Change]) -> list[str]:
@@ -126,7 +126,7 @@ def _build_change_bars(kernels: Sequence[Change], per: str) -> Figure | None:
     title = f"Change of each kernel's time {per}"
     used = [kind for kind in CHANGE_COLOURS if any(bar["kind"] == kind for bar in bars)]
     ends = min(0.0, *(bar["value"] for bar in bars)), max(0.0, *(bar["value"] for bar in bars))
-    caption = f"After minus before. {_count_left_out(kernels, shown, 'kernels')}".strip()
+    caption = f"After minus before. {_count_left_out(kernels, shown)}".strip()
     return Figure(title, _make_change_spec(title, names, used, ends), {"bars": bars}, caption)
 
 

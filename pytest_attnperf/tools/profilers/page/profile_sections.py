@@ -17,6 +17,7 @@ from pytest_attnperf.reports.text import wide_tables
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.profilers.analysed_profile import AnalysedProfile
 from pytest_attnperf.tools.profilers.devices import choose_spec
+from pytest_attnperf.tools.profilers.kernel_columns import NAMELESS
 from pytest_attnperf.tools.profilers.page.bound_figures import BoundWork, build_bound_bars, build_roofline
 from pytest_attnperf.tools.profilers.page.family_colours import FamilyColours, choose_colours
 from pytest_attnperf.tools.profilers.page.time_lanes import cut_window
@@ -103,7 +104,7 @@ def build_kernel_section(
     if not summary.kernels and not tables:
         return []
     figure = build_share_bars(
-        f"The {min(BARS, len(summary.kernels))} longest kernels",
+        f"The {min(BARS, len(summary.kernels))} longest kernels" if len(summary.kernels) > 1 else "The only kernel",
         _list_kernel_bars(summary.kernels, colours),
         f"Share of all {format_ns(summary.total_ns)} of GPU time. Coloured by family.",
     )
@@ -114,7 +115,7 @@ def build_kernel_section(
 def _list_kernel_bars(kernels: Sequence[KernelTime], colours: FamilyColours) -> list[ShareBar]:
     shown = [kernel for kernel in kernels[:BARS] if kernel.spread.total_ns]
     names = tell_apart((kernel.name for kernel in shown), NAME_LIMIT)
-    return [_make_kernel_bar(kernel, names[kernel.name], colours) for kernel in shown]
+    return [_make_kernel_bar(kernel, names[kernel.name] or NAMELESS, colours) for kernel in shown]
 
 
 def _make_kernel_bar(kernel: KernelTime, name: str, colours: FamilyColours) -> ShareBar:

@@ -13,8 +13,9 @@ from pytest_attnperf.reports.run.profile_figures import cut_middle, format_perce
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.profilers.analysed_profile import AnalysedProfile, PassSpan
 from pytest_attnperf.tools.profilers.dispatches import compute_timeline
+from pytest_attnperf.tools.profilers.kernel_columns import NAMELESS
 from pytest_attnperf.tools.profilers.page.family_colours import FamilyColours
-from pytest_attnperf.tools.profilers.page.time_lanes import LaneBar, TimeWindow
+from pytest_attnperf.tools.profilers.page.time_lanes import TimeWindow
 
 LANE_PIXELS = 30
 NAME_LIMIT, LANE_LIMIT = 110, 24
@@ -80,7 +81,8 @@ def _list_bars(
     analysed: AnalysedProfile, window: TimeWindow, families: list[str], colours: FamilyColours, unit: TimeUnit
 ) -> Iterator[dict[str, Json]]:
     shapes = analysed.profile.dispatches.shapes
-    names = {index: short_name(shapes[index].name, NAME_LIMIT) for lane in window.lanes for index in _used(lane.bars)}
+    used = {bar.shape for lane in window.lanes for bar in lane.bars}
+    names = {index: short_name(shapes[index].name, NAME_LIMIT) or NAMELESS for index in used}
     for lane in window.lanes:
         for bar in lane.bars:
             more = f" and {bar.calls - 1:,} more" if bar.calls > 1 else ""
@@ -92,10 +94,6 @@ def _list_bars(
                 "name": f"{names[bar.shape]}{more}",
                 "time": format_ns(bar.end_ns - bar.start_ns),
             }
-
-
-def _used(bars: tuple[LaneBar, ...]) -> set[int]:
-    return {bar.shape for bar in bars}
 
 
 def _make_spec(title: str, lanes: list[str], groups: list[tuple[str, str]], span: float, unit: TimeUnit) -> Spec:

@@ -16,6 +16,7 @@ from pytest_attnperf.reports.html.charts import Spec, make_base
 from pytest_attnperf.reports.html.embedding import Json
 from pytest_attnperf.reports.html.sections import Figure
 from pytest_attnperf.reports.run.profile_figures import cut_middle, format_count, format_percent, short_name
+from pytest_attnperf.tools.profilers.kernel_columns import NAMELESS
 from pytest_attnperf.tools.profilers.page.family_colours import FamilyColours, choose_ink
 
 HEIGHT = 420
@@ -128,8 +129,8 @@ def _list_tiles(
         yield {
             **_make_place(own, layout),
             "top": round(own.y + (LINE if at_top and area.height > 2 * LINE else 0), 1),
-            "label": short_name(share.name, LABEL_LIMIT),
-            "name": short_name(share.name, NAME_LIMIT),
+            "label": short_name(share.name, LABEL_LIMIT) or NAMELESS,
+            "name": short_name(share.name, NAME_LIMIT) or NAMELESS,
             "family": cut_middle(share.family, LABEL_LIMIT),
             "share": format_percent(share.total_ns / total),
             "time": format_ns(share.total_ns),
