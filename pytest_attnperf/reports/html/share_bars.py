@@ -10,7 +10,7 @@ from pytest_attnperf.reports.html.embedding import round_figure
 from pytest_attnperf.reports.html.sections import Figure
 
 ROW_PIXELS, BAR_PIXELS = 34, 11
-LEGEND: Spec = {"title": None, "orient": "top", "columns": 3, "labelLimit": 92, "columnPadding": 8}
+LEGEND: Spec = {"title": None, "orient": "top", "columns": 2, "labelLimit": 130, "columnPadding": 10}
 """A legend that is narrow enough for a window of 360 pixels."""
 
 LABEL_ROOM = 1.3

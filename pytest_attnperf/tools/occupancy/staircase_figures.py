@@ -137,7 +137,7 @@ def _make_spec(title: str, axis: StairAxis, series: list[str], top: int, most_wa
     y |= {"scale": {"domain": [0, most_waves + 1 if axis.falls else most_waves * LISTED_ROOM], "nice": False}}
     y["axis"] = {"values": list(range(0, most_waves + 1, 1 if most_waves <= 10 else 2)), "format": "d"}
     own = {"field": "series", "type": "nominal"}
-    legend = {**LEGEND, "columns": 2, "labelLimit": 140} if len(series) > 1 else None
+    legend = LEGEND if len(series) > 1 else None
     colour = {**own, "scale": {"domain": series, "range": list(COLOURS[: len(series)])}, "legend": legend}
     dash = {**own, "scale": {"domain": series, "range": [[1, 0], [5, 3]][: len(series)]}, "legend": None}
     kinds = {"domain": ["own", "up", "down"], "range": [COLOURS[4], COLOURS[2], COLOURS[3]]}

@@ -102,7 +102,7 @@ def _make_spec(title: str, classes: Sequence[BoundClass]) -> Spec:
     x = {"field": "x", "type": "quantitative", "title": "useful FLOP per compulsory byte", "scale": log, "axis": axis}
     y = {"field": "y", "type": "quantitative", "title": "useful TFLOP/s", "scale": log, "axis": axis}
     names = [_name_class(bound) for bound in classes]
-    own = {"field": "class", "type": "nominal", "legend": {**LEGEND, "columns": 2}}
+    own = {"field": "class", "type": "nominal", "legend": LEGEND}
     colour = {**own, "scale": {"domain": names, "range": [CLASS_COLOURS[bound] for bound in classes]}}
     shape = {**own, "scale": {"domain": names, "range": [CLASS_SHAPES[bound] for bound in classes]}}
     headings = (("name", "kernels"), ("class", "bound by"), ("rate", "rate"), ("of_roof", "of its roof"))

@@ -170,7 +170,9 @@ def _make_spec(title: str) -> Spec:
         "mark": {"type": "rect", "x2Offset": -GAP, "y2Offset": -GAP, "aria": False},
         "encoding": {"x": x, "x2": {"field": "x2"}, "y": y, "y2": {"field": "y2"}, "color": colour, "tooltip": tooltip},
     }
-    text = {"type": "text", "align": "left", "baseline": "top", "dx": PADDING, "dy": PADDING - 1, "aria": False}
+    text: Spec = {"type": "text", "align": "left", "baseline": "top", "dx": PADDING, "dy": PADDING - 1, "aria": False}
+    # The steps below count letters; where these are wider than usual, the limit keeps them inside.
+    text["limit"] = {"expr": f"(datum.x2 - datum.x) * width - {2 * PADDING}"}
     label: Spec = {
         "name": "on_colour_labels",
         "data": {"name": "tiles"},
