@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.cli.output import count_columns
+from pytest_attnperf.cli.profile_page import write_cases
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.records.notes import Note
@@ -118,6 +119,7 @@ def print_results(options: argparse.Namespace) -> int:
         write_roofline(options.plot, named, _format_device(results))
     detailed = found if options.json or options.case or len(found) == 1 else []
     summaries = [(case, _case_summary(case, profile, options, results.device)) for case, profile in detailed]
+    write_cases(options, found, summaries, _format_device(results))
     if options.json:
         write_json(
             {

@@ -91,6 +91,22 @@ def compute_staircase(arch: str, asked: Resources, resource: str) -> tuple[Occup
     return tuple(_list_stairs(arch, asked, resource, first, last))
 
 
+def compute_size_stairs(arch: str, asked: Resources) -> tuple[OccupancyStair, ...]:
+    """Returns the occupancy over the threads of a workgroup, from 1 to the most there can be, in ascending order.
+    Occupancy may fall and rise with them. Raises CodeObjectError as `occupancy_with` does."""
+    limits = limits_of(arch)
+    wave = asked.wave_size or limits.wave_sizes[0]
+    stairs: list[OccupancyStair] = []
+    for size in range(wave, limits.max_threads + 1, wave):
+        found = occupancy_with(arch, replace(asked, threads=size))
+        stair = OccupancyStair(size - wave + 1, size, found.waves_per_simd, found.whole_waves_per_simd)
+        if stairs and replace(stair, first=stairs[-1].first, last=stairs[-1].last) == stairs[-1]:
+            stairs[-1] = replace(stairs[-1], last=size)
+        else:
+            stairs.append(stair)
+    return tuple(stairs)
+
+
 def _list_stairs(arch: str, asked: Resources, resource: str, first: int, last: int) -> Iterator[OccupancyStair]:
     while first <= last:
         stair = _find_stair(arch, asked, resource, first, last)

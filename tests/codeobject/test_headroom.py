@@ -15,6 +15,7 @@ from pytest_attnperf.codeobject.headroom import (
     ResourceSaving,
     apply_savings,
     compute_headroom,
+    compute_size_stairs,
     compute_staircase,
 )
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
@@ -213,3 +214,19 @@ def test_stairs_reach_to_the_kernel() -> None:
     """LDS over the limit is on the last stair, which runs nothing."""
     stairs = compute_staircase(MI300, Resources(64, 0, 40, 131072, 256), "lds_bytes")
     assert stairs[-1] == OccupancyStair(65537, 131072, 0, 0.0)
+
+
+@pytest.mark.parametrize(("arch", "wave"), [("gfx942", 64), ("gfx1100", 32)])
+def test_sizes_have_the_occupancy_of_their_whole_waves(arch: str, wave: int) -> None:
+    """Steps over threads run from 1 to the most without a gap, and each has the occupancy of every size in it."""
+    asked = Resources(96, 0, 40, 8192, 256)
+    stairs = compute_size_stairs(arch, asked)
+    assert (stairs[0].first, stairs[-1].last) == (1, 1024)
+    assert all(one.last + 1 == other.first for one, other in pairwise(stairs))
+    for stair in stairs:
+        for size in {stair.first, stair.first + wave - 1, stair.last}:
+            found = occupancy_with(arch, replace(asked, threads=size))
+            assert (found.waves_per_simd, found.whole_waves_per_simd) == (
+                stair.waves_per_simd,
+                stair.whole_waves_per_simd,
+            )

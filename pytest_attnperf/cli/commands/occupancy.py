@@ -6,48 +6,47 @@ A registered kernel is compiled by a pytest session, because only that knows a p
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_attnperf.cli.option_groups import DependentOptions, add_tests, parse_count, settle_all
-from pytest_attnperf.cli.output import count_columns
-from pytest_attnperf.codeobject.arch import AgprRule, ArchLimits, limits_of
-from pytest_attnperf.codeobject.headroom import Raise, compute_headroom, compute_staircase
+from pytest_attnperf.cli.output import add_page, count_columns, write_page
+from pytest_attnperf.codeobject.arch import limits_of
+from pytest_attnperf.codeobject.headroom import compute_staircase
 from pytest_attnperf.codeobject.occupancy import (
-    Allocation,
-    ComputeBlock,
     Resources,
-    block_of,
-    compute_allocation,
     occupancy_of,
     occupancy_with,
     resources_of,
 )
 from pytest_attnperf.errors import CodeObjectError, UsageError
-from pytest_attnperf.records.code import KernelCode, Occupancy
+from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.records.regular_file import propose_path, read_regular
 from pytest_attnperf.reports.text.figures import one_line, printable_json
 from pytest_attnperf.reports.text.wide_tables import WIDTH
 from pytest_attnperf.tools.occupancy.cycles_text import render_estimates
+from pytest_attnperf.tools.occupancy.occupancy_rows import (
+    OccupancyPoint,
+    find_shown_vgprs,
+    limit_rows,
+    make_overview_row,
+    raise_lines,
+    use_rows,
+)
 from pytest_attnperf.tools.occupancy.occupancy_text import (
-    LimitRow,
-    OverviewRow,
     PlotInk,
-    UseRow,
     choose_ink,
     describe_occupancy,
-    format_count,
-    format_sizes,
     occupancy_json,
     render_limit_table,
     render_overview_table,
-    render_savings,
     render_staircase,
     render_use_table,
 )
@@ -65,12 +64,12 @@ exit status: 0 printed, 2 the command is invalid, a value is impossible on the a
 examples:
   attnperf occupancy --arch gfx942 --vgprs 96 --agprs 0 --sgprs 40 --lds 8192 --threads 256
   attnperf occupancy kernel.hsaco --threads 256 --dynamic-lds 32768
+  attnperf occupancy kernel.hsaco --threads 256 --open      the same as a page, with curves
   attnperf occupancy triton.prefill_forward-d256-f16-causal-ragged --arch gfx942
   attnperf occupancy triton.prefill_forward-d256 --arch gfx942 --set BLOCK_M=128,BLOCK_N=64
   attnperf occupancy kernel.hsaco --threads 256 --dynamic-lds 32768 --cycles --keys-per-iteration 64
 """
 
-NO_LIMIT = "no limit"
 NUMBERS = ("vgprs", "sgprs", "lds", "wave_size")
 """Options that describe a kernel without a code object."""
 
@@ -79,19 +78,7 @@ LIMIT_SECONDS = 1800
 NO_TESTS = 5
 """Exit status of a pytest that selected nothing."""
 OUTPUT_LINES = 15
-
-
-@dataclass(frozen=True)
-class OccupancyPoint:
-    """One kernel on one architecture.
-
-    name   '' if the kernel is described by numbers
-    """
-
-    name: str
-    arch: str
-    asked: Resources
-    occupancy: Occupancy
+TITLE_LIMIT = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,6 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wave-size", type=int, choices=(32, 64), help="lanes (default: the architecture's own)")
     parser.add_argument("--cu-mode", action="store_true", help="keep a workgroup on one CU of a WGP (RDNA)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add_page(parser)
     parser.add_argument("--cycles", action="store_true", help="of a FILE or KERNEL: estimate its key loop's cycles")
     with_cycles = DependentOptions(parser, "--cycles", lambda options: options.cycles)
     with_cycles.add("--keys-per-iteration", type=parse_count, default=0, metavar="N", help="keys of an iteration")
@@ -138,7 +126,9 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"{flag} with {options.what}: a compiled kernel already has this value; drop one of them")
         codes = load_kernels(options)
         if options.cycles:
-            sys.stdout.write(f"{render_estimates(codes, options.keys_per_iteration, as_json=options.json)}\n")
+            text = render_estimates(codes, options.keys_per_iteration, as_json=options.json)
+            _write_page(options, list_points(codes), codes)
+            sys.stdout.write(f"{text}\n")
             return 0
         points = [_make_point(code) for code in codes]
     if options.json:
@@ -146,8 +136,32 @@ def run(options: argparse.Namespace) -> int:
         text = printable_json(json.dumps(found[0] if len(found) == 1 else found, indent=2))
     else:
         text = render_point(points[0], choose_ink(sys.stdout.encoding)) if len(points) == 1 else render_overview(points)
+    _write_page(options, points)
     sys.stdout.write(f"{text}\n")
     return 0
+
+
+def _write_page(
+    options: argparse.Namespace, points: Sequence[OccupancyPoint], codes: Sequence[KernelCode] = ()
+) -> None:
+    """Writes the page that --html or --open ask for: the kernels' occupancy, and the key loops of `codes`."""
+    if options.html is None and not options.open:
+        return
+    from pytest_attnperf.tools.occupancy.cycles_page import build_cycle_sections
+    from pytest_attnperf.tools.occupancy.occupancy_page import build_sections
+
+    cycles = build_cycle_sections(codes, options.keys_per_iteration) if codes else []
+    name = one_line(options.what or options.arch or "", TITLE_LIMIT)
+    write_page(options, "occupancy", f"Occupancy of {name}", [*build_sections(points), *cycles])
+
+
+def list_points(codes: Sequence[KernelCode]) -> list[OccupancyPoint]:
+    """Returns the occupancy of each kernel whose occupancy can be computed."""
+    points = []
+    for code in codes:
+        with contextlib.suppress(CodeObjectError):
+            points.append(_make_point(code))
+    return points
 
 
 def _make_point(code: KernelCode) -> OccupancyPoint:
@@ -161,10 +175,7 @@ def _make_point(code: KernelCode) -> OccupancyPoint:
 
 def render_overview(points: Sequence[OccupancyPoint]) -> str:
     """Returns a table of several kernels, with a line for each: its resources and its occupancy."""
-    rows = [
-        OverviewRow(one.name, one.arch, use.vgprs, use.agprs, use.sgprs, use.lds_bytes, use.threads, one.occupancy)
-        for one, use in ((point, point.asked) for point in points)
-    ]
+    rows = list(map(make_overview_row, points))
     return render_overview_table(rows, count_columns(WIDTH))
 
 
@@ -201,7 +212,7 @@ def render_point(point: OccupancyPoint, ink: PlotInk) -> str:
             render_use_table(use_rows(point)),
             render_limit_table(limit_rows(point), point.occupancy.block),
             "\n".join(raise_lines(point)),
-            _render_plot(point, "vgprs", "VGPRs per lane", _vgprs_shown(point), ink),
+            _render_plot(point, "vgprs", "VGPRs per lane", find_shown_vgprs(point), ink),
             _render_plot(point, "lds_bytes", "bytes of LDS", point.asked.lds_bytes, ink),
         )
     )
@@ -210,113 +221,6 @@ def render_point(point: OccupancyPoint, ink: PlotInk) -> str:
 def _render_plot(point: OccupancyPoint, resource: str, unit: str, value: int, ink: PlotInk) -> str:
     stairs = compute_staircase(point.arch, point.asked.unreserved, resource)
     return "\n".join(render_staircase(unit, stairs, value, point.occupancy.max_waves_per_simd, ink))
-
-
-def _vgprs_shown(point: OccupancyPoint) -> int:
-    """Returns the VGPRs at which the plot marks the kernel: its own number, or a larger one reserved for it."""
-    limits = limits_of(point.arch)
-    own, given = compute_allocation(limits, point.asked.unreserved), compute_allocation(limits, point.asked)
-    return point.asked.vgprs if given.vgprs == own.vgprs else min(given.vgprs, limits.addressable_vgprs)
-
-
-def use_rows(point: OccupancyPoint) -> list[UseRow]:
-    """Returns a row per resource: what the kernel asks for, and what it gets in the hardware's allocation units."""
-    limits, asked = limits_of(point.arch), point.asked
-    block, given = block_of(limits, asked), compute_allocation(limits, asked)
-    together = " with the AGPRs" if limits.agpr_rule is AgprRule.UNIFIED and asked.agprs else ""
-    separate = ", and as many AGPRs" if limits.agpr_rule is AgprRule.SEPARATE else ""
-    trap = f", {limits.trap_sgprs} of them for the trap handler" if limits.trap_sgprs else ", always"
-    lds = f"{format_count(given.lds_bytes, 'byte')} (granule {limits.lds_hardware_granule_bytes:,})"
-    vgprs = f"{given.vgprs} per lane{together}{separate} (granule {block.vgpr_granule})"
-    rows = [
-        UseRow("LDS", format_count(asked.lds_bytes, "byte"), lds),
-        UseRow("VGPRs", f"{asked.vgprs} per lane", vgprs),
-        UseRow("AGPRs", f"{asked.agprs} per lane", ""),
-        UseRow("SGPRs", f"{asked.sgprs} per wave", f"{given.sgprs} per wave{trap}"),
-        UseRow(
-            "threads", f"{asked.threads:,}", f"{format_count(block.waves_per_workgroup, 'wave')} of {block.wave_size}"
-        ),
-    ]
-    return [row for row in rows if row.resource != "AGPRs" or limits.agpr_rule is not AgprRule.NONE]
-
-
-def limit_rows(point: OccupancyPoint) -> list[LimitRow]:
-    """Returns a row per resource: how much the hardware has, what the kernel takes, and how many waves that allows."""
-    limits, found = limits_of(point.arch), point.occupancy
-    block, given = block_of(limits, point.asked), compute_allocation(limits, point.asked)
-    rows = {
-        "lds": ("LDS", *_format_lds_limit(limits, block, given, point.asked.lds_bytes)),
-        "vgprs": (
-            "VGPRs",
-            f"{block.vgprs_per_simd:,} per SIMD lane",
-            f"{given.vgprs} per lane",
-            f"{format_count(block.vgprs_per_simd // given.vgprs, 'wave')} per SIMD",
-        ),
-        "sgprs": ("SGPRs", *_format_sgpr_limit(limits, given)),
-        "workgroups": ("barriers", *_format_barrier_limit(block)),
-        "slots": ("wave slots", *_format_slot_limit(limits, block)),
-    }
-    return [LimitRow(*texts, found.limits[name], name in found.limiters) for name, texts in rows.items()]
-
-
-def _format_lds_limit(
-    limits: ArchLimits, block: ComputeBlock, given: Allocation, asked_bytes: int
-) -> tuple[str, str, str]:
-    most = limits.lds_per_workgroup_bytes
-    if asked_bytes > most:
-        return f"{most:,} bytes per workgroup", format_count(asked_bytes, "byte"), "no workgroup"
-    holds = format_count(block.lds_bytes, "byte")
-    if not given.lds_bytes:
-        return holds, "none", NO_LIMIT
-    return holds, format_count(given.lds_bytes, "byte"), format_count(block.lds_bytes // given.lds_bytes, "workgroup")
-
-
-def _format_sgpr_limit(limits: ArchLimits, given: Allocation) -> tuple[str, str, str]:
-    if not limits.sgprs_per_simd:
-        return f"{given.sgprs} for every wave", "", NO_LIMIT
-    fit = format_count(limits.sgprs_per_simd // given.sgprs, "wave")
-    return f"{limits.sgprs_per_simd} per SIMD", f"{given.sgprs} per wave", f"{fit} per SIMD"
-
-
-def _format_barrier_limit(block: ComputeBlock) -> tuple[str, str, str]:
-    holds = format_count(block.max_workgroups, "workgroup")
-    return (holds, "none: one wave", NO_LIMIT) if block.waves_per_workgroup == 1 else (holds, "1 workgroup", holds)
-
-
-def _format_slot_limit(limits: ArchLimits, block: ComputeBlock) -> tuple[str, str, str]:
-    slots, waves = block.simds * limits.max_waves_per_simd, block.waves_per_workgroup
-    return format_count(slots, "wave"), format_count(waves, "wave"), format_count(slots // waves, "workgroup")
-
-
-def raise_lines(point: OccupancyPoint) -> list[str]:
-    """Returns what one more wave per SIMD needs, and, if different, one more workgroup; or that all slots are used."""
-    found, free = point.occupancy, occupancy_with(point.arch, point.asked.unreserved)
-    if free.waves_per_simd > found.waves_per_simd:
-        given = compute_allocation(limits_of(point.arch), point.asked)
-        return [
-            f"{format_count(free.waves_per_simd, 'wave')} per SIMD without the registers that the compiler reserves "
-            f"beyond the kernel's needs: {given.vgprs} VGPRs and {given.sgprs} SGPRs in all, as an option tells it "
-            "how many waves to aim for (waves_per_eu, launch bounds)"
-        ]
-    room = compute_headroom(point.arch, point.asked.unreserved)
-    lines: list[str] = []
-    if room.wave:
-        after = room.wave.after
-        idle = after is not None and after.workgroups == found.workgroups
-        still = f", though still {format_count(found.workgroups, 'whole workgroup')} per {found.block}" if idle else ""
-        lines += _list_savings(f"one more wave per SIMD{still}", room.wave)
-    if room.workgroup and room.workgroup != room.wave:
-        lines += _list_savings(f"one more whole workgroup per {found.block}", room.workgroup)
-    return lines or ["nothing would raise it: every wave slot is used"]
-
-
-def _list_savings(goal: str, needed: Raise) -> list[str]:
-    if needed.ways:
-        return render_savings(goal, needed.ways)
-    if needed.threads and needed.after:
-        waves = f"{needed.after.whole_waves_per_simd:g} waves per SIMD"
-        return [f"{goal}: no saving is enough; {format_sizes(needed.threads)} make {waves}"]
-    return [f"{goal}: no saving is enough, and no other size of the workgroup"]
 
 
 def load_kernels(options: argparse.Namespace) -> list[KernelCode]:

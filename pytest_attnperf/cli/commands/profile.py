@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import add_page
 from pytest_attnperf.cli.profile_output import SHOWN, write_json, write_result, write_roofline
+from pytest_attnperf.cli.profile_page import check_trace, write_claims, write_comparison, write_profile
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.records.profile_changes import ProfileComparison
     from pytest_attnperf.records.profiles import Agent, ProfileFinding, ProfileSummary
     from pytest_attnperf.records.rooflines import DeviceCeilings, KernelBound
+    from pytest_attnperf.tools.profilers.analysed_profile import AnalysedProfile
     from pytest_attnperf.tools.profilers.kernel_bounds import KernelWork
     from pytest_attnperf.tools.profilers.peak_ratios import Peaks
 
@@ -38,6 +41,8 @@ exit status: 0 printed, 1 a claim of --claims is contradicted, 2 the command or 
 
 examples:
   attnperf profile out/                                     where the time goes, kernel by kernel
+  attnperf profile out/ --open                              the same as a page, with charts
+  attnperf profile out/ --trace trace.json.gz               every dispatch, for ui.perfetto.dev
   attnperf profile before/ --against after/                 the effect of a change
   attnperf profile out/ --workload attn_fwd=prefill-b4-s4096-h32-d128-f16-causal   what binds this kernel
   attnperf profile out/ --claims report.json                are the figures of a report possible?
@@ -95,6 +100,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--counters", type=Path, metavar="PATH", help="add counters from a rocprofv3 --pmc run of the same program"
     )
+    add_page(parser)
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev, as .json or .json.gz"
+    )
     parser.add_argument("--all", action="store_true", help="show every kernel, not only the longest")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
@@ -111,13 +120,15 @@ def run(options: argparse.Namespace) -> int:
         from pytest_attnperf.cli.profile_output import print_results
 
         return print_results(options)
-    summary = _with_counters(_read_summary(options.path, options, options.device), options)
+    analysed = _analyse_path(options.path, options, options.device)
+    summary = _with_counters(analysed.summary, options)
     findings = _judge_claims(options, summary)
     if options.against is not None:
         return _print_comparison(options, summary)
     bounds = _compute_bounds(options, summary)
     if options.plot is not None:
         write_roofline(options.plot, [(found.name, found.verdict) for found in bounds], str(options.path))
+    write_profile(options, replace(analysed, summary=summary), bounds, findings)
     if options.json:
         asked = {"bounds": bounds} if options.workload else {}
         write_json({"profile": summary, **asked, **({"claims": findings} if options.claims is not None else {})})
@@ -201,6 +212,7 @@ def _refuse_unused(options: argparse.Namespace) -> None:
     if options.plot is not None and options.plot.suffix.lower() not in PLOT_SUFFIXES:
         raise UsageError(f"--plot {options.plot}: the name must end in {' or '.join(PLOT_SUFFIXES)}")
     results = options.path is not None and _is_results(options.path)
+    check_trace(options, is_results=results)
     own = (
         ("case",)
         if not results
@@ -231,16 +243,16 @@ def _is_results(path: Path) -> bool:
     return head.lstrip()[:1] == b"{" and b'"schema"' in head and b'"mode"' in head and b"traceEvents" not in head
 
 
-def _read_summary(path: Path, options: argparse.Namespace, device: str) -> ProfileSummary:
+def _analyse_path(path: Path, options: argparse.Namespace, device: str) -> AnalysedProfile:
     from pytest_attnperf.tools.profilers.devices import apply_spec, choose_spec, find_named_spec
     from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
-    from pytest_attnperf.tools.profilers.profile_summary import summarise_profile
+    from pytest_attnperf.tools.profilers.profile_summary import analyse_profile
     from pytest_attnperf.tools.profilers.reading import read_profile
 
     profile = read_profile(path, run=options.run)
     if device:
         profile = apply_spec(profile, find_named_spec(device))
-    return summarise_profile(
+    return analyse_profile(
         replace(profile, name=str(path)),
         rules=FamilyRules.load(options.families) if options.families is not None else None,
         warm_up=options.warm_up,
@@ -264,6 +276,7 @@ def _choose_peaks(text: str, name: str, agents: Sequence[Agent]) -> Peaks | None
 
 def _claims_alone(options: argparse.Namespace) -> int:
     findings = _judge_claims(options, None)
+    write_claims(options, findings)
     if options.json:
         write_json({"claims": findings})
     else:
@@ -298,19 +311,20 @@ def _print_comparison(options: argparse.Namespace, before: ProfileSummary) -> in
         comparison_tables,
     )
 
-    after = _read_summary(options.against, options, options.against_device or options.device)
+    after = _analyse_path(options.against, options, options.against_device or options.device).summary
     found: ProfileComparison = compare_profiles(
         before,
         after,
         before_peaks=_choose_peaks(options.peaks, options.device, before.agents),
         after_peaks=_choose_peaks(options.against_peaks, options.against_device, after.agents),
     )
+    problems = [
+        one_line(f"problem: {problem}", TEXT_LIMIT) for summary in (before, after) for problem in summary.problems
+    ]
+    write_comparison(options, found, problems)
     if options.json:
         write_json({"before": before, "after": after, "comparison": found})
         return 0
     shown = len(found.kernels) if options.all else SHOWN
-    problems = [
-        one_line(f"problem: {problem}", TEXT_LIMIT) for summary in (before, after) for problem in summary.problems
-    ]
     write_result(options, comparison_lines(found), comparison_tables(found, shown=shown), problems)
     return 0

@@ -98,13 +98,18 @@ def render_cycles(code: KernelCode, keys: int = 0) -> str:
     head = [name, waves, _describe_resources(code)]
     if loop is None:
         return "\n".join([*head, f"no estimate: {explain_missing(code)}"])
-    per_key = f", {loop.cycles / keys:,.1f} a key" if keys else ""
-    head += [
-        f"{loop.cycles:,.0f} cycles of a SIMD for a wave's iteration of the key loop{per_key}; "
-        f"{100 * loop.peak_share:.0f} % of MFMA peak{_describe_repeats(loop)}",
-        f"({ESTIMATED})",
-    ]
+    head += [describe_loop(code, loop, keys)[-1], f"({ESTIMATED})"]
     return "\n\n".join(["\n".join(head), _render_counts(loop, keys), _render_limit(loop), _render_heaviest(loop)])
+
+
+def describe_loop(code: KernelCode, loop: LoopEstimate, keys: int) -> list[str]:
+    """Returns lines on a key loop: the kernel's resources, then cycles of an iteration and the share of MFMA peak."""
+    per_key = f", {loop.cycles / keys:,.1f} a key" if keys else ""
+    cycles = (
+        f"{loop.cycles:,.0f} cycles of a SIMD for a wave's iteration of the key loop{per_key}; "
+        f"{100 * loop.peak_share:.0f} % of MFMA peak{_describe_repeats(loop)}"
+    )
+    return [_describe_resources(code), cycles]
 
 
 def _describe_repeats(loop: LoopEstimate) -> str:
@@ -131,6 +136,14 @@ def _describe_resources(code: KernelCode) -> str:
 
 
 def _render_counts(loop: LoopEstimate, keys: int) -> str:
+    heads, cells = list_counts(loop, keys)
+    note = "" if keys else "\nkeys of an iteration: not visible in an object; --keys-per-iteration N tells"
+    return plain_table(heads, cells, ("left", "right", "right", "right")) + note
+
+
+def list_counts(loop: LoopEstimate, keys: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Returns headings and a row per kind of instruction: number, cycles and bytes of a wave, for TABLE_KEYS keys if
+    those of an iteration are known (`keys`), else per iteration."""
     scale = TABLE_KEYS / keys if keys else 1.0
     rows = [
         ("MFMA", loop.matrix, loop.matrix_cycles, None),
@@ -146,8 +159,7 @@ def _render_counts(loop: LoopEstimate, keys: int) -> str:
     ]
     cells = [(name, *(_format_scaled(value, scale) for value in values)) for name, *values in rows]
     what = f"a wave, per {TABLE_KEYS} keys" if keys else "a wave, per iteration"
-    note = "" if keys else "\nkeys of an iteration: not visible in an object; --keys-per-iteration N tells"
-    return plain_table((what, "instructions", "cycles", "bytes"), cells, ("left", "right", "right", "right")) + note
+    return (what, "instructions", "cycles", "bytes"), cells
 
 
 def _exp_cycles(loop: LoopEstimate) -> int:
@@ -176,15 +188,17 @@ def find_limit(loop: LoopEstimate) -> str:
 
 
 def _render_limit(loop: LoopEstimate) -> str:
-    shares, limit = busy_shares(loop), find_limit(loop)
-    listed = ", ".join(f"{unit} {100 * share:.0f} %" for unit, share in shares.items())
-    why = (
-        f"limited by latency: no unit works all the time, and {format_count(loop.waves, 'wave')} per SIMD do not fill "
-        "the gaps"
-        if limit == "latency"
-        else f"limited by {limit}"
-    )
-    return f"busy: {listed}\n{why}\n{CONFLICTS}"
+    listed = ", ".join(f"{unit} {100 * share:.0f} %" for unit, share in busy_shares(loop).items())
+    return f"busy: {listed}\n{describe_limit(loop)}\n{CONFLICTS}"
+
+
+def describe_limit(loop: LoopEstimate) -> str:
+    """Returns what limits a loop, as text: 'limited by VALU', or by latency and why."""
+    limit = find_limit(loop)
+    if limit != "latency":
+        return f"limited by {limit}"
+    waves = format_count(loop.waves, "wave")
+    return f"limited by latency: no unit works all the time, and {waves} per SIMD do not fill the gaps"
 
 
 def _render_heaviest(loop: LoopEstimate) -> str:
@@ -194,7 +208,7 @@ def _render_heaviest(loop: LoopEstimate) -> str:
             f"{100 * one.cycles / (loop.cycles * loop.waves):.0f} %",
             str(one.count),
             one.mnemonic,
-            *(_format_place(one.file, one.line), one_line(one.text, TEXT_COLUMNS)),
+            *(format_place(one.file, one.line), one_line(one.text, TEXT_COLUMNS)),
         )
         for one in loop.heaviest
     ]
@@ -205,7 +219,8 @@ def _render_heaviest(loop: LoopEstimate) -> str:
     return plain_table(headers[:kept], [line[:kept] for line in cells], aligns[:kept]) + note
 
 
-def _format_place(file: str, line: int) -> str:
+def format_place(file: str, line: int) -> str:
+    """Returns 'FILE:LINE' of a source line; '' if it is not known."""
     return f"{one_line(file)}:{line}" if line else ""
 
 

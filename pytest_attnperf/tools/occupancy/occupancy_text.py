@@ -268,8 +268,13 @@ def _format_saving(saving: PrintedSaving) -> str:
 
 
 def render_overview_table(rows: Sequence[OverviewRow], width: int) -> str:
-    """Renders a text table of at most `width` columns with a row per kernel: what it asks for, waves per SIMD as
-    compilers count them and in whole workgroups, and what limits them."""
+    """Renders `make_overview_table` for a terminal of `width` columns."""
+    return render_terminal_tables((), [make_overview_table(rows)], width)
+
+
+def make_overview_table(rows: Sequence[OverviewRow]) -> Table:
+    """Returns a table with a row per kernel: what it asks for, waves per SIMD as compilers count them and in whole
+    workgroups, and what limits them."""
     headers = ["arch", "VGPRs", "AGPRs", "SGPRs", "LDS B", "threads", "waves", "whole", "limited by"]
     body = tuple(
         (
@@ -288,7 +293,7 @@ def render_overview_table(rows: Sequence[OverviewRow], width: int) -> str:
     )
     columns = tuple(Column(name, "left" if name in ("arch", "limited by") else "right") for name in headers)
     legend = ("waves: per SIMD, as compilers count them; whole: of whole workgroups only",)
-    return render_terminal_tables((), [Table("", "kernel", columns, body, legend)], width)
+    return Table("", "kernel", columns, body, legend)
 
 
 def occupancy_json(arch: str, asked: Resources, name: str = "") -> dict[str, object]:

@@ -21,12 +21,16 @@ class Dispatches:
     shapes     each distinct shape once
     shape      index into `shapes`
     start_ns   nanoseconds, as `end_ns`; one clock per profile
+    queues     streams or queues that they ran on, as a reader calls them ('stream 7'); the first, '', is an unknown one
+    queue      index into `queues`
     """
 
     shapes: tuple[KernelShape, ...] = ()
     shape: array[int] = field(default_factory=lambda: array("i"))
     start_ns: array[int] = field(default_factory=lambda: array("q"))
     end_ns: array[int] = field(default_factory=lambda: array("q"))
+    queues: tuple[str, ...] = ("",)
+    queue: array[int] = field(default_factory=lambda: array("i"))
 
     def __len__(self) -> int:
         return len(self.shape)
@@ -38,7 +42,8 @@ class Dispatches:
 
     def select_range(self, begin: int, end: int) -> Dispatches:
         """Returns the dispatches from index `begin` up to `end`, which keep the numbers of their shapes."""
-        return Dispatches(self.shapes, self.shape[begin:end], self.start_ns[begin:end], self.end_ns[begin:end])
+        columns = (self.shape[begin:end], self.start_ns[begin:end], self.end_ns[begin:end])
+        return Dispatches(self.shapes, *columns, self.queues, self.queue[begin:end])
 
     def durations_by_shape(self) -> list[array[int]]:
         """Returns an array for each element of `shapes`: the ns of every dispatch of that shape, ordered by start."""
@@ -61,25 +66,32 @@ class DispatchesBuilder:
         self._shape: array[int] = array("i")
         self._start: array[int] = array("q")
         self._end: array[int] = array("q")
+        self._queues: dict[str, int] = {"": 0}
+        self._queue: array[int] = array("i")
 
     def number_of(self, shape: KernelShape) -> int:
         """Returns the number of a shape for `add`; a new shape gets the next number."""
         return self._numbers.setdefault(shape, len(self._numbers))
 
-    def add(self, number: int, start_ns: int, end_ns: int) -> None:
-        """Adds one dispatch of the shape that `number_of` gave this number."""
+    def queue_number_of(self, queue: str) -> int:
+        """Returns the number of a stream or queue for `add`; '', an unknown one, has 0."""
+        return self._queues.setdefault(queue, len(self._queues))
+
+    def add(self, number: int, start_ns: int, end_ns: int, queue: int = 0) -> None:
+        """Adds one dispatch of the shape that `number_of` gave this number, on a queue by its number."""
         self._shape.append(number)
         self._start.append(start_ns)
         self._end.append(end_ns)
+        self._queue.append(queue)
 
     def __len__(self) -> int:
         return len(self._shape)
 
     def build(self) -> Dispatches:
         """Returns all dispatches, ordered by start and then end."""
-        starts, ends = self._start, self._end
+        starts, ends, queues = self._start, self._end, tuple(self._queues)
         if all(map(lt, starts, islice(starts, 1, None))):
-            return Dispatches(tuple(self._numbers), self._shape[:], starts[:], ends[:])
+            return Dispatches(tuple(self._numbers), self._shape[:], starts[:], ends[:], queues, self._queue[:])
         order = sorted(range(len(starts)), key=starts.__getitem__)
         ordered = array("q", map(starts.__getitem__, order))
         if any(map(eq, ordered, islice(ordered, 1, None))):
@@ -90,6 +102,8 @@ class DispatchesBuilder:
             shape=array("i", map(self._shape.__getitem__, order)),
             start_ns=ordered,
             end_ns=array("q", map(ends.__getitem__, order)),
+            queues=queues,
+            queue=array("i", map(self._queue.__getitem__, order)),
         )
 
 

@@ -100,8 +100,8 @@ class RunParts:
                 path = next(part.source.path for part in self.parts if part.source.form == COPY_TRACE.name)
                 self.problems.append(Problem(path, text, "the copies are left out, the kernels are used"))
             return ordered
-        for shape, start, end in copies:
-            kernels.add(kernels.number_of(shape), start, end)
+        for (shape, start, end), queue in zip(copies, copies.queue, strict=True):
+            kernels.add(kernels.number_of(shape), start, end, kernels.queue_number_of(copies.queues[queue]))
         return kernels.build() if ordered else copies
 
     def _merge_stats(self, dispatches: Dispatches) -> tuple[StatsRow, ...]:

@@ -29,6 +29,7 @@ from pytest_attnperf.records.profiles import (
 )
 from pytest_attnperf.tools.profilers.advice import collect_advice
 from pytest_attnperf.tools.profilers.amdahl import compute_gains
+from pytest_attnperf.tools.profilers.analysed_profile import AnalysedProfile
 from pytest_attnperf.tools.profilers.contradictions import find_contradictions
 from pytest_attnperf.tools.profilers.dispatches import Dispatches, Timeline, compute_timeline
 from pytest_attnperf.tools.profilers.first_calls import (
@@ -67,7 +68,20 @@ def summarise_profile(
     layers: int | None = None,
     device: DeviceSpec | None = None,
 ) -> ProfileSummary:
-    """Returns the summary of a profile.
+    """Returns the summary of a profile, with the options of `analyse_profile`. Raises UsageError as that does."""
+    return analyse_profile(profile, rules=rules, warm_up=warm_up, passes=passes, layers=layers, device=device).summary
+
+
+def analyse_profile(
+    profile: Profile,
+    *,
+    rules: FamilyRules | None = None,
+    warm_up: int | None = None,
+    passes: int | None = None,
+    layers: int | None = None,
+    device: DeviceSpec | None = None,
+) -> AnalysedProfile:
+    """Returns a profile with its summary, and with where its passes are.
 
     rules      rules of kernel families; default: those of the package
     warm_up    passes to leave out of steady state if their beginnings are known, else dispatches; default: inferred
@@ -115,7 +129,8 @@ def summarise_profile(
         summary = replace(summary, phases=phases)
         summary = replace(summary, in_passes=_sum_up_passes(summary, profile, traced, found, cut, rules))
     summary = replace(summary, findings=find_contradictions(summary, device, stats=profile.stats))
-    return replace(summary, advice=collect_advice(summary.in_passes or summary))
+    summary = replace(summary, advice=collect_advice(summary.in_passes or summary))
+    return AnalysedProfile(profile, summary, found.begins, found.ends)
 
 
 def _sum_up_passes(

@@ -183,6 +183,17 @@ def read_profile(path: Path, *, run: str = "") -> Profile:
     return _read_single(path)
 
 
+def is_profile(path: Path) -> bool:
+    """Returns whether a path is a profiler's file with times or counters, or a folder that holds one."""
+    try:
+        if path.is_dir():
+            return bool(group_runs(find_files(path).files))
+        form = _find_file_form(path) if path.is_file() else None
+    except (ProfileError, OSError):
+        return False
+    return form is not None and form is not AGENTS
+
+
 def _read_single(path: Path) -> Profile:
     head = read_head(path)
     if path.suffix == ".json" and b'"rocprofiler-sdk-tool"' in head:

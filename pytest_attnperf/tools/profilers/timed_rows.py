@@ -13,6 +13,9 @@ from pytest_attnperf.tools.profilers.kernel_columns import Report
 LONGEST_NS = 86_400 * 10**9
 """A day: nothing on a GPU takes longer, so one of the two times is wrong (0 if it was never written)."""
 
+QUEUES = {"Stream_Id": "stream", "Queue_Id": "queue", "Queue_ID": "queue", "queue-id": "queue"}
+"""Columns that name where a row ran, and the word for it; the first that a table has is used."""
+
 BEYOND = 1 << 63
 """Least number that does not fit into signed 64 bits."""
 
@@ -26,14 +29,14 @@ def add_rows(
     """Adds every row with usable times to `builder`; returns (rows added, those of them that take 0 ns). The other rows
     become problems of `table`. `start` and `end` are the columns of the times, in ns.
 
-    `columns` define a shape; their values are parsed once per combination.
+    `columns` define a shape; their values are parsed once per combination. A column of QUEUES names a row's queue.
     """
     indices = [table.column_index(name) for name in columns]
     # itemgetter with one index returns no tuple
     key_of = itemgetter(*(indices if len(indices) > 1 else indices * 2))
     begin_at, finish_at = table.column_index(start), table.column_index(end)
     numbers: dict[object, int] = {}
-    add, number_at = builder.add, numbers.get
+    add, number_at, queue_at = builder.add, numbers.get, _find_queue(table, builder)
     before, zero = len(builder), 0
 
     def report(column: str, text: str) -> None:
@@ -55,8 +58,25 @@ def add_rows(
         if number is None:
             number = builder.number_of(shape_of([row[index] for index in indices], report))
             numbers[key] = number
-        add(number, begin, finish)
+        add(number, begin, finish, queue_at(row))
     return len(builder) - before, zero
+
+
+def _find_queue(table: CsvTable, builder: DispatchesBuilder) -> Callable[[Sequence[str]], int]:
+    """Returns a function that gives the number of a row's queue: 'stream 1' or 'queue 1'; 0 if no column names it."""
+    column = table.find_column(*QUEUES)
+    if not column:
+        return lambda row: 0
+    at, word, numbers = table.column_index(column), QUEUES[column], dict[str, int]()
+
+    def queue_of(row: Sequence[str]) -> int:
+        number = numbers.get(row[at])
+        if number is None:
+            name = f"{word} {row[at]}" if row[at].strip() else ""
+            number = numbers[row[at]] = builder.queue_number_of(name)
+        return number
+
+    return queue_of
 
 
 def report_bad_times(table: CsvTable, row: Sequence[str], start: str, end: str) -> None:

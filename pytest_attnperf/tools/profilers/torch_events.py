@@ -130,7 +130,8 @@ class _Reader:
             self._report_odd_event("no name", event)
         elif category in GPU_KINDS:
             shape = self._make_shape(name, GPU_KINDS[category], event)
-            self._builder.add(self._builder.number_of(shape), *times)
+            queue = self._builder.queue_number_of(_name_stream(event))
+            self._builder.add(self._builder.number_of(shape), *times, queue)
         else:
             thread = (str(event.get("pid")), str(event.get("tid")))
             self._host[thread].append((*times, OPERATOR + name if category == OPERATORS else name))
@@ -268,6 +269,14 @@ def _read_arch(device: Mapping[str, Any]) -> str:
     product = str(device.get("name") or "").upper()
     amd = HIP_FIELD in device or device.get("warpSize") == 64 or any(name in product for name in AMD_NAMES)
     return "" if amd or not major or minor is None else f"sm_{major}{minor}"
+
+
+def _name_stream(event: Mapping[str, Any]) -> str:
+    """Returns 'stream 7' by the event's arguments or, without one there, by its thread; '' if both are unknown."""
+    args = event.get("args")
+    found = _parse_whole_number(args.get("stream")) if isinstance(args, Mapping) else None
+    found = _parse_whole_number(event.get("tid")) if found is None else found
+    return "" if found is None else f"stream {found}"
 
 
 def _device_name(number: object) -> str:

@@ -354,3 +354,30 @@ def test_a_cubin_has_no_known_occupancy(capsys: pytest.CaptureFixture[str]) -> N
     status, _, err = occupancy(capsys, cubin, "--threads", "64")
     assert status == 2
     assert "is no AMD kernel: its occupancy is not known" in err
+
+
+def test_a_page_shows_the_curves(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`--html FILE` writes the page besides the text, and says so; the text is the same."""
+    arguments = ["occupancy", "--arch", "gfx942", *NUMBERS.split()]
+    assert cli(arguments) == 0
+    plain = capsys.readouterr().out
+    assert cli([*arguments, "--html", str(tmp_path / "o.html")]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == plain
+    assert printed.err == f"written: {tmp_path / 'o.html'}\n"
+    page = (tmp_path / "o.html").read_text()
+    assert "<h1>Occupancy of gfx942</h1>" in page
+    assert "16 VGPRs fewer: 6 waves" in page
+
+
+def test_a_page_is_opened(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--open` without a file writes into the folder of pages, and gives the page to the browser."""
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    monkeypatch.chdir(tmp_path)
+    path = str(OBJECTS / "two_kernels.gfx90a.co")
+    assert cli(["occupancy", path, "--threads", "256", "--open"]) == 0
+    page = tmp_path / ".attnperf" / "pages" / "occupancy.html"
+    assert opened == [page.as_uri()]
+    assert '<h2 id="kernel-list-title">2 kernels</h2>' in page.read_text()
+    assert "first" in capsys.readouterr().out

@@ -69,3 +69,16 @@ def test_keys_are_of_a_loop(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli(["occupancy", TILE, "--cycles", "--keys-per-iteration", "0"])
     assert "'0' is not a whole number of at least 1" in capsys.readouterr().err
+
+
+def test_cycles_are_on_the_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`--cycles --html` adds the key loop of each kernel to its occupancy."""
+    page = tmp_path / "c.html"
+    status, out, err = occupancy(capsys, TILE, "--cycles", "--threads", "64", "--html", str(page))
+    assert status == 0
+    assert out.startswith("tile\n")
+    assert err == f"written: {page}\n"
+    text = page.read_text()
+    assert "Cycles of tile" in text
+    assert "no estimate: it has no matrix instructions" in text
+    assert "2 kernels" in text

@@ -31,3 +31,18 @@ def test_what_was_built_does_not_change() -> None:
     builder.add(builder.number_of(SHAPES[1]), 3, 4)
     assert (len(dispatches), dispatches.shapes) == (1, (SHAPES[0],))
     assert len(Dispatches()) == Dispatches().total_ns == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["", "stream 1", "stream 2"]))))
+def test_a_dispatch_keeps_its_queue(rows: list[tuple[int, str]]) -> None:
+    """Each row has its queue after sorting, and in a part of them."""
+    builder = DispatchesBuilder()
+    for start, queue in rows:
+        builder.add(builder.number_of(SHAPES[0]), start, start + 1, builder.queue_number_of(queue))
+    dispatches = builder.build()
+    found = [
+        (start, dispatches.queues[queue]) for start, queue in zip(dispatches.start_ns, dispatches.queue, strict=True)
+    ]
+    assert sorted(found) == sorted(rows)
+    part = dispatches.select_range(1, 3)
+    assert [part.queues[queue] for queue in part.queue] == [queue for _, queue in found[1:3]]

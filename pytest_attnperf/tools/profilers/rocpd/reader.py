@@ -9,6 +9,7 @@ has the static size of the kernel instead.
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 import statistics
@@ -200,7 +201,9 @@ def _read_dispatches(
     times = Times("dispatches")
     add, number_of, first_pass = read.builder.add, read.builder.number_of, _first_pass(connection, tables)
     cut = len(_SHAPE)
-    for row in read_rows(connection, tables, DISPATCHES, (*_SHAPE, "start", "end", "replay_pass", "id")):
+    queue_of = functools.cache(lambda stream, queue: read.builder.queue_number_of(_name_queue(stream, queue)))
+    wanted = (*_SHAPE, "start", "end", "replay_pass", "id", "stream_id", "queue_id")
+    for row in read_rows(connection, tables, DISPATCHES, wanted):
         start, end = row[cut], row[cut + 1]
         if not times.is_usable(start, end, row[cut + 3]):
             continue
@@ -211,8 +214,16 @@ def _read_dispatches(
         number = numbers.get(key)
         if number is None:
             number = numbers[key] = number_of(_make_shape(key, symbols.get(key[0]), agents, read))
-        add(number, start, end)  # type: ignore[arg-type]  # checked by `usable`
+        add(number, start, end, queue_of(row[cut + 4], row[cut + 5]))  # type: ignore[arg-type]  # checked by `usable`
     _add_times(times, read)
+
+
+def _name_queue(stream: object, queue: object) -> str:
+    """Returns 'stream 1', else 'queue 1'; '' if neither is a number."""
+    for word, number in (("stream", stream), ("queue", queue)):
+        if isinstance(number, int):
+            return f"{word} {number}"
+    return ""
 
 
 def _first_pass(connection: sqlite3.Connection, tables: ProcessTables) -> object:
@@ -256,15 +267,16 @@ def _read_copies(
     read: _Read,
 ) -> None:
     times = Times("copies")
-    columns = ("start", "end", "name_id", "src_agent_id", "dst_agent_id", "size", "id")
-    for start, end, name, source, target, size, number in read_rows(connection, tables, COPIES, columns):
+    columns = ("start", "end", "name_id", "src_agent_id", "dst_agent_id", "size", "id", "stream_id", "queue_id")
+    for start, end, name, source, target, size, number, *ran in read_rows(connection, tables, COPIES, columns):
         if not times.is_usable(start, end, number):
             continue
         ends = [agents[one] for one in (target, source) if one in agents]
         device = next((agent for agent in ends if agent.kind == "gpu"), None)
         direction = strings.get(name) or "MEMORY_COPY"
         shape = KernelShape(direction, "copy", agent=device.name if device else "", bytes=parse_count(size))
-        read.builder.add(read.builder.number_of(shape), start, end)  # type: ignore[arg-type]  # checked by `usable`
+        queue = read.builder.queue_number_of(_name_queue(*ran))
+        read.builder.add(read.builder.number_of(shape), start, end, queue)  # type: ignore[arg-type]  # `is_usable`
     _add_times(times, read)
 
 

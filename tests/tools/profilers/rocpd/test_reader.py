@@ -231,6 +231,14 @@ def test_missing_columns(database: Database) -> None:
     assert f"there is no table rocpd_region{A}" in texts(profile)
 
 
+@pytest.mark.parametrize(("lacks", "queue"), [("dispatch_id", "stream 1"), ("stream_id", "queue 1")])
+def test_dispatches_say_where_they_ran(database: Database, lacks: str, queue: str) -> None:
+    """A dispatch has the number of its stream; where the table has none, that of its queue."""
+    database.dispatch(10, 12)
+    database.run(f'ALTER TABLE "rocpd_kernel_dispatch{{A}}" DROP COLUMN "{lacks}"')
+    assert database.read().dispatches.queues == ("", queue)
+
+
 def test_empty_tables(database: Database) -> None:
     """A database without a row to use is refused, with the options that record one."""
     with pytest.raises(ProfileError, match=r"holds no kernel dispatch, .*--kernel-trace"):

@@ -1,0 +1,1 @@
+"""A profile as sections of a page: what `attnperf profile` prints, as charts and tables."""
