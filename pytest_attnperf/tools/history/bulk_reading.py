@@ -1,0 +1,169 @@
+"""Reads whole stores: all cases that match, many at once, in queries whose number does not grow with the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
+from pytest_attnperf.tools.history.history_tables import define_tables
+from pytest_attnperf.tools.history.queries import StoredCase, load_all_cases, parse_time, split_by_machine
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Select
+
+Row = Any
+"""A row of SQLAlchemy; its type does not declare the columns."""
+
+CASES_AT_ONCE = 200
+"""Cases of one query: an older SQLite accepts 999 values, and a store of 500 runs then gives 100,000 rows."""
+
+_CASE, _RUN, _MACHINE, _ENVIRONMENT, _VERDICT, _MEDIAN, _BASELINE, _PROCESSES = range(8)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A row of the table of runs. `seconds` is its start since 1970, `started` the same as the run wrote it."""
+
+    id: int
+    run_id: str
+    seconds: float
+    started: str
+    commit: str
+    branch: str
+    source: str
+    version: str
+    mode: str
+    complete: bool
+    provenance: Mapping[str, str]
+
+
+class CaseMeasurement(NamedTuple):
+    """A case in a run, with a time or wrong: the run's and the facts' numbers in the store, and the verdict."""
+
+    run: int
+    machine: int
+    environment: int
+    verdict: str
+    median_us: float | None
+
+
+@dataclass(frozen=True)
+class CaseRuns:
+    """All asked runs of one case on one device.
+
+    series         one for each machine whose times are comparable; without points if no run has a time
+    runs           for each series, the number in the store of each point's run
+    measurements   every run, oldest first, those without a time among them
+    """
+
+    case: StoredCase
+    series: tuple[CaseHistory, ...]
+    runs: tuple[tuple[int, ...], ...]
+    measurements: tuple[CaseMeasurement, ...]
+
+
+@dataclass(frozen=True)
+class StoreContents:
+    """What a store holds beside measurements: cases that have some, runs and facts by their numbers."""
+
+    cases: tuple[StoredCase, ...]
+    runs: Mapping[int, StoredRun]
+    facts: Mapping[int, dict[str, str]]
+
+
+def load_contents(
+    connection: Connection, pattern: str = "", *, arch: str = "", product: str = "", since: float | None = None
+) -> StoreContents:
+    """Returns the cases whose key or node id contains `pattern` and that were measured from `since` on (seconds since
+    1970), sorted by name and device, and all runs and facts."""
+    from sqlalchemy import select
+
+    known = define_tables()
+    measured = select(known.measurements.c.case_id).distinct()
+    if since is not None:
+        measured = measured.where(known.measurements.c.started >= since)
+    there = set(connection.execute(measured).scalars())
+    cases = tuple(
+        one
+        for one in load_all_cases(connection, arch, product)
+        if one.id in there and (pattern in one.case or pattern in one.nodeid)
+    )
+    facts = {number: dict(found) for number, found in connection.execute(select(known.facts.c.id, known.facts.c.facts))}
+    return StoreContents(cases, _load_runs(connection), facts)
+
+
+def load_case_runs(
+    connection: Connection,
+    contents: StoreContents,
+    cases: Sequence[StoredCase],
+    *,
+    since: float | None = None,
+    limit: int = 0,
+) -> list[CaseRuns]:
+    """Returns the runs of these cases, in their order, of each the newest `limit` (0: all) from `since` on. Leaves out
+    runs that were stored after `contents` was read. Raises ValueError for a stored time that cannot be one."""
+    by_id = {one.id: one for one in cases}
+    found: dict[int, CaseRuns] = {}
+    for number, rows in groupby(_read_rows(connection, list(by_id), since), key=lambda row: row[_CASE]):
+        kept = [row for row in rows if row[_RUN] in contents.runs and row[_ENVIRONMENT] in contents.facts]
+        if kept:
+            found[number] = _make_case_runs(by_id[number], kept[-limit:] if limit else kept, contents)
+    return [found[one.id] for one in cases if one.id in found]
+
+
+def _load_runs(connection: Connection) -> dict[int, StoredRun]:
+    from sqlalchemy import select
+
+    table = define_tables().runs
+    names = ("id", "run_id", "started", "started_text", "commit_id", "branch", "source", "version", "mode", "complete")
+    query = select(*(table.c[name] for name in (*names, "provenance"))).order_by(table.c.started, table.c.run_id)
+    return {row[0]: StoredRun(*row) for row in connection.execute(query)}
+
+
+def _measurements_query(cases: Sequence[int], since: float | None) -> Select[Any]:
+    """Returns a query for the measurements of cases in the order of the primary key, columns as in `_CASE` ..."""
+    from sqlalchemy import select
+
+    table = define_tables().measurements
+    named = ("case_id", "run_id", "machine_id", "environment_id", "verdict", "median_us", "baseline_us", "process_us")
+    query = select(*(table.c[name] for name in named)).where(table.c.case_id.in_(cases))
+    query = query.order_by(table.c.case_id, table.c.started, table.c.run_id)
+    return query if since is None else query.where(table.c.started >= since)
+
+
+def _read_rows(connection: Connection, cases: Sequence[int], since: float | None) -> Iterator[Row]:
+    for start in range(0, len(cases), CASES_AT_ONCE):
+        yield from connection.execute(_measurements_query(cases[start : start + CASES_AT_ONCE], since))
+
+
+def _make_case_runs(one: StoredCase, rows: Sequence[Row], contents: StoreContents) -> CaseRuns:
+    timed, numbers, wrong = [], {}, []
+    for row in rows:
+        run = contents.runs[row[_RUN]]
+        if row[_MEDIAN] is None:
+            wrong.append((row[_VERDICT], run.started, run.commit))
+            continue
+        timed.append((row[_MACHINE], _make_point(row, run, contents.facts)))
+        numbers.setdefault(row[_MACHINE], []).append(run.id)
+    measurements = tuple(CaseMeasurement._make(row[_RUN : _MEDIAN + 1]) for row in rows)
+    return CaseRuns(one, tuple(split_by_machine(one, timed, wrong)), tuple(map(tuple, numbers.values())), measurements)
+
+
+def _make_point(row: Row, run: StoredRun, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
+    _, _, machine, environment, verdict, median_us, baseline_us, process_us = row
+    return HistoryPoint(
+        started=run.started,
+        commit=run.commit,
+        verdict=verdict,
+        median_us=parse_time(median_us),
+        process_us=tuple(map(parse_time, process_us)),
+        baseline_us=None if baseline_us is None else parse_time(baseline_us),
+        branch=run.branch,
+        environment=facts[environment],
+        machine=facts[machine],
+        run_id=run.run_id,
+        source=run.source,
+    )
