@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.cli.option_groups import HISTORY, HISTORY_VARIABLE, parse_count
-from pytest_attnperf.cli.output import count_columns, say
+from pytest_attnperf.cli.output import PAGES, count_columns, say
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ DESCRIPTION = "Shows cases over time from a store of many runs."
 WIDTH = 100
 """Columns if no terminal tells its width."""
 
+SITE = "history"
+"""Name of the site's folder where --html gives none."""
+
 LISTED_MAX = 60
 NEWEST_RUNS = 10
 
@@ -41,6 +44,7 @@ examples:
   attnperf history                                        the cases, and where each last changed
   attnperf history triton.flash/prefill-b4-s512 --plot history.svg
   attnperf history CASE --since 30d --fail-on-change      fails if its newest change is a slowdown
+  attnperf history --html site --open                     pages of all cases and commits, to look at or publish
   attnperf history --import .benchmarks results.json
   attnperf history --prune --keep-days 365 --keep-runs 50 --dry-run
 """
@@ -64,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-on-change", type=parse_count, nargs="?", const=NEWEST_RUNS, default=0, metavar="N",
                         help="exit with 1 if the newest change of CASE is a slowdown within its last N runs "
                         f"(without N: {NEWEST_RUNS})")  # fmt: skip
+    parser.add_argument("--html", type=Path, metavar="DIR",
+                        help="write a site into DIR: all cases, or those that contain CASE, with a page for each case "
+                        "and each commit")  # fmt: skip
+    parser.add_argument(
+        "--open", action="store_true", help=f"open the site in a browser; without --html it is in {PAGES / SITE}"
+    )
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--import", dest="imports", nargs="+", type=Path, default=[], metavar="FILE",
                       help="import results.json files, and files or folders of pytest-benchmark")  # fmt: skip
@@ -95,6 +105,8 @@ def run(options: argparse.Namespace) -> int:
         if options.migrate:
             sys.stdout.write(f"{store.address} has this version's schema\n")
             return 0
+        if options.html or options.open:
+            return _write_site(store, url, options)
         return _show_case(store, options) if options.case else _show_cases(store, options)
 
 
@@ -106,6 +118,11 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError("--keep-days, --keep-runs and --dry-run belong to --prune, which was not given")
     if (options.plot or options.fail_on_change) and not options.case:
         raise UsageError("--plot and --fail-on-change need one case; name it: attnperf history CASE")
+    others = {"--json": options.json, "--plot": options.plot, "--fail-on-change": options.fail_on_change,
+              "--import": options.imports, "--prune": options.prune, "--migrate": options.migrate}  # fmt: skip
+    given = [name for name, value in others.items() if value]
+    if (options.html or options.open) and given:
+        raise UsageError(f"--html and --open write a site and print nothing else; call {given[0]} apart from them")
     if options.case and (options.imports or options.prune or options.migrate):
         raise UsageError(
             f"CASE {options.case[:80]!r} is given, but --import, --prune and --migrate act on all cases; drop CASE"
@@ -209,6 +226,36 @@ def _make_listed_case(store: HistoryStore, one: KnownCase, since: str) -> Listed
     ]
     _, at, change = max(changes, key=lambda found: found[0], default=(0.0, "", None))
     return ListedCase(one.case, f"{one.arch}/{one.product}", one.points, one.wrong, one.last, change, at)
+
+
+def _write_site(store: HistoryStore, url: str, options: argparse.Namespace) -> int:
+    """Writes the site of the cases that contain CASE, and opens it if asked; says so on standard error. Returns 0.
+    Raises UsageError if there is no such case, or for a folder with other files."""
+    from pytest_attnperf.cli.output import open_file
+    from pytest_attnperf.reports.text.figures import one_line
+    from pytest_attnperf.tools.history.bulk_reading import BulkFilter
+    from pytest_attnperf.tools.history.history_rows import parse_seconds
+    from pytest_attnperf.tools.history.site.write_site import write_site
+
+    arch, _, product = options.arch.partition("/")
+    since = parse_seconds(_parse_since(options.since), "time in `since`") if options.since else None
+    folder = options.html or PAGES / SITE
+    asked = BulkFilter(options.case, arch, product, since, options.limit)
+    done = write_site(store, url, folder, asked, lambda line: _tell(f"{line}\n"))
+    index = folder / "index.html"
+    removed = f"; {done.removed} pages of an earlier site removed" if done.removed else ""
+    _tell(
+        f"written: {one_line(str(index), 1000)}: {done.cases} case{'s' * (done.cases != 1)}, {done.commits} "
+        f"commit{'s' * (done.commits != 1)}, {done.files} files of {done.size_bytes / 1e6:.1f} MB{removed}\n"
+    )
+    if options.open:
+        open_file(index)
+    return 0
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def _import_runs(store: HistoryStore, paths: Sequence[Path]) -> int:

@@ -24,6 +24,18 @@ _CASE, _RUN, _MACHINE, _ENVIRONMENT, _VERDICT, _MEDIAN, _BASELINE, _PROCESSES = 
 
 
 @dataclass(frozen=True)
+class BulkFilter:
+    """Which cases and runs are asked: cases whose key or node id contains `pattern`, on devices of `arch` and `product`
+    ('' for all), their runs from `since` on (seconds since 1970), of each the newest `limit` (0: all)."""
+
+    pattern: str = ""
+    arch: str = ""
+    product: str = ""
+    since: float | None = None
+    limit: int = 0
+
+
+@dataclass(frozen=True)
 class StoredRun:
     """A row of the table of runs. `seconds` is its start since 1970, `started` the same as the run wrote it."""
 
@@ -67,50 +79,46 @@ class CaseRuns:
 
 @dataclass(frozen=True)
 class StoreContents:
-    """What a store holds beside measurements: cases that have some, runs and facts by their numbers."""
+    """What a store holds beside measurements: cases and runs that have asked ones, and facts, by their numbers."""
 
     cases: tuple[StoredCase, ...]
     runs: Mapping[int, StoredRun]
     facts: Mapping[int, dict[str, str]]
 
 
-def load_contents(
-    connection: Connection, pattern: str = "", *, arch: str = "", product: str = "", since: float | None = None
-) -> StoreContents:
-    """Returns the cases whose key or node id contains `pattern` and that were measured from `since` on (seconds since
-    1970), sorted by name and device, and all runs and facts."""
+def load_contents(connection: Connection, asked: BulkFilter) -> StoreContents:
+    """Returns the asked cases that have runs, sorted by name and device, these runs, oldest first, and all facts."""
     from sqlalchemy import select
 
-    known = define_tables()
-    measured = select(known.measurements.c.case_id).distinct()
-    if since is not None:
-        measured = measured.where(known.measurements.c.started >= since)
-    there = set(connection.execute(measured).scalars())
-    cases = tuple(
+    table = define_tables().facts
+    known = [
         one
-        for one in load_all_cases(connection, arch, product)
-        if one.id in there and (pattern in one.case or pattern in one.nodeid)
-    )
-    facts = {number: dict(found) for number, found in connection.execute(select(known.facts.c.id, known.facts.c.facts))}
-    return StoreContents(cases, _load_runs(connection), facts)
+        for one in load_all_cases(connection, asked.arch, asked.product)
+        if asked.pattern in one.case or asked.pattern in one.nodeid
+    ]
+    cases: set[int] = set()
+    runs: set[int] = set()
+    for start in range(0, len(known), CASES_AT_ONCE):
+        found = _asked_rows([one.id for one in known[start : start + CASES_AT_ONCE]], asked).subquery()
+        cases.update(connection.execute(select(found.c.case_id).distinct()).scalars())
+        runs.update(connection.execute(select(found.c.run_id).distinct()).scalars())
+    facts = {number: dict(found) for number, found in connection.execute(select(table.c.id, table.c.facts))}
+    used = {number: run for number, run in _load_runs(connection).items() if number in runs}
+    return StoreContents(tuple(one for one in known if one.id in cases), used, facts)
 
 
 def load_case_runs(
-    connection: Connection,
-    contents: StoreContents,
-    cases: Sequence[StoredCase],
-    *,
-    since: float | None = None,
-    limit: int = 0,
+    connection: Connection, contents: StoreContents, cases: Sequence[StoredCase], asked: BulkFilter
 ) -> list[CaseRuns]:
-    """Returns the runs of these cases, in their order, of each the newest `limit` (0: all) from `since` on. Leaves out
-    runs that were stored after `contents` was read. Raises ValueError for a stored time that cannot be one."""
+    """Returns the asked runs of these cases, in their order. Leaves out runs stored after `contents` was read. Raises
+    ValueError for a stored time that cannot be one."""
     by_id = {one.id: one for one in cases}
     found: dict[int, CaseRuns] = {}
-    for number, rows in groupby(_read_rows(connection, list(by_id), since), key=lambda row: row[_CASE]):
+    for number, rows in groupby(_read_rows(connection, list(by_id), asked), key=lambda row: row[_CASE]):
         kept = [row for row in rows if row[_RUN] in contents.runs and row[_ENVIRONMENT] in contents.facts]
         if kept:
-            found[number] = _make_case_runs(by_id[number], kept[-limit:] if limit else kept, contents)
+            newest = kept[-asked.limit :] if asked.limit else kept
+            found[number] = _make_case_runs(by_id[number], newest, contents)
     return [found[one.id] for one in cases if one.id in found]
 
 
@@ -123,7 +131,22 @@ def _load_runs(connection: Connection) -> dict[int, StoredRun]:
     return {row[0]: StoredRun(*row) for row in connection.execute(query)}
 
 
-def _measurements_query(cases: Sequence[int], since: float | None) -> Select[Any]:
+def _asked_rows(cases: Sequence[int], asked: BulkFilter) -> Select[Any]:
+    """Returns a query for the case and run of the asked measurements of some cases."""
+    from sqlalchemy import func, select
+
+    table = define_tables().measurements
+    query = select(table.c.case_id, table.c.run_id).where(table.c.case_id.in_(cases))
+    query = query if asked.since is None else query.where(table.c.started >= asked.since)
+    if not asked.limit:
+        return query
+    newest_first = (table.c.started.desc(), table.c.run_id.desc())
+    place = func.row_number().over(partition_by=table.c.case_id, order_by=newest_first).label("place")
+    ranked = query.add_columns(place).subquery()
+    return select(ranked.c.case_id, ranked.c.run_id).where(ranked.c.place <= asked.limit)
+
+
+def _measurements_query(cases: Sequence[int], asked: BulkFilter) -> Select[Any]:
     """Returns a query for the measurements of cases in the order of the primary key, columns as in `_CASE` ..."""
     from sqlalchemy import select
 
@@ -131,16 +154,18 @@ def _measurements_query(cases: Sequence[int], since: float | None) -> Select[Any
     named = ("case_id", "run_id", "machine_id", "environment_id", "verdict", "median_us", "baseline_us", "process_us")
     query = select(*(table.c[name] for name in named)).where(table.c.case_id.in_(cases))
     query = query.order_by(table.c.case_id, table.c.started, table.c.run_id)
-    return query if since is None else query.where(table.c.started >= since)
+    return query if asked.since is None else query.where(table.c.started >= asked.since)
 
 
-def _read_rows(connection: Connection, cases: Sequence[int], since: float | None) -> Iterator[Row]:
+def _read_rows(connection: Connection, cases: Sequence[int], asked: BulkFilter) -> Iterator[Row]:
     for start in range(0, len(cases), CASES_AT_ONCE):
-        yield from connection.execute(_measurements_query(cases[start : start + CASES_AT_ONCE], since))
+        yield from connection.execute(_measurements_query(cases[start : start + CASES_AT_ONCE], asked))
 
 
 def _make_case_runs(one: StoredCase, rows: Sequence[Row], contents: StoreContents) -> CaseRuns:
-    timed, numbers, wrong = [], {}, []
+    timed: list[tuple[int, HistoryPoint]] = []
+    wrong: list[tuple[str, str, str]] = []
+    numbers: dict[int, list[int]] = {}
     for row in rows:
         run = contents.runs[row[_RUN]]
         if row[_MEDIAN] is None:

@@ -80,9 +80,7 @@ def list_cases(connection: Connection, pattern: str, arch: str, product: str) ->
     from sqlalchemy import func, select
 
     found = {
-        one.id: one
-        for one in load_all_cases(connection, arch, product)
-        if pattern in one.case or pattern in one.nodeid
+        one.id: one for one in load_all_cases(connection, arch, product) if pattern in one.case or pattern in one.nodeid
     }
     table = define_tables().measurements
     counted = select(

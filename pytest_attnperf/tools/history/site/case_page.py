@@ -1,0 +1,166 @@
+"""The page of a case: its series as charts, its changes, what else changed, and all its runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.records.histories import CaseHistory
+from pytest_attnperf.records.time_units import format_time, format_times
+from pytest_attnperf.reports.html.embedding import Json, round_figure, script_json
+from pytest_attnperf.reports.text.figures import format_change, one_line
+from pytest_attnperf.tools.history.bulk_reading import CaseRuns
+from pytest_attnperf.tools.history.change_points import list_differences
+from pytest_attnperf.tools.history.history_text import format_day
+from pytest_attnperf.tools.history.site.case_summary import CaseSummary, SiteSeries
+from pytest_attnperf.tools.history.site.commits import SiteCommit, format_minute
+from pytest_attnperf.tools.history.site.lasting_changes import LastingChange
+from pytest_attnperf.tools.history.site.site_templates import load_site_template
+from pytest_attnperf.tools.history.site.trend_chart import KINDS, TrendChart, draw_history, kind_of_verdict
+
+NAME_LIMIT = 300
+TEXT_LIMIT = 400
+DIFFERENCES_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class ChangeLine:
+    """A change as a row of a table: texts, and the commits of the first run after it and the last one before."""
+
+    change: str
+    is_slower: bool
+    interval: str
+    times: str
+    day: str
+    after: SiteCommit
+    before: SiteCommit
+    suspect: str
+
+
+@dataclass(frozen=True)
+class SeriesView:
+    """A series as its part of the page. `environment` has (commit, day, what changed), newest first."""
+
+    chart: TrendChart
+    described: str
+    legend: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    changes: tuple[ChangeLine, ...]
+    environment: tuple[tuple[SiteCommit, str, tuple[str, ...]], ...]
+    left_out: int
+
+
+def render_case_page(
+    summary: CaseSummary,
+    found: CaseRuns,
+    series: Sequence[SiteSeries],
+    commits: Sequence[SiteCommit],
+    places: Mapping[int, int],
+) -> str:
+    """Returns the page of a case. `places` has the place of each run in the site's list of runs."""
+    views = [view_series(one, commits) for one in series]
+    last = summary.changes[-1] if summary.changes else None
+    page = load_site_template("case_page.html").render(
+        summary=summary,
+        name=one_line(str(summary.key), NAME_LIMIT),
+        device=one_line(summary.device, NAME_LIMIT),
+        nodeid=one_line(summary.nodeid, NAME_LIMIT),
+        label=one_line(summary.key.label, NAME_LIMIT),
+        newest=format_time(summary.newest_us),
+        newest_commit=commits[summary.newest_commit],
+        last=describe_change_line(last, commits) if last else None,
+        views=views,
+        notes=() if views else [one_line(note, TEXT_LIMIT) for one in found.series for note in one.notes],
+        data=script_json(collect_case_data(found, views, places)),
+        root="../",
+    )
+    return str(page)
+
+
+def view_series(series: SiteSeries, commits: Sequence[SiteCommit]) -> SeriesView:
+    """Returns a series with its texts and its chart."""
+    history = series.history
+    environment = list_environment_changes(series, commits)
+    first, last = history.points[0], history.points[-1]
+    count = len(history.points)
+    return SeriesView(
+        chart=draw_history(history),
+        described=f"{count} run{'s' * (count != 1)} from {format_day(first.started)} to {format_day(last.started)}, "
+        f"{format_times([first.median_us, last.median_us])}, {len(series.changes)} lasting "
+        f"change{'s' * (len(series.changes) != 1)}",
+        legend=list_legend(history),
+        notes=tuple(one_line(note, TEXT_LIMIT) for note in history.notes),
+        changes=tuple(describe_change_line(change, commits) for change in reversed(series.changes)),
+        environment=environment[:DIFFERENCES_SHOWN],
+        left_out=max(0, len(environment) - DIFFERENCES_SHOWN),
+    )
+
+
+def describe_change_line(change: LastingChange, commits: Sequence[SiteCommit]) -> ChangeLine:
+    """Returns a change as texts."""
+    return ChangeLine(
+        change=format_change(change.ratio),
+        is_slower=change.ratio > 1,
+        interval=f"{format_change(change.low)} .. {format_change(change.high)}",
+        times=format_times([change.before_us, change.after_us]),
+        day=format_day(change.started),
+        after=commits[change.commit],
+        before=commits[change.before],
+        suspect=one_line(change.suspect, TEXT_LIMIT),
+    )
+
+
+def list_legend(history: CaseHistory) -> tuple[tuple[str, str], ...]:
+    """Returns (class of marks, 'SAME 28, RECORDED 1') for each class that the series has."""
+    counts: dict[str, dict[str, int]] = {}
+    for point in history.points:
+        own = counts.setdefault(kind_of_verdict(point.verdict), {})
+        own[point.verdict] = own.get(point.verdict, 0) + 1
+    return tuple(
+        (kind, one_line(", ".join(f"{name} {count}" for name, count in counts[kind].items()), TEXT_LIMIT))
+        for kind in KINDS
+        if kind in counts
+    )
+
+
+def list_environment_changes(
+    series: SiteSeries, commits: Sequence[SiteCommit]
+) -> tuple[tuple[SiteCommit, str, tuple[str, ...]], ...]:
+    """Returns (commit, day, 'torch: 2.10.0 -> 2.11.0' ...) for each run whose environment differs from that of the run
+    before, newest first."""
+    points, found = series.history.points, []
+    for index in range(len(points) - 1, 0, -1):
+        before, after = points[index - 1].environment, points[index].environment
+        if after is not before and (differences := list_differences(before, after)):
+            said = tuple(one_line(text, TEXT_LIMIT) for text in differences)
+            found.append((commits[series.commits[index]], format_minute(points[index].started), said))
+    return tuple(found)
+
+
+def collect_case_data(found: CaseRuns, views: Sequence[SeriesView], places: Mapping[int, int]) -> Json:
+    """Returns the data of the page's script: for each series its runs, times in microseconds, verdicts, and the borders
+    of its chart; and the runs in which the case was wrong."""
+    words: dict[str, int] = {}
+    series = []
+    for history, runs, view in zip(found.series, found.runs, views, strict=False):
+        spans = [(min(one.process_us), max(one.process_us)) if one.process_us else (math.nan,) * 2
+                 for one in history.points]  # fmt: skip
+        series.append(
+            {
+                "first": view.chart.first,
+                "borders": [view.chart.low, view.chart.high],
+                "runs": [places[run] for run in runs],
+                "us": [round_figure(one.median_us) for one in history.points],
+                "low": [round_figure(low, 5) for low, _ in spans],
+                "high": [round_figure(high, 5) for _, high in spans],
+                "processes": [len(one.process_us) for one in history.points],
+                "verdicts": [words.setdefault(one.verdict, len(words)) for one in history.points],
+            }
+        )
+    wrong = [
+        [places[one.run], words.setdefault(one.verdict, len(words))]
+        for one in found.measurements
+        if one.median_us is None
+    ]
+    return {"series": series, "wrong": wrong, "words": [one_line(word, 60) for word in words]}
