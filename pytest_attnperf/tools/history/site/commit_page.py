@@ -18,6 +18,7 @@ from pytest_attnperf.tools.history.site.trend_chart import choose_ticks
 NAME_LIMIT = 300
 TEXT_LIMIT = 400
 CHANGES_SHOWN = 100
+SUSPECTS_SHOWN = 5
 VALUE_LIMIT = 200
 
 
@@ -51,7 +52,6 @@ class ChangeDot:
     is_slower: bool
     interval: str
     times: str
-    suspect: str
     low: float
     at: float
     high: float
@@ -79,6 +79,7 @@ def render_commit_page(
         after=neighbours[1],
         runs=[describe_run(run) for run in commit.runs],
         dots=dots,
+        suspects=list(dict.fromkeys(one_line(change.suspect, TEXT_LIMIT) for change in shown))[:SUSPECTS_SHOWN],
         ticks=ticks,
         slower=sum(change.ratio > 1 for change in changes),
         faster=sum(change.ratio <= 1 for change in changes),
@@ -114,7 +115,6 @@ def place_dots(
             is_slower=change.ratio > 1,
             interval=f"{format_change(change.low)} .. {format_change(change.high)}",
             times=format_times([change.before_us, change.after_us]),
-            suspect=one_line(change.suspect, TEXT_LIMIT),
             low=place(change.low),
             at=place(change.ratio),
             high=place(change.high),

@@ -19,7 +19,9 @@ from pytest_attnperf.tools.history.site.trend_chart import TrendChart
 NAME_LIMIT = 300
 TEXT_LIMIT = 400
 GROUPS_SHOWN = 25
-CASES_SHOWN = 5
+CASES_SHOWN = 3
+GROUPS_OPEN = 6
+"""Groups that are not folded away."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ def render_index_page(cases: Sequence[CaseSummary], commits: Sequence[SiteCommit
         first=format_day(commits[0].runs[0].started) if commits else "",
         last=format_day(commits[-1].runs[-1].started) if commits else "",
         groups=groups[:GROUPS_SHOWN],
+        shown=GROUPS_OPEN,
         groups_left=max(0, len(groups) - GROUPS_SHOWN),
         chart=chart,
         slower=counts.slower[-1] if commits else 0,
