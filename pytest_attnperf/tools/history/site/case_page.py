@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -139,23 +138,29 @@ def list_environment_changes(
 
 
 def collect_case_data(found: CaseRuns, views: Sequence[SeriesView], places: Mapping[int, int]) -> Json:
-    """Returns the data of the page's script: for each series its runs, times in microseconds, verdicts, and the borders
-    of its chart; and the runs in which the case was wrong."""
+    """Returns the data of the page's script: for each series its runs, times, verdicts, and the borders of its chart;
+    and the runs in which the case was wrong.
+
+    runs                 [place, number of runs that follow each other from there] ...
+    us                   microseconds; `low` and `high`: fastest and slowest process, in millionths beside them
+    processes, verdicts  [value, number of points that share it] ...
+    """
     words: dict[str, int] = {}
     series = []
     for history, runs, view in zip(found.series, found.runs, views, strict=False):
-        spans = [(min(one.process_us), max(one.process_us)) if one.process_us else (math.nan,) * 2
-                 for one in history.points]  # fmt: skip
+        points = history.points
         series.append(
             {
                 "first": view.chart.first,
                 "borders": [view.chart.low, view.chart.high],
-                "runs": [places[run] for run in runs],
-                "us": [round_figure(one.median_us) for one in history.points],
-                "low": [round_figure(low, 5) for low, _ in spans],
-                "high": [round_figure(high, 5) for _, high in spans],
-                "processes": [len(one.process_us) for one in history.points],
-                "verdicts": [words.setdefault(one.verdict, len(words)) for one in history.points],
+                "runs": join_stretches([places[run] for run in runs], step=1),
+                "us": [round_figure(one.median_us) for one in points],
+                "low": [_count_millionths(min(one.process_us, default=one.median_us), one.median_us) for one in points],
+                "high": [
+                    _count_millionths(max(one.process_us, default=one.median_us), one.median_us) for one in points
+                ],
+                "processes": join_stretches([len(one.process_us) for one in points]),
+                "verdicts": join_stretches([words.setdefault(one.verdict, len(words)) for one in points]),
             }
         )
     wrong = [
@@ -164,3 +169,19 @@ def collect_case_data(found: CaseRuns, views: Sequence[SeriesView], places: Mapp
         if one.median_us is None
     ]
     return {"series": series, "wrong": wrong, "words": [one_line(word, 60) for word in words]}
+
+
+def join_stretches(values: Sequence[int], step: int = 0) -> list[list[int]]:
+    """Returns [first value, length] of stretches in which each value is the one before plus `step`."""
+    found: list[list[int]] = []
+    for value in values:
+        if found and value == found[-1][0] + step * found[-1][1]:
+            found[-1][1] += 1
+        else:
+            found.append([value, 1])
+    return found
+
+
+def _count_millionths(us: float, median_us: float) -> int:
+    """Returns by how many millionths of the median a time is above it; negative below."""
+    return round(1e6 * (us / median_us - 1))

@@ -69,8 +69,16 @@ function startFleet(fleet) {
   });
 }
 
-function spanText(low, high) {
-  return low === null ? "" : `${timeText(low)} .. ${timeText(high)}`;
+/** [first value, length] of stretches as the values; `step` is from one value to the next. */
+function spread(stretches, step = 0) {
+  return stretches.flatMap(([first, length]) => Array.from({ length }, (_, place) => first + step * place));
+}
+
+/** From the fastest to the slowest process of a point; '' for fewer than two. */
+function spanText(own, index) {
+  if (own.processes[index] < 2) return "";
+  const us = own.us[index];
+  return [own.low, own.high].map((millionths) => timeText(us * (1 + millionths[index] / 1e6))).join(" .. ");
 }
 
 function startCase() {
@@ -80,6 +88,10 @@ function startCase() {
     const [name, file] = commits[commit];
     return { started, name, href: root + file, branch: branches[branch] };
   };
+  for (const own of data.series) {
+    own.runs = spread(own.runs, 1);
+    for (const name of ["processes", "verdicts"]) own[name] = spread(own[name]);
+  }
   for (const place of document.querySelectorAll("[data-trend]")) {
     const own = data.series[Number(place.dataset.trend)];
     const [low, high] = own.borders;
@@ -87,7 +99,7 @@ function startCase() {
       const index = shown + own.first;
       const { started, name, href, branch } = facts(own.runs[index]);
       const [time, verdict] = [timeText(own.us[index]), data.words[own.verdicts[index]]];
-      const processes = own.processes[index] > 1 ? spanText(own.low[index], own.high[index]) : "";
+      const processes = spanText(own, index);
       const read = { commit: name, started, time, processes, verdict, branch };
       return { at: (high - own.us[index]) / (high - low), facts: read, href, said: `${name}, ${started}: ${time}, ${verdict}` };
     });
@@ -98,14 +110,14 @@ function startCase() {
 /** All runs of all series, newest first, page by page. */
 function showRuns(facts) {
   const rows = data.series.flatMap((own) =>
-    own.runs.map((run, index) => [run, own.us[index], own.low[index], own.high[index], own.processes[index], own.verdicts[index]]),
+    own.runs.map((run, index) => [run, own.us[index], spanText(own, index), own.processes[index], own.verdicts[index]]),
   );
-  rows.push(...data.wrong.map(([run, verdict]) => [run, null, null, null, 0, verdict]));
+  rows.push(...data.wrong.map(([run, verdict]) => [run, null, "", 0, verdict]));
   rows.sort((a, b) => b[0] - a[0]);
   const body = byId("run-table").tBodies[0];
   function add() {
     const from = body.rows.length;
-    for (const [run, us, low, high, processes, code] of rows.slice(from, from + RUNS_AT_ONCE)) {
+    for (const [run, us, span, processes, code] of rows.slice(from, from + RUNS_AT_ONCE)) {
       const { started, name, href, branch } = facts(run);
       const verdict = data.words[code];
       body.append(
@@ -113,7 +125,7 @@ function showRuns(facts) {
           element("th", { scope: "row", className: "nowrap", textContent: started }),
           element("td", {}, element("a", { className: "commit", href, textContent: name })),
           element("td", { className: "number", textContent: timeText(us) }),
-          element("td", { className: "nowrap", textContent: processes > 1 ? spanText(low, high) : "" }),
+          element("td", { className: "nowrap", textContent: span }),
           element("td", { className: "number", textContent: processes || "" }),
           element("td", {}, verdictMark(verdict)),
           element("td", { textContent: branch }),

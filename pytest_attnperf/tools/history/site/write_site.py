@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.records.atomic_file import replace_file
 from pytest_attnperf.reports.html.embedding import Json, script_json
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.history.bulk_reading import (
@@ -88,7 +88,7 @@ class _Tally:
 
     def write(self, path: str, text: str) -> None:
         data = text.encode("utf-8", "replace")
-        write_atomically(self.folder / path, data)
+        replace_file(self.folder / path, data, flush=False)
         self.add(path, len(data))
 
     def add(self, path: str, size_bytes: int) -> None:
@@ -243,7 +243,7 @@ def _draw_case(plan: _Plan, number: int, found: CaseRuns) -> DrawnCase:
     series = make_series(number, found, plan.commit_of)
     summary = summarise_case(number, found, series, plan.commit_of)
     page = render_case_page(summary, found, series, plan.commits, plan.places).encode("utf-8", "replace")
-    write_atomically(plan.folder / summary.file, page)
+    replace_file(plan.folder / summary.file, page, flush=False)
     environments = Counter((plan.commit_of[one.run], one.machine, one.environment) for one in found.measurements)
     return DrawnCase(summary, len(page), environments)
 
