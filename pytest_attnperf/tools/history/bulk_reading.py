@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.tools.history.history_tables import define_tables
@@ -20,6 +23,7 @@ Row = Any
 CASES_AT_ONCE = 200
 """Cases of one query: an older SQLite accepts 999 values, and a store of 500 runs then gives 100,000 rows."""
 
+_PROCESS_TIMES = msgspec.json.Decoder(tuple[float, ...])
 _CASE, _RUN, _MACHINE, _ENVIRONMENT, _VERDICT, _MEDIAN, _BASELINE, _PROCESSES = range(8)
 
 
@@ -148,11 +152,12 @@ def _asked_rows(cases: Sequence[int], asked: BulkFilter) -> Select[Any]:
 
 def _measurements_query(cases: Sequence[int], asked: BulkFilter) -> Select[Any]:
     """Returns a query for the measurements of cases in the order of the primary key, columns as in `_CASE` ..."""
-    from sqlalchemy import select
+    from sqlalchemy import Text, cast, select
 
     table = define_tables().measurements
-    named = ("case_id", "run_id", "machine_id", "environment_id", "verdict", "median_us", "baseline_us", "process_us")
-    query = select(*(table.c[name] for name in named)).where(table.c.case_id.in_(cases))
+    named = ("case_id", "run_id", "machine_id", "environment_id", "verdict", "median_us", "baseline_us")
+    processes = cast(table.c.process_us, Text)
+    query = select(*(table.c[name] for name in named), processes).where(table.c.case_id.in_(cases))
     query = query.order_by(table.c.case_id, table.c.started, table.c.run_id)
     return query if asked.since is None else query.where(table.c.started >= asked.since)
 
@@ -177,6 +182,19 @@ def _make_case_runs(one: StoredCase, rows: Sequence[Row], contents: StoreContent
     return CaseRuns(one, tuple(split_by_machine(one, timed, wrong)), tuple(map(tuple, numbers.values())), measurements)
 
 
+def parse_processes(text: str) -> tuple[float, ...]:
+    """Returns the times of processes, in microseconds, from JSON. Raises ValueError unless all are above 0 and finite.
+
+    Of a whole store, these are most of the numbers, so that the time to read them counts."""
+    try:
+        times = _PROCESS_TIMES.decode(text)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"times of processes are {text[:80]!r} ({error})") from error
+    if times and not (min(times) > 0 and max(times) < math.inf):
+        raise ValueError(f"times of processes are {text[:80]!r}")
+    return times
+
+
 def _make_point(row: Row, run: StoredRun, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
     _, _, machine, environment, verdict, median_us, baseline_us, process_us = row
     return HistoryPoint(
@@ -184,7 +202,7 @@ def _make_point(row: Row, run: StoredRun, facts: Mapping[int, dict[str, str]]) -
         commit=run.commit,
         verdict=verdict,
         median_us=parse_time(median_us),
-        process_us=tuple(map(parse_time, process_us)),
+        process_us=parse_processes(process_us),
         baseline_us=None if baseline_us is None else parse_time(baseline_us),
         branch=run.branch,
         environment=facts[environment],

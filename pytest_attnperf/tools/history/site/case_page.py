@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.records.histories import CaseHistory
+from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.records.time_units import format_time, format_times
 from pytest_attnperf.reports.html.embedding import Json, round_figure, script_json
 from pytest_attnperf.reports.text.figures import format_change, one_line
@@ -71,7 +71,7 @@ def render_case_page(
         last=describe_change_line(last, commits) if last else None,
         views=views,
         notes=() if views else [one_line(note, TEXT_LIMIT) for one in found.series for note in one.notes],
-        data=script_json(collect_case_data(found, views, places)),
+        data=script_json(collect_case_data(found, series, views, places)),
         root="../",
     )
     return str(page)
@@ -84,7 +84,7 @@ def view_series(series: SiteSeries, commits: Sequence[SiteCommit]) -> SeriesView
     first, last = history.points[0], history.points[-1]
     count = len(history.points)
     return SeriesView(
-        chart=draw_history(history),
+        chart=draw_history(history, series.spans),
         described=f"{count} run{'s' * (count != 1)} from {format_day(first.started)} to {format_day(last.started)}, "
         f"{format_times([first.median_us, last.median_us])}, {len(series.changes)} lasting "
         f"change{'s' * (len(series.changes) != 1)}",
@@ -137,7 +137,9 @@ def list_environment_changes(
     return tuple(found)
 
 
-def collect_case_data(found: CaseRuns, views: Sequence[SeriesView], places: Mapping[int, int]) -> Json:
+def collect_case_data(
+    found: CaseRuns, series: Sequence[SiteSeries], views: Sequence[SeriesView], places: Mapping[int, int]
+) -> Json:
     """Returns the data of the page's script: for each series its runs, times, verdicts, and the borders of its chart;
     and the runs in which the case was wrong.
 
@@ -146,21 +148,19 @@ def collect_case_data(found: CaseRuns, views: Sequence[SeriesView], places: Mapp
     processes, verdicts  [value, number of points that share it] ...
     """
     words: dict[str, int] = {}
-    series = []
-    for history, runs, view in zip(found.series, found.runs, views, strict=False):
-        points = history.points
-        series.append(
+    collected = []
+    for one, runs, view in zip(series, found.runs, views, strict=True):
+        points = one.history.points
+        collected.append(
             {
                 "first": view.chart.first,
                 "borders": [view.chart.low, view.chart.high],
                 "runs": join_stretches([places[run] for run in runs], step=1),
-                "us": [round_figure(one.median_us) for one in points],
-                "low": [_count_millionths(min(one.process_us, default=one.median_us), one.median_us) for one in points],
-                "high": [
-                    _count_millionths(max(one.process_us, default=one.median_us), one.median_us) for one in points
-                ],
-                "processes": join_stretches([len(one.process_us) for one in points]),
-                "verdicts": join_stretches([words.setdefault(one.verdict, len(words)) for one in points]),
+                "us": [round_figure(point.median_us) for point in points],
+                "low": [_count_millionths(low, point) for point, (low, _) in zip(points, one.spans, strict=True)],
+                "high": [_count_millionths(high, point) for point, (_, high) in zip(points, one.spans, strict=True)],
+                "processes": join_stretches([len(point.process_us) for point in points]),
+                "verdicts": join_stretches([words.setdefault(point.verdict, len(words)) for point in points]),
             }
         )
     wrong = [
@@ -168,7 +168,7 @@ def collect_case_data(found: CaseRuns, views: Sequence[SeriesView], places: Mapp
         for one in found.measurements
         if one.median_us is None
     ]
-    return {"series": series, "wrong": wrong, "words": [one_line(word, 60) for word in words]}
+    return {"series": collected, "wrong": wrong, "words": [one_line(word, 60) for word in words]}
 
 
 def join_stretches(values: Sequence[int], step: int = 0) -> list[list[int]]:
@@ -182,6 +182,6 @@ def join_stretches(values: Sequence[int], step: int = 0) -> list[list[int]]:
     return found
 
 
-def _count_millionths(us: float, median_us: float) -> int:
-    """Returns by how many millionths of the median a time is above it; negative below."""
-    return round(1e6 * (us / median_us - 1))
+def _count_millionths(us: float, point: HistoryPoint) -> int:
+    """Returns by how many millionths of the point's time another is above it; negative below."""
+    return round(1e6 * (us / point.median_us - 1))

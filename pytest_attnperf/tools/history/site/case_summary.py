@@ -27,10 +27,12 @@ STEADY = 0.01
 
 @dataclass(frozen=True)
 class SiteSeries:
-    """A series with its changes, and the number of each point's commit."""
+    """A series with its changes, and for each point the number of its commit, and its fastest and slowest process in
+    microseconds (its time, if it has no process)."""
 
     history: CaseHistory
     commits: tuple[int, ...]
+    spans: tuple[tuple[float, float], ...]
     changes: tuple[LastingChange, ...]
 
 
@@ -83,7 +85,11 @@ def make_series(number: int, found: CaseRuns, commit_of: Mapping[int, int]) -> t
     for place, (history, runs) in enumerate(zip(found.series, found.runs, strict=False)):
         commits = tuple(commit_of[run] for run in runs)
         changed = with_changes(history)
-        made.append(SiteSeries(changed, commits, list_changes(changed, number, place, commits)))
+        spans = tuple(
+            (min(point.process_us), max(point.process_us)) if point.process_us else (point.median_us, point.median_us)
+            for point in history.points
+        )
+        made.append(SiteSeries(changed, commits, spans, list_changes(changed, number, place, commits)))
     return tuple(made)
 
 

@@ -69,11 +69,12 @@ def kind_of_verdict(verdict: str) -> str:
     return "bad" if verdict in BAD else "open" if verdict in OPEN else "good" if verdict == "FASTER" else "plain"
 
 
-def draw_history(history: CaseHistory) -> TrendChart:
-    """Returns the chart of a series with points: its newest MOST_DRAWN runs, changes and levels."""
+def draw_history(history: CaseHistory, spans: Sequence[tuple[float, float]]) -> TrendChart:
+    """Returns the chart of a series with points: its newest MOST_DRAWN runs, changes and levels. `spans` are the
+    fastest and slowest process of each point."""
     first = max(0, len(history.points) - MOST_DRAWN)
-    points = history.points[first:]
-    low, high = choose_range(points)
+    points, spans = history.points[first:], spans[first:]
+    low, high = choose_range(points, spans)
     unit = choose_time_unit([point.median_us for point in points])
     return TrendChart(
         width=MARK_WIDTH * len(points),
@@ -81,7 +82,7 @@ def draw_history(history: CaseHistory) -> TrendChart:
         high=high,
         title=f"{unit.name} per call",
         paths=(
-            ("span", _draw_spans(points, low, high)),
+            ("span", _draw_spans(spans, low, high)),
             *_draw_levels(history, first, low, high),
             *_draw_dots(points, low, high),
         ),
@@ -92,13 +93,12 @@ def draw_history(history: CaseHistory) -> TrendChart:
     )
 
 
-def choose_range(points: Sequence[HistoryPoint]) -> tuple[float, float]:
+def choose_range(points: Sequence[HistoryPoint], spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Returns the lower and upper border of a chart in microseconds; the upper is larger."""
     medians = [point.median_us for point in points]
     low, high = min(medians), max(medians)
     room = max(high - low, LEAST_RANGE * statistics.median(medians))
-    lowest = min((min(point.process_us) for point in points if point.process_us), default=low)
-    highest = max((max(point.process_us) for point in points if point.process_us), default=high)
+    lowest, highest = min(low for low, _ in spans), max(high for _, high in spans)
     low, high = min(low, max(lowest, low - SPAN_SHARE * room)), max(high, min(highest, high + SPAN_SHARE * room))
     missing = max(0.0, room - (high - low)) / 2 + 0.06 * room
     return max(0.0, low - missing), high + missing
@@ -143,21 +143,21 @@ def _place_ticks(low: float, high: float, unit_us: float) -> tuple[ChartText, ..
     return tuple(ChartText(at, text) for at, text in zip(places, format_ticks(ticks), strict=True))
 
 
-def _draw_spans(points: Sequence[HistoryPoint], low: float, high: float) -> str:
+def _draw_spans(spans: Sequence[tuple[float, float]], low: float, high: float) -> str:
     """Returns a line for each run from its slowest to its fastest process."""
     return "".join(
-        f"M{MARK_WIDTH * index + 5} {place_value(max(point.process_us), low, high)}"
-        f"V{place_value(min(point.process_us), low, high)}"
-        for index, point in enumerate(points)
-        if len(point.process_us) > 1
+        f"M{MARK_WIDTH * index + 5} {place_value(slowest, low, high)}V{place_value(fastest, low, high)}"
+        for index, (fastest, slowest) in enumerate(spans)
+        if fastest < slowest
     )
 
 
 def _draw_dots(points: Sequence[HistoryPoint], low: float, high: float) -> list[tuple[str, str]]:
+    scale = HEIGHT / (high - low)  # medians are within the borders
     dots: dict[str, list[str]] = {}
+    kinds = {verdict: dots.setdefault(kind_of_verdict(verdict), []) for verdict in {one.verdict for one in points}}
     for index, point in enumerate(points):
-        place = f"M{MARK_WIDTH * index + 5} {place_value(point.median_us, low, high)}h0"
-        dots.setdefault(kind_of_verdict(point.verdict), []).append(place)
+        kinds[point.verdict].append(f"M{MARK_WIDTH * index + 5} {round(scale * (high - point.median_us))}h0")
     return [(f"dot {kind}", "".join(dots[kind])) for kind in KINDS if kind in dots]
 
 
