@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -113,9 +114,8 @@ def describe_change_line(change: LastingChange, commits: Sequence[SiteCommit]) -
 def list_legend(history: CaseHistory) -> tuple[tuple[str, str], ...]:
     """Returns (class of marks, 'SAME 28, RECORDED 1') for each class that the series has."""
     counts: dict[str, dict[str, int]] = {}
-    for point in history.points:
-        own = counts.setdefault(kind_of_verdict(point.verdict), {})
-        own[point.verdict] = own.get(point.verdict, 0) + 1
+    for verdict, count in Counter(point.verdict for point in history.points).items():
+        counts.setdefault(kind_of_verdict(verdict), {})[verdict] = count
     return tuple(
         (kind, one_line(", ".join(f"{name} {count}" for name, count in counts[kind].items()), TEXT_LIMIT))
         for kind in KINDS

@@ -14,7 +14,7 @@ from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.tools.history.bulk_reading import CaseMeasurement, CaseRuns
 from pytest_attnperf.tools.history.change_points import with_changes
 from pytest_attnperf.tools.history.site.lasting_changes import LastingChange, list_changes
-from pytest_attnperf.tools.history.site.page_names import CASES, make_page_name
+from pytest_attnperf.tools.history.site.site_files import CASES, make_page_name
 
 SPARK_POINTS = 40
 SPARK_WIDTH, SPARK_HEIGHT = 100, 20

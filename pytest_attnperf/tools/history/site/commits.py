@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.history.bulk_reading import StoredRun
 from pytest_attnperf.tools.history.history_text import parse_moment
-from pytest_attnperf.tools.history.site.page_names import COMMITS, make_page_name
+from pytest_attnperf.tools.history.site.site_files import COMMITS, make_page_name
 
 DIGITS_SHOWN = 12
 NAME_LIMIT = 24

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import replace_file
@@ -30,11 +29,7 @@ from pytest_attnperf.tools.history.bulk_reading import (
 from pytest_attnperf.tools.history.history_failures import HistoryError
 from pytest_attnperf.tools.history.history_store import HistoryStore, open_store
 from pytest_attnperf.tools.history.site.case_page import render_case_page
-from pytest_attnperf.tools.history.site.case_summary import (
-    CaseSummary,
-    make_series,
-    summarise_case,
-)
+from pytest_attnperf.tools.history.site.case_summary import CaseSummary, make_series, summarise_case
 from pytest_attnperf.tools.history.site.commit_page import (
     DeviceFacts,
     collect_commit_times,
@@ -44,7 +39,7 @@ from pytest_attnperf.tools.history.site.commit_page import (
 from pytest_attnperf.tools.history.site.commits import SiteCommit, format_minute, group_commits
 from pytest_attnperf.tools.history.site.index_page import collect_case_names, render_index_page
 from pytest_attnperf.tools.history.site.lasting_changes import LastingChange
-from pytest_attnperf.tools.history.site.site_folder import (
+from pytest_attnperf.tools.history.site.site_files import (
     CASE_NAMES,
     INDEX,
     MARKER,
@@ -58,13 +53,13 @@ from pytest_attnperf.tools.history.site.site_folder import (
 from pytest_attnperf.tools.history.site.site_templates import join_site_script, join_style, load_site_template
 
 BATCH = 50
+MOST_PROCESSES = 8
 PARALLEL_FROM = 200
 """Cases from which on several processes are worth their start."""
 
-MOST_PROCESSES = 8
 EVERY_SECONDS = 3.0
-
-T = TypeVar("T")
+PAGES = ("index_page", "case_page", "commit_page")
+"""Kinds of pages: each is a template and the file that fills it."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +105,28 @@ class _Plan:
 
 
 @dataclass(frozen=True)
-class DrawnCase:
-    """A case whose page is written: `environments` counts (run, machine, environment)."""
+class DrawnBatch:
+    """Cases whose pages are written, with the bytes of each, and the number of their runs by (commit, device, machine,
+    environment)."""
 
-    summary: CaseSummary
-    size_bytes: int
-    environments: Mapping[tuple[int, int, int], int]
+    cases: tuple[CaseSummary, ...]
+    sizes_bytes: tuple[int, ...]
+    environments: Counter[tuple[int, str, int, int]]
+
+
+class _Progress:
+    """Reports how many of `total` pages are written, at most every EVERY_SECONDS."""
+
+    def __init__(self, total: int, what: str, report: Callable[[str], None]) -> None:
+        self.total, self.what, self.report = total, what, report
+        self.done, self.told = 0, time.monotonic()
+
+    def advance(self, count: int) -> None:
+        """Counts pages as written, and reports if it is time."""
+        self.done += count
+        if time.monotonic() - self.told >= EVERY_SECONDS:
+            self.told = time.monotonic()
+            self.report(f"written: pages of {self.done} of {self.total} {self.what}")
 
 
 def write_site(
@@ -125,7 +136,8 @@ def write_site(
     told about the progress. Raises UsageError for a folder that holds other files, HistoryError if the store cannot be
     read, and HtmlReportError if a library that pages need is missing."""
     tally = _Tally(folder)
-    load_site_template("index_page.html")
+    for page in PAGES:
+        load_site_template(f"{page}.html")
     contents = store.transactions.read(lambda connection: load_contents(connection, asked))
     if not contents.cases and asked != BulkFilter(limit=asked.limit):
         raise UsageError(_explain_nothing(store, asked))
@@ -137,18 +149,13 @@ def write_site(
     commit_of = {run.id: commit.number for commit in commits for run in commit.runs}
     places = {number: place for place, number in enumerate(contents.runs)}
     plan = _Plan(url, folder, asked, contents, commits, commit_of, places)
-    drawn = list(_report_progress(_draw_cases(plan, store), len(contents.cases), report))
-    if len(drawn) < len(contents.cases):
+    cases, environments = _write_case_pages(tally, plan, store, report)
+    if len(cases) < len(contents.cases):
         raise HistoryError(
-            f"history {store.address}: {len(contents.cases) - len(drawn)} cases lost all their runs while the site was "
+            f"history {store.address}: {len(contents.cases) - len(cases)} cases lost all their runs while the site was "
             "written, as --prune does; write it again"
         )
-    cases = [one.summary for one in drawn]
-    for one in drawn:
-        tally.add(one.summary.file, one.size_bytes)
-    pages = _write_commit_pages(tally, plan, cases, list_environments(contents, commits, drawn))
-    for _ in _report_progress(pages, len(commits), report, "commits"):
-        pass
+    _write_commit_pages(tally, plan, cases, list_environments(contents, commits, environments), report)
     tally.write(RUN_NAMES, _make_script("attnperfRuns", collect_run_names(contents, commits, commit_of)))
     tally.write(CASE_NAMES, _make_script("attnperfCases", collect_case_names(cases)))
     tally.write(INDEX, render_index_page(cases, commits))
@@ -183,14 +190,13 @@ def collect_run_names(contents: StoreContents, commits: Sequence[SiteCommit], co
 
 
 def list_environments(
-    contents: StoreContents, commits: Sequence[SiteCommit], drawn: Sequence[DrawnCase]
+    contents: StoreContents, commits: Sequence[SiteCommit], counted: Counter[tuple[int, str, int, int]]
 ) -> list[list[DeviceFacts]]:
     """Returns for each commit the environment of most cases on each device, with the facts that differ from the commit
-    before that measured on that device."""
+    before that measured on that device. `counted` has the number of runs by (commit, device, machine, environment)."""
     counts: list[dict[str, Counter[tuple[int, int]]]] = [{} for _ in commits]
-    for one in drawn:
-        for (commit, machine, environment), count in one.environments.items():
-            counts[commit].setdefault(one.summary.device, Counter())[machine, environment] += count
+    for (commit, device, machine, environment), count in counted.items():
+        counts[commit].setdefault(device, Counter())[machine, environment] += count
     before: dict[str, dict[str, str]] = {}
     found = []
     for devices in counts:
@@ -204,8 +210,24 @@ def list_environments(
     return found
 
 
-def _draw_cases(plan: _Plan, store: HistoryStore) -> Iterator[list[DrawnCase]]:
-    """Writes the pages of all cases, and yields what is kept of each, in their order, a batch at a time."""
+def _write_case_pages(
+    tally: _Tally, plan: _Plan, store: HistoryStore, report: Callable[[str], None]
+) -> tuple[list[CaseSummary], Counter[tuple[int, str, int, int]]]:
+    """Writes the pages of all cases. Returns what is kept of each, in their order, and the counts of environments."""
+    cases: list[CaseSummary] = []
+    environments: Counter[tuple[int, str, int, int]] = Counter()
+    progress = _Progress(len(plan.contents.cases), "cases", report)
+    for batch in _draw_batches(plan, store):
+        for one, size_bytes in zip(batch.cases, batch.sizes_bytes, strict=True):
+            tally.add(one.file, size_bytes)
+        cases += batch.cases
+        environments += batch.environments
+        progress.advance(len(batch.cases))
+    return cases, environments
+
+
+def _draw_batches(plan: _Plan, store: HistoryStore) -> Iterator[DrawnBatch]:
+    """Draws and writes the pages of all cases, by this process or several, and yields the batches in their order."""
     batches = [range(start, min(start + BATCH, len(plan.contents.cases)))
                for start in range(0, len(plan.contents.cases), BATCH)]  # fmt: skip
     processes = min(os.cpu_count() or 1, MOST_PROCESSES, len(batches))
@@ -226,32 +248,46 @@ def _start_process(plan: _Plan) -> None:
     _PLANS[:] = [plan]
 
 
-def _draw_in_process(batch: Sequence[int]) -> list[DrawnCase]:
+def _draw_in_process(batch: Sequence[int]) -> DrawnBatch:
     (plan,) = _PLANS
     with open_store(plan.url, read_only=True) as store:
         return _draw_batch(plan, store, batch)
 
 
-def _draw_batch(plan: _Plan, store: HistoryStore, batch: Sequence[int]) -> list[DrawnCase]:
+def _draw_batch(plan: _Plan, store: HistoryStore, batch: Sequence[int]) -> DrawnBatch:
     numbers = {plan.contents.cases[number].id: number for number in batch}
     cases = [plan.contents.cases[number] for number in batch]
     found = store.transactions.read(lambda connection: load_case_runs(connection, plan.contents, cases, plan.asked))
-    return [_draw_case(plan, numbers[one.case.id], one) for one in found]
+    drawn = [_draw_case(plan, numbers[one.case.id], one) for one in found]
+    counted = Counter(
+        (one.run, f"{case.case.arch}/{case.case.product}", one.machine, one.environment)
+        for case in found
+        for one in case.measurements
+    )
+    environments: Counter[tuple[int, str, int, int]] = Counter()
+    for (run, device, machine, environment), count in counted.items():
+        environments[plan.commit_of[run], device, machine, environment] += count
+    return DrawnBatch(tuple(one for one, _ in drawn), tuple(size for _, size in drawn), environments)
 
 
-def _draw_case(plan: _Plan, number: int, found: CaseRuns) -> DrawnCase:
+def _draw_case(plan: _Plan, number: int, found: CaseRuns) -> tuple[CaseSummary, int]:
+    """Writes the page of a case; returns what is kept of it, and the page's bytes."""
     series = make_series(number, found, plan.commit_of)
     summary = summarise_case(number, found, series, plan.commit_of)
     page = render_case_page(summary, found, series, plan.commits, plan.places).encode("utf-8", "replace")
     replace_file(plan.folder / summary.file, page, flush=False)
-    environments = Counter((plan.commit_of[one.run], one.machine, one.environment) for one in found.measurements)
-    return DrawnCase(summary, len(page), environments)
+    return summary, len(page)
 
 
 def _write_commit_pages(
-    tally: _Tally, plan: _Plan, cases: Sequence[CaseSummary], environments: Sequence[Sequence[DeviceFacts]]
-) -> Iterator[list[str]]:
-    """Writes the page of each commit, and yields its path."""
+    tally: _Tally,
+    plan: _Plan,
+    cases: Sequence[CaseSummary],
+    environments: Sequence[Sequence[DeviceFacts]],
+    report: Callable[[str], None],
+) -> None:
+    """Writes the page of each commit."""
+    progress = _Progress(len(plan.commits), "commits", report)
     changes: list[list[LastingChange]] = [[] for _ in plan.commits]
     for one in cases:
         for change in one.changes:
@@ -265,21 +301,8 @@ def _write_commit_pages(
         )
         page = render_commit_page(commit, neighbours, changes[number], times[number], environments[number], cases)
         tally.write(commit.file, page)
-        yield [commit.file]
+        progress.advance(1)
 
 
 def _make_script(name: str, value: Json) -> str:
     return f"window.{name}={script_json(value)};\n"
-
-
-def _report_progress(
-    batches: Iterable[Sequence[T]], total: int, report: Callable[[str], None], what: str = "cases"
-) -> Iterator[T]:
-    """Yields the items of batches; reports how many there were every EVERY_SECONDS."""
-    done, told = 0, time.monotonic()
-    for batch in batches:
-        yield from batch
-        done += len(batch)
-        if time.monotonic() - told >= EVERY_SECONDS:
-            told = time.monotonic()
-            report(f"written: pages of {done} of {total} {what}")

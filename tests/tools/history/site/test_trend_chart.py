@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -96,7 +97,7 @@ def test_labels_do_not_overlap() -> None:
     for narrow, share in ((False, 6.5), (True, 24.0)):
         for row in {label.row for label in chart.labels}:
             places = [label.at for label in chart.labels if label.row == row and (label.narrow or not narrow)]
-            assert all(after - before >= share - 1e-9 for before, after in zip(places, places[1:], strict=False))
+            assert all(after - before >= share - 1e-9 for before, after in itertools.pairwise(places))
     assert chart.labels[-1].at == 99.0
     assert 0 < sum(label.narrow for label in chart.labels) < len(chart.labels)
 

@@ -14,7 +14,7 @@ from pytest_attnperf.tools.history.bulk_reading import BulkFilter
 from pytest_attnperf.tools.history.history_failures import HistoryError
 from pytest_attnperf.tools.history.history_store import HistoryStore, open_store
 from pytest_attnperf.tools.history.site import write_site as writing
-from pytest_attnperf.tools.history.site.site_folder import MARKER
+from pytest_attnperf.tools.history.site.site_files import MARKER
 from tests.reports.html.conftest import HOSTILE
 from tests.tools.history.site.made_history import CASES, ELSEWHERE, RUNS, fill_store, write_made_site
 

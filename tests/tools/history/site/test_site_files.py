@@ -5,7 +5,19 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.history.site.site_folder import MARKER, claim_folder, remove_others
+from pytest_attnperf.tools.history.site.site_files import (
+    CASES,
+    MARKER,
+    PAGE,
+    claim_folder,
+    make_page_name,
+    remove_others,
+)
+
+HOSTILE = [
+    "", ".", "..", "../../etc/passwd", "a/b", "a\\b", "a\0b", "CON", "nul.html", "a" * 10_000, "<script>", "\ud800",
+    "ü/ß", "-", "--", "\x1b[31m", "%2e%2e", " ", "index.html", "A", "a",
+]  # fmt: skip
 
 
 def lay(folder: Path, *paths: str) -> None:
@@ -84,3 +96,17 @@ def test_only_own_files_are_removed(tmp_path: Path) -> None:
     assert remove_others(tmp_path, there, {MARKER, "cases/a-1.html"}) == 3
     left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
     assert left == sorted([MARKER, "cases/a-1.html", "foreign.txt"])
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_stay_in_their_folder(name: str) -> None:
+    """Whatever a case is called, its page is a short plain name that every file system takes."""
+    path = make_page_name(CASES, name, name)
+    assert PAGE.fullmatch(path)
+    assert len(path) < 100
+
+
+def test_names_do_not_collide() -> None:
+    """Names that differ in a sign that is not shown, in case, or in where their parts end, have different pages."""
+    assert len({make_page_name(CASES, name, name) for name in HOSTILE}) == len(HOSTILE)
+    assert make_page_name(CASES, "x", "a", "bc") != make_page_name(CASES, "x", "ab", "c")

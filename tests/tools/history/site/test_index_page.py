@@ -7,7 +7,7 @@ from pytest_attnperf.records import CaseKey
 from pytest_attnperf.tools.history.bulk_reading import StoredRun
 from pytest_attnperf.tools.history.site.case_summary import CaseSummary, CommitTimes
 from pytest_attnperf.tools.history.site.commits import group_commits
-from pytest_attnperf.tools.history.site.fleet import count_fleet, draw_fleet
+from pytest_attnperf.tools.history.site.index_page import count_fleet, draw_fleet
 from pytest_attnperf.tools.history.site.lasting_changes import LastingChange
 
 COMMITS = 6

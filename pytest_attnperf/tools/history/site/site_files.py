@@ -1,7 +1,11 @@
-"""The folder of a site: which files in it are the site's own, writing them, and removing those that are not wanted."""
+"""The files of a site: how pages are named, which files of a folder are its own, and which are not wanted any more.
+
+Names of cases and commits are foreign text: a hash tells their pages apart, never the text.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -10,7 +14,14 @@ from pathlib import Path
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.tools.history.site.page_names import CASES, COMMITS, PAGE
+
+HASH_DIGITS = 16
+"""64 bits: two of a million names collide with a chance below 1e-7."""
+
+READABLE_LENGTH = 60
+CASES, COMMITS = "cases", "commits"
+PAGE = re.compile(rf"(?:{CASES}|{COMMITS})/[a-z0-9]+(?:-[a-z0-9]+)*\.html")
+"""What the path of a page below the site's folder looks like."""
 
 MARKER = "attnperf-site.txt"
 MARKER_TEXT = (
@@ -23,6 +34,16 @@ NAMED_IN_ERRORS = 5
 NAME_LIMIT = 100
 _TEMPORARY = re.compile(r"\.(.+)\.[^.]+\.[0-9a-f]{8}\.tmp")
 """A file that `write_atomically` had not finished when it was killed; the group is its final name."""
+
+
+def make_page_name(folder: str, readable: str, *identity: str) -> str:
+    """Returns the path of a page below the site's folder: 'cases/prefill-triton-flash-3f2a....html'.
+
+    The hash is of `identity`; `readable` is for people only, reduced to small letters, digits and '-'."""
+    text = "\0".join(identity).encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(text).hexdigest()[:HASH_DIGITS]
+    words = re.sub(r"[^a-z0-9]+", "-", readable[: 4 * READABLE_LENGTH].lower())[:READABLE_LENGTH].strip("-")
+    return f"{folder}/{words}-{digest}.html" if words else f"{folder}/{digest}.html"
 
 
 def claim_folder(folder: Path) -> set[str]:
