@@ -36,6 +36,7 @@ LISTED_MAX = 60
 NEWEST_RUNS = 10
 
 EPILOG = f"""CASE is a case's key, a part that only one case has, or a pytest node id. Without it, the cases are listed.
+--html takes all cases of which CASE is a part, and replaces an earlier site in its folder.
 A store is a path, sqlite:///path or postgresql://user@host/database; {HISTORY_VARIABLE} is the default.
 
 exit status: 0 printed, 1 with --fail-on-change a slowdown, 2 the command, a file or the store is invalid
@@ -53,32 +54,28 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and options of `attnperf history` to its parser."""
     parser.add_argument(
-        "case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id; default: all cases"
+        "case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id (default: all)"
     )
     parser.add_argument(
         "--history", default="", metavar="URL", help=f"the store (default: {HISTORY_VARIABLE}, else {HISTORY})"
     )
-    parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="show this device only (default: all)")
-    parser.add_argument("--since", default="", metavar="WHEN", help="a date, or 30d for 30 days (default: all)")
+    parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="show this device only")
+    parser.add_argument("--since", default="", metavar="WHEN", help="a date, or 30d for 30 days")
     parser.add_argument(
-        "--limit", type=parse_count, default=0, metavar="N", help="show the newest N runs; in the list, N cases"
+        "--limit", type=parse_count, default=0, metavar="N", help="the newest N runs; in the list, N cases"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with every point")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw CASE to a .svg or .png file")
     parser.add_argument("--fail-on-change", type=parse_count, nargs="?", const=NEWEST_RUNS, default=0, metavar="N",
-                        help="exit with 1 if the newest change of CASE is a slowdown within its last N runs "
+                        help="fail if CASE's newest change is a slowdown in its last N runs "
                         f"(without N: {NEWEST_RUNS})")  # fmt: skip
-    parser.add_argument("--html", type=Path, metavar="DIR",
-                        help="write a site into DIR: all cases, or those that contain CASE, with a page for each case "
-                        "and each commit")  # fmt: skip
-    parser.add_argument(
-        "--open", action="store_true", help=f"open the site in a browser; without --html it is in {PAGES / SITE}"
-    )
+    parser.add_argument("--html", type=Path, metavar="DIR", help="write a site: pages of cases and commits")
+    parser.add_argument("--open", action="store_true", help=f"open the site (default: {PAGES / SITE})")
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--import", dest="imports", nargs="+", type=Path, default=[], metavar="FILE",
-                      help="import results.json files, and files or folders of pytest-benchmark")  # fmt: skip
+                      help="import results.json files, or pytest-benchmark's files or folders")  # fmt: skip
     work.add_argument("--prune", action="store_true", help="delete what --keep-days and --keep-runs do not keep")
-    work.add_argument("--migrate", action="store_true", help="convert an older store to this version's schema")
+    work.add_argument("--migrate", action="store_true", help="update an older store's schema")
     parser.add_argument("--keep-days", type=float, default=0.0, metavar="N", help="with --prune: keep the last N days")
     parser.add_argument(
         "--keep-runs", type=parse_count, default=0, metavar="N", help="with --prune: keep each case's newest N runs"

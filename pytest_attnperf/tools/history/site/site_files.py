@@ -25,8 +25,8 @@ PAGE = re.compile(rf"(?:{CASES}|{COMMITS})/[a-z0-9]+(?:-[a-z0-9]+)*\.html")
 
 MARKER = "attnperf-site.txt"
 MARKER_TEXT = (
-    "attnperf history --html wrote this folder. The next call replaces its pages and removes those of cases that are "
-    "gone; it refuses the folder if it holds other files.\n"
+    "This folder is a site over a history, written by attnperf. Writing it again replaces its pages, and removes those "
+    "of cases that are gone; a folder with other files is refused.\n"
 )
 INDEX, STYLE, SCRIPT, CASE_NAMES, RUN_NAMES = "index.html", "site.css", "site.js", "cases.js", "runs.js"
 OWN = frozenset({MARKER, INDEX, STYLE, SCRIPT, CASE_NAMES, RUN_NAMES})
