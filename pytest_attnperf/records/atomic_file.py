@@ -22,21 +22,28 @@ def write_atomically(path: Path, data: bytes) -> None:
     Makes folders, and removes temporary files that killed writers of `path` left. Raises OSError naming `path`; the old
     file then stays unchanged, and no temporary file is left.
     """
+    replace_file(path, data)
+    _remove_abandoned(path)
+    _sync_folder(path.parent)
+
+
+def replace_file(path: Path, data: bytes, *, flush: bool = True) -> None:
+    """Writes `data` to `path` as `write_atomically` does, but leaves the folder's entry list to the system, and with
+    `flush` off the file, too: for many files that are made again if the machine fails. Raises OSError naming `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{_machine_token()}-{os.getpid()}.{uuid.uuid4().hex[:8]}{_SUFFIX}")
     try:
         with temporary.open("xb") as stream:
             stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if flush:
+                stream.flush()
+                os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
         error.filename = str(path)  # errors of a write or flush do not name the file
         raise
     finally:
         temporary.unlink(missing_ok=True)
-    _remove_abandoned(path)
-    _sync_folder(path.parent)
 
 
 def _remove_abandoned(path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.records.atomic_file import ABANDONED_AFTER_S, write_atomically
+from pytest_attnperf.records.atomic_file import ABANDONED_AFTER_S, replace_file, write_atomically
 
 
 def test_the_new_content_is_there_and_nothing_else(tmp_path: Path) -> None:
@@ -55,3 +55,18 @@ def test_what_a_killed_writer_left_goes_with_the_next(tmp_path: Path, monkeypatc
     write_atomically(path, b"new")
     assert sorted(found.name for found in tmp_path.iterdir()) == sorted([*others, "a.json"])
     assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_file_that_is_made_again_is_replaced_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: bool
+) -> None:
+    """Without a flush too: the name leads to the old or the new content, and no temporary file is left."""
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    path = tmp_path / "pages" / "a.html"
+    for data in (b"old", b"new"):
+        replace_file(path, data, flush=flush)
+        assert path.read_bytes() == data
+    assert len(flushed) == 2 * flush
+    assert [one.name for one in path.parent.iterdir()] == ["a.html"]

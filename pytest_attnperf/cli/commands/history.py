@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.cli.option_groups import HISTORY, HISTORY_VARIABLE, parse_count
-from pytest_attnperf.cli.output import count_columns, say
+from pytest_attnperf.cli.output import PAGES, count_columns, say
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,10 +29,14 @@ DESCRIPTION = "Shows cases over time from a store of many runs."
 WIDTH = 100
 """Columns if no terminal tells its width."""
 
+SITE = "history"
+"""Name of the site's folder where --html gives none."""
+
 LISTED_MAX = 60
 NEWEST_RUNS = 10
 
 EPILOG = f"""CASE is a case's key, a part that only one case has, or a pytest node id. Without it, the cases are listed.
+--html takes all cases of which CASE is a part, and replaces an earlier site in its folder.
 A store is a path, sqlite:///path or postgresql://user@host/database; {HISTORY_VARIABLE} is the default.
 
 exit status: 0 printed, 1 with --fail-on-change a slowdown, 2 the command, a file or the store is invalid
@@ -41,6 +45,7 @@ examples:
   attnperf history                                        the cases, and where each last changed
   attnperf history triton.flash/prefill-b4-s512 --plot history.svg
   attnperf history CASE --since 30d --fail-on-change      fails if its newest change is a slowdown
+  attnperf history --html site --open                     pages of all cases and commits, to look at or publish
   attnperf history --import .benchmarks results.json
   attnperf history --prune --keep-days 365 --keep-runs 50 --dry-run
 """
@@ -49,26 +54,28 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and options of `attnperf history` to its parser."""
     parser.add_argument(
-        "case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id; default: all cases"
+        "case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id (default: all)"
     )
     parser.add_argument(
         "--history", default="", metavar="URL", help=f"the store (default: {HISTORY_VARIABLE}, else {HISTORY})"
     )
-    parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="show this device only (default: all)")
-    parser.add_argument("--since", default="", metavar="WHEN", help="a date, or 30d for 30 days (default: all)")
+    parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="show this device only")
+    parser.add_argument("--since", default="", metavar="WHEN", help="a date, or 30d for 30 days")
     parser.add_argument(
-        "--limit", type=parse_count, default=0, metavar="N", help="show the newest N runs; in the list, N cases"
+        "--limit", type=parse_count, default=0, metavar="N", help="the newest N runs; in the list, N cases"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with every point")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw CASE to a .svg or .png file")
     parser.add_argument("--fail-on-change", type=parse_count, nargs="?", const=NEWEST_RUNS, default=0, metavar="N",
-                        help="exit with 1 if the newest change of CASE is a slowdown within its last N runs "
+                        help="fail if CASE's newest change is a slowdown in its last N runs "
                         f"(without N: {NEWEST_RUNS})")  # fmt: skip
+    parser.add_argument("--html", type=Path, metavar="DIR", help="write a site: pages of cases and commits")
+    parser.add_argument("--open", action="store_true", help=f"open the site (default: {PAGES / SITE})")
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--import", dest="imports", nargs="+", type=Path, default=[], metavar="FILE",
-                      help="import results.json files, and files or folders of pytest-benchmark")  # fmt: skip
+                      help="import results.json files, or pytest-benchmark's files or folders")  # fmt: skip
     work.add_argument("--prune", action="store_true", help="delete what --keep-days and --keep-runs do not keep")
-    work.add_argument("--migrate", action="store_true", help="convert an older store to this version's schema")
+    work.add_argument("--migrate", action="store_true", help="update an older store's schema")
     parser.add_argument("--keep-days", type=float, default=0.0, metavar="N", help="with --prune: keep the last N days")
     parser.add_argument(
         "--keep-runs", type=parse_count, default=0, metavar="N", help="with --prune: keep each case's newest N runs"
@@ -95,6 +102,8 @@ def run(options: argparse.Namespace) -> int:
         if options.migrate:
             sys.stdout.write(f"{store.address} has this version's schema\n")
             return 0
+        if options.html or options.open:
+            return _write_site(store, url, options)
         return _show_case(store, options) if options.case else _show_cases(store, options)
 
 
@@ -106,6 +115,11 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError("--keep-days, --keep-runs and --dry-run belong to --prune, which was not given")
     if (options.plot or options.fail_on_change) and not options.case:
         raise UsageError("--plot and --fail-on-change need one case; name it: attnperf history CASE")
+    others = {"--json": options.json, "--plot": options.plot, "--fail-on-change": options.fail_on_change,
+              "--import": options.imports, "--prune": options.prune, "--migrate": options.migrate}  # fmt: skip
+    given = [name for name, value in others.items() if value]
+    if (options.html or options.open) and given:
+        raise UsageError(f"--html and --open write a site and print nothing else; call {given[0]} apart from them")
     if options.case and (options.imports or options.prune or options.migrate):
         raise UsageError(
             f"CASE {options.case[:80]!r} is given, but --import, --prune and --migrate act on all cases; drop CASE"
@@ -209,6 +223,36 @@ def _make_listed_case(store: HistoryStore, one: KnownCase, since: str) -> Listed
     ]
     _, at, change = max(changes, key=lambda found: found[0], default=(0.0, "", None))
     return ListedCase(one.case, f"{one.arch}/{one.product}", one.points, one.wrong, one.last, change, at)
+
+
+def _write_site(store: HistoryStore, url: str, options: argparse.Namespace) -> int:
+    """Writes the site of the cases that contain CASE, and opens it if asked; says so on standard error. Returns 0.
+    Raises UsageError if there is no such case, or for a folder with other files."""
+    from pytest_attnperf.cli.output import open_file
+    from pytest_attnperf.reports.text.figures import one_line
+    from pytest_attnperf.tools.history.bulk_reading import BulkFilter
+    from pytest_attnperf.tools.history.history_rows import parse_seconds
+    from pytest_attnperf.tools.history.site.write_site import write_site
+
+    arch, _, product = options.arch.partition("/")
+    since = parse_seconds(_parse_since(options.since), "time in `since`") if options.since else None
+    folder = options.html or PAGES / SITE
+    asked = BulkFilter(options.case, arch, product, since, options.limit)
+    done = write_site(store, url, folder, asked, lambda line: _tell(f"{line}\n"))
+    index = folder / "index.html"
+    removed = f"; {done.removed} pages of an earlier site removed" if done.removed else ""
+    _tell(
+        f"written: {one_line(str(index), 1000)}: {done.cases} case{'s' * (done.cases != 1)}, {done.commits} "
+        f"commit{'s' * (done.commits != 1)}, {done.files} files of {done.size_bytes / 1e6:.1f} MB{removed}\n"
+    )
+    if options.open:
+        open_file(index)
+    return 0
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def _import_runs(store: HistoryStore, paths: Sequence[Path]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_attnperf.errors import AttnperfError
@@ -17,12 +17,18 @@ class HtmlReportError(AttnperfError):
 
 def load_template(name: str) -> Any:
     """Returns a template of this folder; it may import others of it. Raises HtmlReportError if Jinja is missing."""
+    return make_environment(read_file).get_template(name)
+
+
+def make_environment(read: Callable[[str], str]) -> Any:
+    """Returns Jinja's environment for the templates that `read` returns by name: their values are escaped. Raises
+    HtmlReportError if Jinja is missing."""
     try:
         import jinja2
     except ImportError as error:
         raise _make_missing_error("jinja2", error) from error
-    loader = jinja2.FunctionLoader(read_file)
-    return jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader).get_template(name)
+    loader = jinja2.FunctionLoader(read)
+    return jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
 
 
 @functools.cache

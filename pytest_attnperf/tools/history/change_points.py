@@ -154,14 +154,14 @@ def _make_change(
         last_before=before.commit,
         first_after=after.commit,
         environment=(
-            *_list_differences(before.environment, after.environment),
-            *_list_differences(before.machine, after.machine),
+            *list_differences(before.environment, after.environment),
+            *list_differences(before.machine, after.machine),
         ),
         sigmas=abs(_compute_shift(logs, cut)) / sigma,
     )
 
 
-def _list_differences(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
+def list_differences(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
     """Returns 'torch: 2.10.0 -> 2.11.0' for every name whose text changed."""
     absent = "absent"
     names = sorted(before.keys() | after.keys())

@@ -63,10 +63,11 @@ class PointFilter:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A row of the table of cases."""
+class StoredCase:
+    """A row of the table of cases; `case` is `key` as text."""
 
     id: int
+    key: CaseKey
     case: str
     arch: str
     product: str
@@ -79,9 +80,7 @@ def list_cases(connection: Connection, pattern: str, arch: str, product: str) ->
     from sqlalchemy import func, select
 
     found = {
-        one.id: one
-        for one in _load_all_cases(connection, arch, product)
-        if pattern in one.case or pattern in one.nodeid
+        one.id: one for one in load_all_cases(connection, arch, product) if pattern in one.case or pattern in one.nodeid
     }
     table = define_tables().measurements
     counted = select(
@@ -104,14 +103,14 @@ def load_histories(connection: Connection, case: str, arch: str, product: str, a
     return [history for one in meant for history in _load_series(connection, one, asked)]
 
 
-def find_meant_cases(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
+def find_meant_cases(connection: Connection, text: str, arch: str, product: str) -> list[StoredCase]:
     """Returns the case whose key or node id is `text`, else the only one that contains it, once for each of its
     devices. Only devices of `arch` and `product` count; '' stands for any. Raises HistoryError if no case, or more
     than one, matches."""
     found = _find_by_key(connection, text, arch, product)
     if found:
         return found
-    known = _load_all_cases(connection, arch, product)
+    known = load_all_cases(connection, arch, product)
     for matches in (
         [one for one in known if one.nodeid == text],
         [one for one in known if text in one.case],
@@ -147,7 +146,7 @@ def points_query(case_id: int, asked: PointFilter) -> Select[Any]:
     return query.limit(asked.limit) if asked.limit else query
 
 
-def _find_by_key(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
+def _find_by_key(connection: Connection, text: str, arch: str, product: str) -> list[StoredCase]:
     from sqlalchemy import select
 
     table = define_tables().cases
@@ -155,7 +154,8 @@ def _find_by_key(connection: Connection, text: str, arch: str, product: str) -> 
     return _filter_by_device((_parse_case_row(row) for row in rows), arch, product)
 
 
-def _load_all_cases(connection: Connection, arch: str, product: str) -> list[_Found]:
+def load_all_cases(connection: Connection, arch: str, product: str) -> list[StoredCase]:
+    """Returns the cases on devices of `arch` and `product` ('' stands for any), sorted by name and device."""
     from sqlalchemy import select
 
     return _filter_by_device(
@@ -169,17 +169,18 @@ def _case_columns() -> list[Any]:
     return [table.c[name] for name in names]
 
 
-def _parse_case_row(row: Row) -> _Found:
+def _parse_case_row(row: Row) -> StoredCase:
     number, suite, backend, workload, label, arch, product, nodeid = row
-    return _Found(number, str(CaseKey(suite, backend, workload, label)), arch, product, nodeid)
+    key = CaseKey(suite, backend, workload, label)
+    return StoredCase(number, key, str(key), arch, product, nodeid)
 
 
-def _filter_by_device(found: Iterable[_Found], arch: str, product: str) -> list[_Found]:
+def _filter_by_device(found: Iterable[StoredCase], arch: str, product: str) -> list[StoredCase]:
     kept = [one for one in found if arch in ("", one.arch) and product in ("", one.product)]
     return sorted(kept, key=lambda one: (one.case, one.arch, one.product))
 
 
-def _make_known_case(one: _Found, row: Row) -> KnownCase:
+def _make_known_case(one: StoredCase, row: Row) -> KnownCase:
     _, points, every, first, last = row
     return KnownCase(
         one.case, one.arch, one.product, one.nodeid, points, every - points, _format_iso(first), _format_iso(last)
@@ -196,25 +197,38 @@ def _join_names(names: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _load_series(connection: Connection, one: _Found, asked: PointFilter) -> list[CaseHistory]:
+def _load_series(connection: Connection, one: StoredCase, asked: PointFilter) -> list[CaseHistory]:
     """Returns a case's points on one device, one series per machine, because times of machines whose facts differ
     cannot be compared. A single series without points if no run has a time; empty if there is no run."""
     rows = connection.execute(points_query(one.id, asked)).all()[::-1]
     facts = _load_facts(connection, rows)
-    wrong = [row for row in rows if row.median_us is None]
+    wrong = [(row.verdict, row.started_text, row.commit_id) for row in rows if row.median_us is None]
+    timed = [
+        (row.machine_id, _make_point(row, facts))
+        for row in rows
+        if row.median_us is not None and _has_facts(facts[row.machine_id], asked.machine or {})
+    ]
+    return split_by_machine(one, timed, wrong) if rows else []
+
+
+def split_by_machine(
+    one: StoredCase, timed: Sequence[tuple[int, HistoryPoint]], wrong: Sequence[tuple[str, str, str]]
+) -> list[CaseHistory]:
+    """Returns one series per machine of `timed` ((id of the machine, point), oldest first), with notes that say in what
+    the machines differ, and which runs were `wrong` (verdict, start, commit). A single series without points if no run
+    has a time."""
     notes = [_wrong_note(wrong)] if wrong else []
     by_machine: dict[int, list[HistoryPoint]] = {}
-    for row in rows:
-        if row.median_us is not None and _has_facts(facts[row.machine_id], asked.machine or {}):
-            by_machine.setdefault(row.machine_id, []).append(_make_point(row, facts))
+    for number, point in timed:
+        by_machine.setdefault(number, []).append(point)
     if not by_machine:
-        return [CaseHistory(one.case, one.arch, one.product, (), notes=tuple(notes))] if rows else []
-    machines = [facts[number] for number in by_machine]
+        return [CaseHistory(one.case, one.arch, one.product, (), notes=tuple(notes))]
+    machines = [points[0].machine for points in by_machine.values()]
     return [
         CaseHistory(
-            one.case, one.arch, one.product, tuple(points), notes=(*notes, *_machine_notes(facts[number], machines))
+            one.case, one.arch, one.product, tuple(points), notes=(*notes, *_machine_notes(points[0].machine, machines))
         )
-        for number, points in by_machine.items()
+        for points in by_machine.values()
     ]
 
 
@@ -223,9 +237,9 @@ def _make_point(row: Row, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
         started=row.started_text,
         commit=row.commit_id,
         verdict=row.verdict,
-        median_us=_parse_time(row.median_us),
-        process_us=tuple(map(_parse_time, row.process_us)),
-        baseline_us=None if row.baseline_us is None else _parse_time(row.baseline_us),
+        median_us=parse_time(row.median_us),
+        process_us=tuple(map(parse_time, row.process_us)),
+        baseline_us=None if row.baseline_us is None else parse_time(row.baseline_us),
         branch=row.branch,
         environment=facts[row.environment_id],
         machine=facts[row.machine_id],
@@ -234,7 +248,7 @@ def _make_point(row: Row, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
     )
 
 
-def _parse_time(value: object) -> float:
+def parse_time(value: object) -> float:
     """Returns a stored time as a float. Raises ValueError unless it is a finite number above 0."""
     if not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
         raise ValueError(f"a time is {value!r}")
@@ -258,10 +272,10 @@ def _has_facts(facts: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(facts.get(name) == value for name, value in wanted.items())
 
 
-def _wrong_note(rows: Sequence[Row]) -> str:
-    shown = ", ".join(f"{row.verdict} {row.started_text[:10]} at {row.commit_id[:60]}" for row in rows[-WRONG_SHOWN:])
-    more = " (newest)" if len(rows) > WRONG_SHOWN else ""
-    return f"wrong, without a time, in {len(rows)} run{'s' * (len(rows) != 1)}: {shown}{more}"
+def _wrong_note(wrong: Sequence[tuple[str, str, str]]) -> str:
+    shown = ", ".join(f"{verdict} {started[:10]} at {commit[:60]}" for verdict, started, commit in wrong[-WRONG_SHOWN:])
+    more = " (newest)" if len(wrong) > WRONG_SHOWN else ""
+    return f"wrong, without a time, in {len(wrong)} run{'s' * (len(wrong) != 1)}: {shown}{more}"
 
 
 def _machine_notes(own: Mapping[str, str], machines: Sequence[Mapping[str, str]]) -> list[str]:
