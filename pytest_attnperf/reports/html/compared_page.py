@@ -9,7 +9,7 @@ from pytest_attnperf.records.card_offsets import MeasuredCard
 from pytest_attnperf.records.time_units import choose_time_unit
 from pytest_attnperf.reports.html.dots import DotKind, DotRow, make_dots
 from pytest_attnperf.reports.html.row_layout import UprightLine
-from pytest_attnperf.reports.html.sections import Figure, Section, Table, TableHead
+from pytest_attnperf.reports.html.sections import Figure, PageTable, Section, TableHead
 from pytest_attnperf.reports.run.compared import ComparedRow, GroupRow, TwoTimersRow
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
 from pytest_attnperf.reports.text.text_width import both_ends
@@ -133,7 +133,7 @@ def _bound(caption: str, count: int) -> str:
     return f"{caption}, the first {LISTED} of {count}" if count > LISTED else caption
 
 
-def _list_cases(cases: Sequence[ComparedRow]) -> Table:
+def _list_cases(cases: Sequence[ComparedRow]) -> PageTable:
     unit = choose_time_unit([us for row in cases for us in (row.base_us, row.new_us)])
     heads = (
         TableHead("case"),
@@ -156,7 +156,7 @@ def _list_cases(cases: Sequence[ComparedRow]) -> Table:
         )
         for row in cases[:LISTED]
     )
-    return Table(_bound("Compared cases", len(cases)), heads, rows)
+    return PageTable(_bound("Compared cases", len(cases)), heads, rows)
 
 
 def _draw_groups(groups: Sequence[GroupRow], by: str) -> Figure:
@@ -180,16 +180,16 @@ def _draw_groups(groups: Sequence[GroupRow], by: str) -> Figure:
     return make_dots(f"Mean change by {by}", axis, rows, kinds={"": DotKind()}, origin=0.0, caption=said)
 
 
-def _list_groups(groups: Sequence[GroupRow], by: str) -> Table:
+def _list_groups(groups: Sequence[GroupRow], by: str) -> PageTable:
     heads = (TableHead(by), *(TableHead(text, True) for text in ("cases", "mean change", "look slower", "look faster")))
     rows = tuple(
         (both_ends(row.name), str(row.cases), format_change(row.change), str(row.slower), str(row.faster))
         for row in groups[:LISTED]
     )
-    return Table(_bound(f"Mean change by {by}", len(groups)), heads, rows)
+    return PageTable(_bound(f"Mean change by {by}", len(groups)), heads, rows)
 
 
-def _list_timers(two_timers: Sequence[TwoTimersRow], timers: tuple[str, str]) -> Table:
+def _list_timers(two_timers: Sequence[TwoTimersRow], timers: tuple[str, str]) -> PageTable:
     """Returns the table of the cases that this pair of timers timed."""
     own = [row for row in two_timers if row.timers == timers]
     unit = choose_time_unit([us for row in own for us in (row.first_us, row.second_us)])
@@ -203,11 +203,11 @@ def _list_timers(two_timers: Sequence[TwoTimersRow], timers: tuple[str, str]) ->
         (both_ends(row.name), unit.format_number(row.first_us), unit.format_number(row.second_us))
         for row in own[:LISTED]
     )
-    return Table(_bound("Timed by two timers, so not compared", len(own)), heads, rows)
+    return PageTable(_bound("Timed by two timers, so not compared", len(own)), heads, rows)
 
 
-def _list_absent(heading: str, names: Sequence[str]) -> Table:
-    return Table(
+def _list_absent(heading: str, names: Sequence[str]) -> PageTable:
+    return PageTable(
         _bound(heading, len(names)), (TableHead("case"),), tuple((both_ends(name),) for name in names[:LISTED])
     )
 
@@ -257,7 +257,7 @@ def _thin_out(values: Sequence[float]) -> list[float]:
     return [values[round(place * (len(values) - 1) / (STRIP - 1))] for place in range(STRIP)]
 
 
-def _list_cards(device: str, cards: Sequence[MeasuredCard]) -> Table:
+def _list_cards(device: str, cards: Sequence[MeasuredCard]) -> PageTable:
     names = ("cases", "offset", "95 %", "over", "MHz", "W cap", "C", "partition")
     heads = (TableHead("card"), TableHead("slow"), *(TableHead(name, name != "partition") for name in names))
     rows = tuple(
@@ -273,4 +273,4 @@ def _list_cards(device: str, cards: Sequence[MeasuredCard]) -> Table:
         )
         for card in cards[:LISTED]
     )
-    return Table(_bound(f"Cards, {one_line(device, 80)}", len(cards)), heads, rows)
+    return PageTable(_bound(f"Cards, {one_line(device, 80)}", len(cards)), heads, rows)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from pytest_attnperf.records.time_units import choose_time_unit, format_time
 from pytest_attnperf.reports.html.charts import COLOURS
-from pytest_attnperf.reports.html.listing import list_cells
 from pytest_attnperf.reports.html.row_layout import UprightLine
 from pytest_attnperf.reports.html.sections import Figure, Section
 from pytest_attnperf.reports.html.stacks import StackPart, StackRow, make_stacks
+from pytest_attnperf.reports.html.text_tables import convert_table
 from pytest_attnperf.reports.run.ladder_cases import Ladder, is_timed
 from pytest_attnperf.reports.run.overview import verdict_text
 from pytest_attnperf.reports.text import wide_tables
@@ -49,13 +49,13 @@ def build_sections(
             one_line(ladder.title, 200),
             tuple(note for table in tables.get(ladder.title, ()) for note in table.notes),
             (_draw(ladder, base, ideas or {}),),
-            tuple(list_cells(table, one_line(table.title, 200)) for table in tables.get(ladder.title, ())),
+            tuple(convert_table(table, one_line(table.title, 200)) for table in tables.get(ladder.title, ())),
             short=one_line(ladder.title, 40),
             folded=True,
         )
         for number, ladder in enumerate(ladders[:LADDERS], 1)
     ]
-    others = tuple(list_cells(table, one_line(table.title, 200)) for table in tables.get("", ()))
+    others = tuple(convert_table(table, one_line(table.title, 200)) for table in tables.get("", ()))
     said = list(lead)
     if len(ladders) > LADDERS:
         said.append(f"Shown are the first {LADDERS} of {len(ladders)} workloads; --workload ID chooses others.")

@@ -34,7 +34,7 @@ class TableHead:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table of formatted texts; the first cell of a row is its heading. `caption` says what it lists."""
 
     caption: str
@@ -56,7 +56,7 @@ class Section:
     title: str
     lead: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[PageTable, ...] = ()
     short: str = ""
     folded: bool = False
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.records.time_units import TimeUnit, choose_time_unit, format_time
-from pytest_attnperf.reports.html.listing import list_cells
 from pytest_attnperf.reports.html.sections import Figure, Section
 from pytest_attnperf.reports.html.stacks import StackPart, StackRow, make_stacks
+from pytest_attnperf.reports.html.text_tables import convert_table
 from pytest_attnperf.reports.run.stage_tables import Groups, sum_stages
 from pytest_attnperf.reports.text import wide_tables
 from pytest_attnperf.reports.text.figures import ABSENT, format_share, one_line
@@ -45,7 +45,7 @@ def build_sections(
             one_line(title, 200),
             tuple(note for table in tables.get(title, ()) for note in table.notes),
             (figure,),
-            tuple(list_cells(table, one_line(table.title, 200)) for table in tables.get(title, ())),
+            tuple(convert_table(table, one_line(table.title, 200)) for table in tables.get(title, ())),
             short=one_line(title, 40),
             folded=True,
         )

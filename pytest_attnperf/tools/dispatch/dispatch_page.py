@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.reports.html.charts import COLOURS
 from pytest_attnperf.reports.html.heat_map import Cell, Looks, draw_map
-from pytest_attnperf.reports.html.sections import Figure, Section, Table, TableHead
+from pytest_attnperf.reports.html.sections import Figure, PageTable, Section, TableHead
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
 from pytest_attnperf.reports.text.text_width import both_ends
 from pytest_attnperf.tools.dispatch.dispatch_record import (
@@ -245,25 +245,25 @@ def _make_source(found: DispatchRecord, families: Mapping[str, object], prefix: 
             for fields in found.never_combined[:LISTED]
         )
         names = (TableHead("family"), TableHead("combination"))
-        tables.append(Table("Never measured, so the incumbent is chosen", names, rows))
+        tables.append(PageTable("Never measured, so the incumbent is chosen", names, rows))
     if found.left_out:
         cases = tuple(
             (one_line(case.backend, NAME_LIMIT), both_ends(case.workload), one_line(case.why, 300))
             for case in found.left_out[:LISTED]
         )
         heads = (TableHead("backend"), TableHead("workload"), TableHead("why"))
-        tables.append(Table(f"Left out of all decisions: {len(found.left_out)}", heads, cases))
+        tables.append(PageTable(f"Left out of all decisions: {len(found.left_out)}", heads, cases))
     return Section(prefix, "Where the times are from", tuple(lead), (), tuple(tables), short="source", folded=True)
 
 
-def _list_points(family: str, groups: Sequence[ShapeRecord]) -> Table:
+def _list_points(family: str, groups: Sequence[ShapeRecord]) -> PageTable:
     names = ("shape", "size", "backend", "confidence", "margin", "95 %", "second", "all times")
     heads = tuple(TableHead(name, name in ("size", "margin", "95 %")) for name in names)
     rows = [
         _list_point(group, point) for group in groups for region in group.regions for point in region.points
     ]  # fmt: skip
     more = f", the first {LISTED} of {len(rows)}" if len(rows) > LISTED else ""
-    return Table(f"All points of {one_line(family, NAME_LIMIT)}{more}", heads, tuple(rows[:LISTED]))
+    return PageTable(f"All points of {one_line(family, NAME_LIMIT)}{more}", heads, tuple(rows[:LISTED]))
 
 
 def _list_point(group: ShapeRecord, point: PointRecord) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_attnperf.codeobject.issue_model import ESTIMATED
 from pytest_attnperf.records.code import KernelCode, LoopEstimate
 from pytest_attnperf.reports.html.charts import COLOURS
-from pytest_attnperf.reports.html.sections import Section, Table, TableHead
+from pytest_attnperf.reports.html.sections import PageTable, Section, TableHead
 from pytest_attnperf.reports.html.share_bars import ShareBar, build_share_bars
 from pytest_attnperf.reports.run.profile_figures import cut_middle
 from pytest_attnperf.reports.text.figures import one_line
@@ -50,16 +50,16 @@ def _make_section(code: KernelCode, loop: LoopEstimate, keys: int, name: str, ti
     return Section(name, f"Cycles of {title}", lead, (figure,) if figure else (), tables, short)
 
 
-def _make_count_table(loop: LoopEstimate, keys: int) -> Table:
+def _make_count_table(loop: LoopEstimate, keys: int) -> PageTable:
     heads, rows = list_counts(loop, keys)
-    return Table(
+    return PageTable(
         "instructions, cycles and bytes",
         tuple(TableHead(text, bool(place)) for place, text in enumerate(heads)),
         tuple(rows),
     )
 
 
-def _make_heaviest_table(loop: LoopEstimate) -> Table:
+def _make_heaviest_table(loop: LoopEstimate) -> PageTable:
     numbers = (TableHead(text, True) for text in ("wave's cycles", "share", "count"))
     heads = (TableHead("instruction, with the wait before it"), *numbers, TableHead("line"), TableHead("source"))
     rows = tuple(
@@ -74,4 +74,4 @@ def _make_heaviest_table(loop: LoopEstimate) -> Table:
         for one in loop.heaviest
     )
     kept = len(heads) if any(one.line for one in loop.heaviest) else len(heads) - 2
-    return Table("the heaviest instructions of a wave", heads[:kept], tuple(row[:kept] for row in rows))
+    return PageTable("the heaviest instructions of a wave", heads[:kept], tuple(row[:kept] for row in rows))

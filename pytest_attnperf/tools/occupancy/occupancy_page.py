@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_attnperf.codeobject.arch import limits_of
 from pytest_attnperf.codeobject.headroom import OccupancyStair, compute_size_stairs, compute_staircase
 from pytest_attnperf.reports.html.charts import COLOURS
-from pytest_attnperf.reports.html.sections import Figure, Section, Table, TableHead
+from pytest_attnperf.reports.html.sections import Figure, PageTable, Section, TableHead
 from pytest_attnperf.reports.html.share_bars import ShareBar, build_share_bars
 from pytest_attnperf.reports.html.text_tables import convert_table
 from pytest_attnperf.reports.run.profile_figures import cut_middle, tell_apart
@@ -77,7 +77,7 @@ def _build_kernel(point: OccupancyPoint, number: str) -> list[Section]:
     return [limits, curves]
 
 
-def _build_curves(point: OccupancyPoint) -> tuple[tuple[Figure, ...], tuple[Table, ...]]:
+def _build_curves(point: OccupancyPoint) -> tuple[tuple[Figure, ...], tuple[PageTable, ...]]:
     """Returns the charts over VGPRs, LDS and threads, and their steps as tables."""
     asked, most = point.asked.unreserved, point.occupancy.max_waves_per_simd
     wave = asked.wave_size or limits_of(point.arch).wave_sizes[0]
@@ -90,7 +90,7 @@ def _build_curves(point: OccupancyPoint) -> tuple[tuple[Figure, ...], tuple[Tabl
     return figures, tuple(build_stair_table(axis, stairs) for axis, stairs, _, _ in curves)
 
 
-def _make_limit_table(point: OccupancyPoint) -> Table:
+def _make_limit_table(point: OccupancyPoint) -> PageTable:
     block = point.occupancy.block
     numbers = (TableHead(text, True) for text in ("holds", "taken", "allows", "waves per SIMD"))
     heads = (TableHead(f"a {block}"), *numbers, TableHead(""))
@@ -98,10 +98,10 @@ def _make_limit_table(point: OccupancyPoint) -> Table:
         (row.resource, row.holds, row.takes, row.allows, f"{row.waves_per_simd}", "binds" if row.binds else "")
         for row in limit_rows(point)
     )
-    return Table("what each resource allows", heads, rows)
+    return PageTable("what each resource allows", heads, rows)
 
 
-def _make_use_table(point: OccupancyPoint) -> Table:
+def _make_use_table(point: OccupancyPoint) -> PageTable:
     heads = (TableHead("a workgroup"), TableHead("asks for"), TableHead("is given"))
     rows = tuple((row.resource, row.asks, row.gets) for row in use_rows(point))
-    return Table("what the kernel takes", heads, rows)
+    return PageTable("what the kernel takes", heads, rows)

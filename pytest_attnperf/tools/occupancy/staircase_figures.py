@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pytest_attnperf.codeobject.headroom import OccupancyStair
 from pytest_attnperf.reports.html.charts import COLOURS, Spec, make_base
 from pytest_attnperf.reports.html.embedding import Json
-from pytest_attnperf.reports.html.sections import Figure, Table, TableHead
+from pytest_attnperf.reports.html.sections import Figure, PageTable, TableHead
 from pytest_attnperf.reports.html.share_bars import LEGEND
 from pytest_attnperf.tools.occupancy.occupancy_text import format_count
 
@@ -193,7 +193,7 @@ def _list_labels() -> list[Spec]:
     ]
 
 
-def build_stair_table(axis: StairAxis, stairs: Sequence[OccupancyStair]) -> Table:
+def build_stair_table(axis: StairAxis, stairs: Sequence[OccupancyStair]) -> PageTable:
     """Returns the steps as a table."""
     heads = (
         TableHead(f"{axis.noun}s"),
@@ -204,4 +204,4 @@ def build_stair_table(axis: StairAxis, stairs: Sequence[OccupancyStair]) -> Tabl
         (f"{stair.first:,} to {stair.last:,}", f"{stair.waves_per_simd}", f"{stair.whole_waves_per_simd:g}")
         for stair in stairs
     )
-    return Table(f"steps over {axis.title}", heads, rows)
+    return PageTable(f"steps over {axis.title}", heads, rows)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.reports.html.dots import DotKind, DotRow, make_dots
-from pytest_attnperf.reports.html.listing import list_cells
-from pytest_attnperf.reports.html.sections import Figure, Section, Table, TableHead
+from pytest_attnperf.reports.html.sections import Figure, PageTable, Section, TableHead
+from pytest_attnperf.reports.html.text_tables import convert_table
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
 from pytest_attnperf.reports.text.text_width import both_ends
 from pytest_attnperf.stats.quantiles import upper_quantile
@@ -284,7 +284,7 @@ def _make_static(
     )
 
 
-def _list_candidates(result: TuneResult, timed: Sequence[_Timed]) -> Table:
+def _list_candidates(result: TuneResult, timed: Sequence[_Timed]) -> PageTable:
     """Returns the whole ranking, with costs and the figures of code objects."""
     known = {one.candidate.id: one for one in timed}
     figures = [_describe_static(result.static.get(candidate.id)) for candidate, _ in result.ranking[:LISTED]]
@@ -307,10 +307,10 @@ def _list_candidates(result: TuneResult, timed: Sequence[_Timed]) -> Table:
             )
         )
     more = f", the first {LISTED} of {len(result.ranking)}" if len(result.ranking) > LISTED else ""
-    return Table(f"All ranked candidates{more}", heads, tuple(rows))
+    return PageTable(f"All ranked candidates{more}", heads, tuple(rows))
 
 
-def _list_values(settings: Sequence[str], timed: Sequence[_Timed]) -> Table:
+def _list_values(settings: Sequence[str], timed: Sequence[_Timed]) -> PageTable:
     rows = tuple(
         (
             one_line(f"{setting}={value}", 80),
@@ -322,7 +322,7 @@ def _list_values(settings: Sequence[str], timed: Sequence[_Timed]) -> Table:
         for value, costs in _group_costs(setting, timed).items()
     )
     heads = (TableHead("value"), *(TableHead(name, True) for name in ("best", "median", "candidates")))
-    return Table("What each value costs against the default", heads, rows[:LISTED])
+    return PageTable("What each value costs against the default", heads, rows[:LISTED])
 
 
 def _show_changes(changes: Sequence[WorkloadChange], prefix: str) -> Section:
@@ -337,7 +337,7 @@ def _show_changes(changes: Sequence[WorkloadChange], prefix: str) -> Section:
     title = "Winner against default, in fresh pairs"
     figure = make_dots(title, axis, rows, kinds=VERDICTS, origin=origin, is_log=is_log, caption=said)
     table = changes_table(changes)
-    listed = list_cells(table, "Winner against default by workload")
+    listed = convert_table(table, "Winner against default by workload")
     return Section(f"{prefix}-pairs", "The verdict's pairs", table.notes, (figure,), (listed,), "pairs", folded=True)
 
 

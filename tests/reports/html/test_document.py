@@ -7,7 +7,7 @@ import pytest
 
 from pytest_attnperf.reports.html.charts import make_base
 from pytest_attnperf.reports.html.document import render_document
-from pytest_attnperf.reports.html.sections import Figure, Section, Table, TableHead
+from pytest_attnperf.reports.html.sections import Figure, PageTable, Section, TableHead
 
 pytest.importorskip("jinja2", reason="the HTML report needs jinja2")
 pytest.importorskip("vl_convert", reason="the HTML report needs vl_convert")
@@ -28,7 +28,7 @@ def bars(values: list[dict[str, Any]]) -> Figure:
 
 def section(name: str, text: str, **more: Any) -> Section:
     """A section with a chart and a table, whose every text is the same."""
-    table = Table(text, (TableHead(text), TableHead("us", True, text)), ((text, "3.1"),))
+    table = PageTable(text, (TableHead(text), TableHead("us", True, text)), ((text, "3.1"),))
     return Section(name, text, (text,), (bars([{"name": text, "us": 3.1}]),), (table,), **more)
 
 
@@ -57,7 +57,9 @@ def test_hostile_texts_stay_texts(browser: Any, open_page: Open, hostile: Any) -
 
 def test_page_without_charts_carries_no_chart_library(read_page: Callable[[str], Any]) -> None:
     """A page of tables alone is small, and its policy allows one script."""
-    html = render_document("A page", [Section("one", "First", tables=(Table("all", (TableHead("name"),), (("a",),)),))])
+    html = render_document(
+        "A page", [Section("one", "First", tables=(PageTable("all", (TableHead("name"),), (("a",),)),))]
+    )
     assert len(html) < 40_000
     assert read_page(html).metas["Content-Security-Policy"].count("script-src 'sha256-") == 1
     assert "vegaEmbed = " not in html

@@ -8,7 +8,7 @@ from pathlib import Path
 from pytest_attnperf.records.profiles import KernelTime, ProfileFinding, ProfileSummary
 from pytest_attnperf.records.rooflines import KernelBound
 from pytest_attnperf.records.time_units import format_ns
-from pytest_attnperf.reports.html.sections import Figure, Section, Table, TableHead
+from pytest_attnperf.reports.html.sections import Figure, PageTable, Section, TableHead
 from pytest_attnperf.reports.html.share_bars import ShareBar, build_share_bars
 from pytest_attnperf.reports.html.text_tables import convert_table
 from pytest_attnperf.reports.run.profile_cases import kernel_bound_lines, kernel_bound_table
@@ -141,7 +141,9 @@ def build_bound_section(bounds: Sequence[KernelBound]) -> list[Section]:
     return make_bound_sections(works, (convert_table(kernel_bound_table(bounds)),), kernel_bound_lines(bounds))
 
 
-def make_bound_sections(works: Sequence[BoundWork], tables: tuple[Table, ...], lines: Iterable[str]) -> list[Section]:
+def make_bound_sections(
+    works: Sequence[BoundWork], tables: tuple[PageTable, ...], lines: Iterable[str]
+) -> list[Section]:
     """Returns the section on what binds `works`, with their charts and `tables`, and one of `lines` of evidence."""
     figures = tuple(figure for figure in (build_bound_bars(works), build_roofline(works)) if figure is not None)
     bounds = Section("bounds", "What binds the kernels", (), figures, tables, "Bounds")
@@ -159,5 +161,5 @@ def build_claim_sections(findings: Sequence[ProfileFinding], source: str) -> lis
         for found in findings
         if found.holds is holds
     )
-    tables = (Table("every claim and its verdict", heads, rows),) if rows else ()
+    tables = (PageTable("every claim and its verdict", heads, rows),) if rows else ()
     return [Section("claims", "Claims", lead, tables=tables)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pytest_attnperf.records.time_units import UNITS, TimeUnit, format_ns
 from pytest_attnperf.reports.html.charts import Spec, make_base
 from pytest_attnperf.reports.html.embedding import Json, round_figure
-from pytest_attnperf.reports.html.sections import Figure, Table, TableHead
+from pytest_attnperf.reports.html.sections import Figure, PageTable, TableHead
 from pytest_attnperf.reports.html.share_bars import LEGEND
 from pytest_attnperf.reports.run.profile_figures import cut_middle, format_percent, short_name
 from pytest_attnperf.reports.text.figures import one_line
@@ -125,7 +125,7 @@ def _make_spec(title: str, lanes: list[str], groups: list[tuple[str, str]], span
     return make_base(title, height=LANE_PIXELS * len(lanes), layer=layers)
 
 
-def build_pass_table(analysed: AnalysedProfile) -> Table | None:
+def build_pass_table(analysed: AnalysedProfile) -> PageTable | None:
     """Returns a table with a row per pass: start, span, how long nothing ran; None without passes."""
     passes = analysed.list_passes()
     if not passes:
@@ -134,7 +134,7 @@ def build_pass_table(analysed: AnalysedProfile) -> Table | None:
     first = passes[0].start_ns
     rows = tuple(_make_pass_row(analysed, one, first) for one in passes[:SHOWN_PASSES])
     more = f", the first {SHOWN_PASSES} of {len(passes):,}" if len(passes) > SHOWN_PASSES else ""
-    return Table(f"every pass{more}; starts are since the first", heads, rows)
+    return PageTable(f"every pass{more}; starts are since the first", heads, rows)
 
 
 def _make_pass_row(analysed: AnalysedProfile, one: PassSpan, first: int) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ def _make_pass_row(analysed: AnalysedProfile, one: PassSpan, first: int) -> tupl
     return (f"{one.number}", *times, idle, f"{one.end - one.begin:,}")
 
 
-def build_lane_table(window: TimeWindow) -> Table:
+def build_lane_table(window: TimeWindow) -> PageTable:
     """Returns a table with a row per stream of the window: its dispatches and their time."""
     heads = (
         TableHead("stream"),
@@ -162,4 +162,4 @@ def build_lane_table(window: TimeWindow) -> Table:
         )
         for lane in window.lanes
     )
-    return Table(f"streams in {format_ns(span)}", heads, rows)
+    return PageTable(f"streams in {format_ns(span)}", heads, rows)
