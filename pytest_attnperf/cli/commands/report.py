@@ -1,38 +1,24 @@
 """`attnperf report`: shows stored runs as tables, a page, Markdown, JUnit XML or CSV; joins them; posts a comment.
 
-This file declares all options, and shows runs. What --by, --out and --comment do is in `report_modes`.
+This file declares all options. What the command does, without and with --by, --out and --comment, is in
+`report_modes`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.cli import report_modes
 from pytest_attnperf.cli.option_groups import RESULTS, DependentOptions, add_old_spelling, settle_all
-from pytest_attnperf.cli.output import (
-    PAGES,
-    add_forms,
-    asked_forms,
-    choose_ink,
-    count_columns,
-    open_page,
-    write_forms,
-    write_report_page,
-)
-from pytest_attnperf.cli.page_kinds import read_all_sections, split_files
+from pytest_attnperf.cli.output import PAGES, add_forms, asked_forms
 from pytest_attnperf.cli.report_modes import MODES
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.regular_file import propose_path
 from pytest_attnperf.reports.files.form_list import list_files
-
-if TYPE_CHECKING:
-    from pytest_attnperf.reports.run.joined import Joined
 
 GROUP = "first hour"
 ORDER = 30
@@ -41,14 +27,8 @@ DESCRIPTION = "Shows stored results: as tables, as a page, as files for other pr
 
 USAGE = "attnperf report [options] [RESULTS ...]"
 
-WIDTH = 110
-"""Columns if no terminal tells its width."""
-
-BASELINES = Path("baselines")
 FOLDER = Path(".attnperf") / "report"
 """Folder that --open writes without --report."""
-
-SHOWN_POINTS = 200
 
 PLAIN, STAGE, STEP, MERGE, COMMENT = "", "--by stage", "--by step", "--out", "--comment"
 """What the command does, by the option that asks for it."""
@@ -234,64 +214,6 @@ def _choose_mode(options: argparse.Namespace) -> str:
 
 def _find_work(mode: str) -> Callable[[argparse.Namespace], int]:
     """Returns the function of a mode, importing nothing of the others."""
-    if mode == PLAIN:
-        return _show_runs
     module, _, function = MODES[mode].rpartition(".")
     work: Callable[[argparse.Namespace], int] = getattr(import_module(f"{report_modes.__name__}.{module}"), function)
     return work
-
-
-def _show_runs(options: argparse.Namespace) -> int:
-    """Prints the tables of the runs, or writes the reports that options ask for."""
-    from pytest_attnperf.plugin.report_inputs import read_runs
-    from pytest_attnperf.reports.files.folder import has_gaps
-
-    if options.history and options.report is None:
-        raise UsageError("--history is shown only in the page: add --report DIR")
-    results, others = split_files(options.results)
-    if others and options.report is None:
-        raise UsageError(f"{others[0]} is shown only in the page: add --report DIR, or --open")
-    options.sections = read_all_sections(others)
-    if not results:
-        return _write_sections(options)
-    joined = read_runs(results)
-    if not _write_asked_forms(joined, options):
-        sys.stdout.write(f"{_render_text(joined, options)}\n")
-    if options.report is not None and has_gaps(options.report):
-        return 2
-    if options.open:
-        open_page(options.report)
-    return 1 if joined.has_failed else 0
-
-
-def _write_sections(options: argparse.Namespace) -> int:
-    """Writes the page of files that are no results, alone. Returns 0. Raises UsageError for options that need
-    results."""
-    for name in (*asked_forms(options), *(["history"] if options.history else [])):
-        raise UsageError(f"--{name} needs results, and none of these files holds any; drop it, or name results, too")
-    write_report_page(options, "report", "Report", options.sections)
-    return 0
-
-
-def _render_text(joined: Joined, options: argparse.Namespace) -> str:
-    from pytest_attnperf.reports.run.run_text import run_text
-
-    width, verbosity = count_columns(WIDTH), options.verbose - options.quiet
-    return run_text(joined, width=width, ink=choose_ink(options.color), verbosity=verbosity)
-
-
-def _write_asked_forms(joined: Joined, options: argparse.Namespace) -> bool:
-    """Writes the forms that options ask for, and names files on standard error. Returns False if none is asked for."""
-    from pytest_attnperf.plugin.report_inputs import ceilings_of, histories_of
-    from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
-    from pytest_attnperf.reports.text.figures import one_line
-
-    shown: dict[str, Any] = {}
-    if options.report is not None:
-        shown["histories"] = histories_of(joined, options.history, SHOWN_POINTS) if options.history else ()
-        shown["ceilings"] = ceilings_of(joined, [BASELINES])
-        shown["sections"] = options.sections
-    asked = asked_forms(options)
-    for line in write_forms(joined, options.report, asked, **shown):
-        sys.stderr.write(f"{one_line(line, TEXT_LIMIT)}\n")
-    return options.report is not None or bool(asked)

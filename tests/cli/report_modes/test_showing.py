@@ -1,20 +1,19 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from pytest_attnperf.cli.page_kinds import KINDS, read_all_sections, split_files
 from pytest_attnperf.cli.program import main
+from pytest_attnperf.cli.report_modes.showing import KINDS, read_all_sections, split_files
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.testing.sample_runs import sample_run
 from tests.tools.tuner.test_tuned_files import TUNED
 
-PUBLISHED = Path(__file__).parents[2] / "baselines/published/mi300x_ck_triton_native.json"
+PUBLISHED = Path(__file__).parents[3] / "baselines/published/mi300x_ck_triton_native.json"
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ def test_sections_of_several_files_have_names_of_their_own(dispatch: Path, tuned
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_reader_of_its_schema(kind: str) -> None:
     """A line of the list is a module whose schema is of that kind."""
-    assert import_module(KINDS[kind]).SCHEMA.rpartition("/")[0] == kind
+    assert KINDS[kind]().SCHEMA.rpartition("/")[0] == kind
 
 
 @pytest.mark.parametrize(
