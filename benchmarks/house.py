@@ -64,12 +64,22 @@ class House:
         return [name for name in self.paths if name.split(".")[0] == PACKAGE]
 
     def importers(self) -> Mapping[str, set[str]]:
-        """Module -> modules that import it."""
+        """Module -> modules that import it; the package itself imports what it exports when a user asks for it."""
         found: dict[str, set[str]] = defaultdict(set)
+        for module in self._exported():
+            found[module].add(PACKAGE)
         for name, imported in self.imports.items():
             for module in imported:
                 found[module].add(name)
         return found
+
+    def _exported(self) -> Iterator[str]:
+        """Modules that a dictionary of the package's `__init__` names as the places of what it exports."""
+        for node in self._trees.get(PACKAGE, ast.Module([], [])).body:
+            value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+            if isinstance(value, ast.Dict):
+                texts = (key.value for key in value.keys if isinstance(key, ast.Constant))
+                yield from filter(None, (self._known(f"{PACKAGE}.{text}") for text in texts if isinstance(text, str)))
 
     def with_one_importer(self) -> list[str]:
         """Modules of the package, no `__init__`, that exactly one module imports."""

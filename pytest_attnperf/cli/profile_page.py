@@ -90,7 +90,7 @@ def write_cases(
     """Writes the page of the profiled cases of a run, if the options ask for one."""
     if not _wants_page(options):
         return
-    from pytest_attnperf.tools.profilers.page.case_sections import build_case_sections
+    from pytest_attnperf.tools.profilers.page.profile_sections import build_case_sections
 
     write_page(options, NAME, _make_title(options.path), build_case_sections(found, detailed, device))
 

@@ -41,3 +41,14 @@ def test_a_circle_is_found(tmp_path: Path) -> None:
     (package / "d.py").write_text("if TYPE_CHECKING:\n    from pytest_attnperf import e\n")
     (package / "e.py").write_text("from pytest_attnperf import d\n")
     assert House(tmp_path).circles() == [[f"pytest_attnperf.{name}" for name in "abc"]]
+
+
+def test_what_the_package_exports_has_a_user(tmp_path: Path) -> None:
+    """A module that `__init__` names as the place of an export serves more than the one file that imports it."""
+    package = tmp_path / "pytest_attnperf"
+    package.mkdir()
+    (package / "__init__.py").write_text("_PLACES = {'a': ('f',)}\n")
+    (package / "a.py").write_text("")
+    (package / "b.py").write_text("")
+    (package / "c.py").write_text("from pytest_attnperf import a, b\n")
+    assert House(tmp_path).with_one_importer() == ["pytest_attnperf.b"]

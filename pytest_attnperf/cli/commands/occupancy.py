@@ -147,8 +147,7 @@ def _write_page(
     """Writes the page that --html or --open ask for: the kernels' occupancy, and the key loops of `codes`."""
     if options.html is None and not options.open:
         return
-    from pytest_attnperf.tools.occupancy.cycles_page import build_cycle_sections
-    from pytest_attnperf.tools.occupancy.occupancy_page import build_sections
+    from pytest_attnperf.tools.occupancy.occupancy_page import build_cycle_sections, build_sections
 
     cycles = build_cycle_sections(codes, options.keys_per_iteration) if codes else []
     name = one_line(options.what or options.arch or "", TITLE_LIMIT)

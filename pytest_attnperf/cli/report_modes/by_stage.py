@@ -12,7 +12,7 @@ from pathlib import Path
 from pytest_attnperf.cli.output import asks_report, count_columns, write_report_page, write_text
 from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.reports.html.stages_page import build_sections
+from pytest_attnperf.reports.html.workload_sections import build_stage_sections
 from pytest_attnperf.reports.run.ladder_cases import is_timed
 from pytest_attnperf.reports.run.stage_tables import (
     LEGEND,
@@ -85,7 +85,7 @@ def show_stages(options: argparse.Namespace) -> int:
     if asks_report(options):
         bars = {workload: _list_bars(results.cases, workload) for workload in staged}
         of_staged = {workload: [table] for workload, table in staged.items()}
-        sections = build_sections(groups, {**of_groups, **of_staged}, bars, lead=lines)
+        sections = build_stage_sections(groups, {**of_groups, **of_staged}, bars, lead=lines)
         write_report_page(options, "stages", "Where the time goes", sections)
     if options.markdown is not None:
         write_text(render_markdown_tables(lines, tables), options.markdown)

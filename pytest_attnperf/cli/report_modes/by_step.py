@@ -15,7 +15,7 @@ from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
 from pytest_attnperf.records.counters import KernelCounter, filter_by_launches
 from pytest_attnperf.records.regular_file import read_regular
-from pytest_attnperf.reports.html.ladder_page import build_sections
+from pytest_attnperf.reports.html.workload_sections import build_ladder_sections
 from pytest_attnperf.reports.run.code_objects import waves_text
 from pytest_attnperf.reports.run.ladder_cases import Ladder, Selection, build_ladders, is_timed, refuse_unknown_backends
 from pytest_attnperf.reports.run.overview import verdict_text
@@ -73,7 +73,7 @@ def show_steps(options: argparse.Namespace) -> int:
     tables = [*(table for of_ladder in own.values() for table in of_ladder), *compiled]
     lines = [*header_lines(results, ladders), describe_reference(options.over, options.relative_to or AGAINST), *LEGEND]
     if asks_report(options):
-        sections = build_sections(
+        sections = build_ladder_sections(
             ladders, {**own, "": compiled}, base=options.over, lead=lines[:2], ideas=_read_ideas()
         )
         write_report_page(options, "steps", "Backends compared", sections)

@@ -9,7 +9,7 @@ from pytest_attnperf.reports.html.charts import COLOURS
 from pytest_attnperf.reports.html.document import render_document
 from pytest_attnperf.reports.html.row_layout import UprightLine
 from pytest_attnperf.reports.html.sections import Section
-from pytest_attnperf.reports.html.stacks import OTHER, StackPart, StackRow, make_stacks
+from pytest_attnperf.reports.html.workload_sections import OTHER, StackPart, StackRow, make_stacks
 from tests.reports.html.conftest import HOSTILE
 
 pytest.importorskip("jinja2", reason="the HTML report needs jinja2")

@@ -8,7 +8,7 @@ from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.codeobject.objects import read_object
 from pytest_attnperf.errors import ToolMissingError
 from pytest_attnperf.records.code import KernelCode
-from pytest_attnperf.tools.occupancy.cycles_page import build_cycle_sections
+from pytest_attnperf.tools.occupancy.occupancy_page import build_cycle_sections
 
 TILE = Path(__file__).parents[2] / "data" / "assembly" / "tile-gfx942.co"
 

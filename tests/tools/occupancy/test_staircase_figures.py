@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_attnperf.codeobject.headroom import OccupancyStair, compute_size_stairs, compute_staircase
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
-from pytest_attnperf.tools.occupancy.staircase_figures import (
+from pytest_attnperf.tools.occupancy.occupancy_page import (
     LDS,
     THREADS,
     VGPRS,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, Ceiling, RooflinePoint
-from pytest_attnperf.tools.profilers.page.bound_figures import BoundWork, build_bound_bars, build_roofline
+from pytest_attnperf.tools.profilers.page.profile_sections import BoundWork, build_bound_bars, build_roofline
 
 CEILINGS = (Ceiling(4.8e12, "B/s", "peak", "DRAM", "H200"), Ceiling(9.9e14, "FLOP/s", "measured", "f16 matrix", "H200"))
 POINT = RooflinePoint(100.0, 5e9, 2e8, 5e13, 2e12, 25.0, 41.7, "DRAM", 0.417, CEILINGS)

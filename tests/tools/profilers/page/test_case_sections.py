@@ -10,7 +10,7 @@ from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKerne
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, RooflinePoint
 from pytest_attnperf.reports.html.document import render_document
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.tools.profilers.page.case_sections import MOST_DETAILED, build_case_sections
+from pytest_attnperf.tools.profilers.page.profile_sections import MOST_DETAILED, build_case_sections
 from tests.tools.profilers.page.samples import HOSTILE, make_analysed, make_network
 from tests.tools.profilers.page.test_profile_sections import CEILINGS, count, messages
 
