@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from make_pages import write_pages, write_site
+
 from pytest_attnperf.plugin.report_inputs import ceilings_of, read_runs
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
@@ -86,6 +88,11 @@ def pictures(folder: Path, driver: Any, out: Path) -> Iterator[Path]:
     (folder / "terminal.html").write_text(terminal_page(text.splitlines()))
     yield shot(driver, folder / "terminal.html", "", out / "terminal.png", 830, 0, drawn=False)
     yield from history_plot(histories[0], out)
+    yield shot(driver, sample, "", out / "report-phone.png", 360, 800)
+    for name, page in write_pages(folder):
+        yield shot(driver, page, "", out / name, 1280, 900)
+    for name, page in write_site(folder):
+        yield shot(driver, page, "", out / name, 1280, 900, drawn=False)
 
 
 def history_of(case: str) -> CaseHistory:

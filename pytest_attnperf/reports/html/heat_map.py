@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pytest_attnperf.reports.html.charts import COLOURS, Spec, make_base
+from pytest_attnperf.reports.html.charts import Spec, make_base
 from pytest_attnperf.reports.html.embedding import Json
 from pytest_attnperf.reports.html.labels import (
     NARROWEST_PX,
@@ -24,9 +24,6 @@ LINE_PX = 14
 GAP_PX = 8
 PAD_PX = 8
 LEGEND_CELLS = 34
-
-DARK = frozenset({COLOURS[0]})
-"""Colours on which white text can be read; black can be read on all others."""
 
 Looks = Literal["full", "pale", "outline"]
 
@@ -75,8 +72,6 @@ def draw_map(
         looks: [datum for datum, cell in zip(made, cells, strict=True) if cell.looks == looks]
         for looks in ("full", "pale", "outline")
     }
-    data["light"] = [datum for datum, cell in zip(made, cells, strict=True) if _is_on(cell, dark=False)]
-    data["dark"] = [datum for datum, cell in zip(made, cells, strict=True) if _is_on(cell, dark=True)]
     data["plain"] = [*data["pale"], *data["outline"]]
     data["rows"] = [{"at": number, **labels[name]} for number, name in enumerate(rows)]
     data["empty"] = [
@@ -87,10 +82,6 @@ def draw_map(
     ]
     spec = _make_spec(title, axis, columns, len(rows), lines, headings, _name_legend(colours))
     return Figure(title, spec, data, caption)
-
-
-def _is_on(cell: Cell, *, dark: bool) -> bool:
-    return cell.looks == "full" and (cell.colour in DARK) == dark
 
 
 def _name_legend(colours: Mapping[str, str]) -> dict[str, str]:
@@ -189,7 +180,7 @@ def _make_boxes(box: Spec, colour: Spec, tooltip: list[Spec]) -> list[Spec]:
 def _make_texts(at: Spec) -> list[Spec]:
     """Returns the layers of names and words inside the cells, each only where the cell is wide enough."""
     layers = []
-    for data, name in (("dark", "on_dark"), ("light", "on_light"), ("plain", "on_plain")):
+    for data, name in (("full", "on_colour"), ("plain", "on_plain")):
         for field_name, other, dy, weight in (("name", "words", -7, 400), ("words", "name", 7, 600)):
             test = f"bandwidth('x') >= datum.{field_name}_px"
             alone = {"expr": f"bandwidth('x') >= datum.{other}_px ? {dy} : 0"}

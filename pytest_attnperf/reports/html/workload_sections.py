@@ -9,7 +9,6 @@ from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.records.time_units import TimeUnit, choose_time_unit, format_time
 from pytest_attnperf.reports.html.charts import COLOURS, Spec, make_base
 from pytest_attnperf.reports.html.embedding import Json, round_figure
-from pytest_attnperf.reports.html.heat_map import DARK
 from pytest_attnperf.reports.html.labels import estimate_px, make_legend
 from pytest_attnperf.reports.html.row_layout import (
     RowLayout,
@@ -83,8 +82,7 @@ def make_stacks(
     data: dict[str, list[Mapping[str, Json]]] = {
         "bars": [{"row": number, **layout.labels[row.name], "text": row.text} for number, row in enumerate(rows)],
         "parts": [*parts],
-        "dark": [part for part in parts if colours is None and part["is_dark"]],
-        "light": [part for part in parts if colours is None and not part["is_dark"]],
+        "words": [*parts] if colours is None else [],
         "marks": list_lines(marks),
     }
     tooltip = [("name", "name"), ("part", "part"), ("length", "length"), ("share", "share")]
@@ -131,7 +129,6 @@ def _make_parts(
                 "length": part.text,
                 "share": f"{100 * part.length / whole:.0f} %" if whole else "",
                 "description": f"{both_ends(row.name)}, {both_ends(part.name)}: {part.text}",
-                "is_dark": colours.get(part.name, COLOURS[-1]) in DARK,
                 **told,
             }
         )
@@ -179,15 +176,12 @@ def _make_layers(
             "mark": {"type": "rect", "x2Offset": -1},
             "encoding": {**encoding, "description": {"field": "description"}},
         },
-        *(
-            {
-                "name": f"on_{data}",
-                "data": {"name": data},
-                "mark": {"type": "text", "aria": False},
-                "encoding": {**inside, "text": {"condition": {"test": fits, **words}, "value": ""}},
-            }
-            for data in ("dark", "light")
-        ),
+        {
+            "name": "on_colour",
+            "data": {"name": "words"},
+            "mark": {"type": "text", "aria": False},
+            "encoding": {**inside, "text": {"condition": {"test": fits, **words}, "value": ""}},
+        },
     ]
 
 

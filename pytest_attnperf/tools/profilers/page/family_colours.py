@@ -1,4 +1,4 @@
-"""Colours of kernel families: the same in every chart of a page, at most seven, and text that is legible on them."""
+"""Colours of kernel families: the same in every chart of a page, at most eight."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ REST = "other families"
 """Name of the group of all families without a colour of their own."""
 
 NAME_LIMIT = 40
-DARK, LIGHT = "#000000", "#ffffff"
-ENOUGH = 4.5
-"""Contrast of text that WCAG 2 asks for at level AA."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class FamilyColours:
         return one_line(family, NAME_LIMIT) if family in self.families else REST
 
     def colour_of(self, group: str) -> str:
-        """Returns a group's colour as '#rrggbb'."""
+        """Returns a group's colour."""
         return dict(zip(self.groups, self.colours, strict=True))[group]
 
     @property
@@ -55,20 +52,3 @@ def choose_colours(kernels: Sequence[KernelTime]) -> FamilyColours:
     for family in longest:
         names.setdefault(one_line(family, NAME_LIMIT), family)  # two that look alike cannot share a legend
     return FamilyColours(tuple(list(names.values())[: len(COLOURS) - 1]))
-
-
-def choose_ink(colour: str) -> str:
-    """Returns the colour, black or white, in which text on `colour` ('#rrggbb') has the higher contrast."""
-    return max((DARK, LIGHT), key=lambda ink: compute_contrast(ink, colour))
-
-
-def compute_contrast(one: str, other: str) -> float:
-    """Returns the contrast of two colours ('#rrggbb') from 1 to 21, as WCAG 2 defines it."""
-    low, high = sorted((_compute_luminance(one), _compute_luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _compute_luminance(colour: str) -> float:
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -17,7 +17,7 @@ from pytest_attnperf.reports.html.embedding import Json
 from pytest_attnperf.reports.html.sections import Figure
 from pytest_attnperf.reports.run.profile_figures import cut_middle, format_count, format_percent, short_name
 from pytest_attnperf.tools.profilers.kernel_columns import NAMELESS
-from pytest_attnperf.tools.profilers.page.family_colours import FamilyColours, choose_ink
+from pytest_attnperf.tools.profilers.page.family_colours import FamilyColours
 
 HEIGHT = 420
 """Pixels of the chart; the width is that of its place."""
@@ -118,7 +118,7 @@ def _make_title(
 ) -> Json:
     group = shares[0].group
     share = format_percent(_sum_ns(shares) / total)
-    return {**_make_place(area, layout), "group": group, "label": f"{group} {share}", "ink": _ink(group, colours)}
+    return {**_make_place(area, layout), "group": group, "label": f"{group} {share}"}
 
 
 def _list_tiles(
@@ -136,12 +136,7 @@ def _list_tiles(
             "time": format_ns(share.total_ns),
             "calls": format_count(share.calls),
             "colour": colours.colour_of(share.group),
-            "ink": _ink(share.group, colours),
         }
-
-
-def _ink(group: str, colours: FamilyColours) -> str:
-    return choose_ink(colours.colour_of(group))
 
 
 def _make_place(area: TreemapArea, layout: int) -> dict[str, Json]:
@@ -157,7 +152,6 @@ def _make_spec(title: str) -> Spec:
     y: Spec = {"field": "y", "type": "quantitative", "axis": None}
     y |= {"scale": {"domain": [0, HEIGHT], "reverse": True, "nice": False}}
     shown = {"filter": f"datum.layout == (width < {NARROW} ? 1 : 0)"}
-    ink = {"field": "ink", "type": "nominal", "scale": None, "legend": None}
     colour = {"field": "colour", "type": "nominal", "scale": None, "legend": None}
     tooltip = [
         {"field": field, "type": "nominal", "title": heading}
@@ -178,14 +172,14 @@ def _make_spec(title: str) -> Spec:
         "data": {"name": "tiles"},
         "transform": [shown, *_fit_label()],
         "mark": {**text, "fontSize": 11, "lineHeight": 13, "tooltip": None},
-        "encoding": {"x": x, "y": {**y, "field": "top"}, "text": {"field": "lines"}, "color": ink},
+        "encoding": {"x": x, "y": {**y, "field": "top"}, "text": {"field": "lines"}},
     }
     heading: Spec = {
         "name": "on_colour_titles",
         "data": {"name": "titles"},
         "transform": [shown, *_fit_title()],
         "mark": {**text, "fontSize": 12, "fontWeight": "bold", "tooltip": None},
-        "encoding": {"x": x, "y": y, "text": {"field": "fitting"}, "color": ink},
+        "encoding": {"x": x, "y": y, "text": {"field": "fitting"}},
     }
     return make_base(title, height=HEIGHT, layer=[tile, label, heading])
 

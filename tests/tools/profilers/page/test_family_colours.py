@@ -2,25 +2,12 @@ from __future__ import annotations
 
 from pytest_attnperf.records.profiles import KernelTime, Spread
 from pytest_attnperf.reports.html.charts import COLOURS
-from pytest_attnperf.tools.profilers.page.family_colours import (
-    ENOUGH,
-    REST,
-    choose_colours,
-    choose_ink,
-    compute_contrast,
-)
+from pytest_attnperf.tools.profilers.page.family_colours import REST, choose_colours
 
 
 def kernel(family: str, ns: int) -> KernelTime:
     """A kernel of a family."""
     return KernelTime(f"k{family}", family, "kernel", Spread(1, ns), 0.0)
-
-
-def test_text_on_every_colour_is_legible() -> None:
-    """Black or white has the contrast on each colour that WCAG asks for."""
-    for colour in COLOURS:
-        assert compute_contrast(choose_ink(colour), colour) >= ENOUGH
-    assert compute_contrast("#000000", "#ffffff") == 21
 
 
 def test_the_longest_families_have_colours() -> None:
