@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.testing.sample_runs import sample_run
-from pytest_attnperf.tuning_records import NO_BETTER, Candidate, TuneResult
+from pytest_attnperf.tuning_records import NO_BETTER, Candidate, Trial, TuneResult
 
 ROOT = Path(__file__).parents[1]
 H200 = ROOT / "baselines/sm_90/h200"
@@ -40,17 +42,18 @@ def write_pages(folder: Path) -> Iterator[tuple[str, Path]]:
     runs = [folder / f"{name}.json" for name in ("before", "after")]
     for seed, path in enumerate(runs, 1):
         json_results.write(path, sample_run(24, seed=seed))
-    yield "page-compare.png", _page(folder, "compare", map(str, runs))
+    yield "page-compare.png", _page(folder, "compare", [path.name for path in runs])
     yield "page-dispatch.png", _page(folder, "dispatch", [str(H200)])
     yield "page-ladder.png", _report(folder, "step", H200 / "hip_ladder.json")
     yield "page-stages.png", _report(folder, "stage", _write_stages(folder))
-    yield "page-profile.png", _page(folder, "profile", [str(PROFILE)])
+    shutil.copy(PROFILE, folder)
+    yield "page-profile.png", _page(folder, "profile", [PROFILE.name])
     numbers = ("--arch", "gfx942", "--vgprs", "96", "--sgprs", "40", "--lds", "8192", "--threads", "256")
     yield "page-occupancy.png", _page(folder, "occupancy", numbers)
     tuned = folder / "tuned"
     tuned.mkdir()
     (tuned / "tune.json").write_bytes(msgspec.json.encode(_read_tuned()))
-    _run(["report", str(tuned), "--report", str(folder / "tune")])
+    _run(["report", tuned.name, "--report", str(folder / "tune")], folder)
     yield "page-tune.png", folder / "tune" / "report.html"
 
 
@@ -58,29 +61,35 @@ def write_site(folder: Path) -> Iterator[tuple[str, Path]]:
     """Writes a site over a drawn history; yields the pictures' names and the pages."""
     site_cost.fill(folder / "history.sqlite", SITE_CASES, SITE_RUNS)
     site = folder / "site"
-    _run(["history", "--history", str(folder / "history.sqlite"), "--html", str(site)])
+    _run(["history", "--history", str(folder / "history.sqlite"), "--html", str(site)], folder)
     yield "site-index.png", site / "index.html"
     largest = max((site / "cases").iterdir(), key=lambda page: page.stat().st_size)
     yield "site-case.png", largest
-    yield "site-commit.png", sorted((site / "commits").iterdir())[0]
+    commits = sorted((site / "commits").iterdir())
+    yield "site-commit.png", next(page for page in commits if "No lasting change" not in page.read_text())
 
 
-def _page(folder: Path, command: str, words: Sequence[str] | Iterator[str]) -> Path:
+def _page(folder: Path, command: str, words: Sequence[str]) -> Path:
     path = folder / f"{command}.html"
-    _run([command, *words, "--html", str(path)])
+    _run([command, *words, "--html", str(path)], folder)
     return path
 
 
 def _report(folder: Path, by: str, results: Path) -> Path:
-    _run(["report", str(results), "--by", by, "--report", str(folder / by)])
+    _run(["report", str(results), "--by", by, "--report", str(folder / by)], ROOT)  # whose backends have ideas
     return folder / by / "report.html"
 
 
-def _run(words: Sequence[str]) -> None:
-    """Runs a command without what it prints. Raises SystemExit with that if it could not do its work."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        status = run_command(list(words))
+def _run(words: Sequence[str], folder: Path) -> None:
+    """Runs a command in `folder`, so that pages name no path of this machine, without what it prints. Raises SystemExit
+    with that if it could not do its work."""
+    said, before = io.StringIO(), Path.cwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            status = run_command(list(words))
+    finally:
+        os.chdir(before)
     if status not in (0, 1):
         raise SystemExit(f"make_images: attnperf {' '.join(words)} failed: {said.getvalue()}")
 
@@ -119,5 +128,6 @@ def _read_tuned() -> TuneResult:
         default=default,
         winner=timed[0][1],
         candidates=len(timed),
+        trials=tuple(Trial(candidate, first, 1, us) for us, candidate in timed),
         ranking=ranking,
     )
