@@ -43,7 +43,8 @@ TAKEN: dict[str, frozenset[str]] = {
 
 EPILOG = f"""RESULTS are files that pytest --attnperf wrote, from one or more machines; or stored baselines
 (baselines/sm_90/h200/prefill.json, or the folder), whose report says that nothing was measured for it. What attnperf
-dispatch --json printed, and the folder or tune.json of attnperf tune, are shown in the page, behind the cases.
+dispatch --json printed, the folder or tune.json of attnperf tune, and what a profiler wrote are shown in the page,
+behind the cases.
 
 --by stage: cases of tests with breakdown=True have stages; prefill is compared with qk_scores, causal_mask,
 row_softmax and weighted_values where they were measured. --by step: the backends of a workload, with the machine code

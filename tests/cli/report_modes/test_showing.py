@@ -15,6 +15,8 @@ from tests.tools.tuner.test_tuned_files import TUNED
 
 PUBLISHED = Path(__file__).parents[3] / "baselines/published/mi300x_ck_triton_native.json"
 
+PROFILE = Path(__file__).parents[2] / "data/profiles/public/h100_vit.json.gz"
+
 
 @pytest.fixture
 def dispatch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
@@ -55,6 +57,18 @@ def test_sections_of_several_files_have_names_of_their_own(dispatch: Path, tuned
     names = [section.name for section in read_all_sections([dispatch, dispatch, tuned / "tune.json"])]
     assert len(names) == len(set(names)) > 5
     assert {"dispatch-1", "dispatch-2", "tune-3"} <= set(names)
+
+
+def test_a_profile_is_known_by_its_form(results: Path, tmp_path: Path) -> None:
+    """What a profiler wrote is no result; its sections stand under its name, apart from those of the page."""
+    assert split_files([PROFILE, results, PROFILE.parent]) == ([results], [PROFILE, PROFILE.parent])
+    sections = read_all_sections([PROFILE])
+    assert {section.name.partition("-")[0] for section in sections} == {"profile"}
+    assert all(section.title.startswith("h100_vit.json.gz: ") for section in sections)
+    folder = tmp_path / "pages"
+    assert main(["report", str(results), str(PROFILE), "--report", str(folder)]) in (0, 1)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.index('id="cases"') < page.index('id="profile-time"')
 
 
 @pytest.mark.parametrize("kind", KINDS)
