@@ -49,8 +49,8 @@ def test_short_parts_are_one_other(check_page: Check) -> None:
     """Beyond the colours the shortest kinds are one grey part, the last of its bar, with their names in the tooltip."""
     rows = (bar("call", **{f"stage{number}": float(20 - number) for number in range(12)}),)
     parts = make_stacks("Bars", "us", rows).data["parts"]
-    assert [part["kind"] for part in parts] == [*(f"stage{number}" for number in range(6)), OTHER]
-    assert parts[-1]["length"].startswith("stage6 14 us, stage7 13 us")
+    assert [part["kind"] for part in parts] == [*(f"stage{number}" for number in range(7)), OTHER]
+    assert parts[-1]["length"].startswith("stage7 13 us, stage8 12 us")
     check_page(page(*rows), 1)
 
 

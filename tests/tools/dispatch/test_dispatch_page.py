@@ -86,8 +86,8 @@ def test_colours_end_and_then_share_one(record: DispatchRecord) -> None:
     found = with_shapes(record, [one_point(f"shape {number}", f"b{number}") for number in range(12)])
     figure = build_sections(found)[1].figures[0]
     colours = [layer["encoding"]["color"]["scale"] for layer in figure.spec["layer"] if "color" in layer["encoding"]]
-    assert colours[0]["range"][:7] == list(COLOURS)
-    assert set(colours[0]["range"][6:]) == {COLOURS[-1]}
+    assert colours[0]["range"][:8] == list(COLOURS)
+    assert set(colours[0]["range"][7:]) == {COLOURS[-1]}
 
 
 def test_the_largest_maps_are_drawn(record: DispatchRecord) -> None:

@@ -24,7 +24,7 @@ def test_bars_are_numbered_as_the_points() -> None:
         ("1", 25.0, 50.0),
         ("3", 25.0, 50.0),
     ]
-    assert "f16 matrix: measured 990 TFLOP/s" in roofline.caption
+    assert "f16 matrix 990 TFLOP/s, measured; DRAM 4800 GB/s, peak." in roofline.caption
     assert {line["kind"] for line in roofline.data["ceilings"]} == {"measured", "peak"}
 
 

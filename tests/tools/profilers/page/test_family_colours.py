@@ -11,13 +11,13 @@ def kernel(family: str, ns: int) -> KernelTime:
 
 
 def test_the_longest_families_have_colours() -> None:
-    """At most seven colours: six families of their own by time, all others grey, and 'other' always."""
-    kernels = [kernel(f"f{number}", 100 - number) for number in range(9)] + [kernel("other", 10**6)]
+    """At most eight colours: seven families of their own by time, all others grey, and 'other' always."""
+    kernels = [kernel(f"f{number}", 100 - number) for number in range(10)] + [kernel("other", 10**6)]
     colours = choose_colours(kernels)
-    assert colours.families == ("f0", "f1", "f2", "f3", "f4", "f5")
+    assert colours.families == ("f0", "f1", "f2", "f3", "f4", "f5", "f6")
     assert colours.groups == [*colours.families, REST]
-    assert len(set(colours.colours)) == 7
-    assert {colours.group_of(name) for name in ("f6", "other", "unheard")} == {REST}
+    assert len(set(colours.colours)) == 8
+    assert {colours.group_of(name) for name in ("f7", "other", "unheard")} == {REST}
     assert colours.colour_of(REST) == COLOURS[-1]
 
 
