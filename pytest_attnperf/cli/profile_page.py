@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.output import write_page
+from pytest_attnperf.cli.output import asks_page, write_page
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.reports.text.figures import one_line
 
@@ -57,7 +57,7 @@ def write_profile(
         count = write_trace(options.trace, analysed)
         where = one_line(str(options.trace), 1000)
         sys.stderr.write(f"written: {where}, {count:,} dispatches; open it at https://ui.perfetto.dev\n")
-    if not _wants_page(options):
+    if not asks_page(options):
         return
     from pytest_attnperf.tools.profilers.page.profile_sections import build_sections
 
@@ -67,13 +67,13 @@ def write_profile(
 
 def write_claims(options: argparse.Namespace, findings: Sequence[ProfileFinding]) -> None:
     """Writes the page of checked claims without a profile, if the options ask for one."""
-    if _wants_page(options):
+    if asks_page(options):
         write_page(options, NAME, "Claims", _build_claims(options, findings))
 
 
 def write_comparison(options: argparse.Namespace, found: ProfileComparison, problems: Sequence[str]) -> None:
     """Writes the page of two profiles, if the options ask for one."""
-    if not _wants_page(options):
+    if not asks_page(options):
         return
     from pytest_attnperf.tools.profilers.page.comparison_sections import build_comparison_sections
 
@@ -88,7 +88,7 @@ def write_cases(
     device: str,
 ) -> None:
     """Writes the page of the profiled cases of a run, if the options ask for one."""
-    if not _wants_page(options):
+    if not asks_page(options):
         return
     from pytest_attnperf.tools.profilers.page.profile_sections import build_case_sections
 

@@ -7,6 +7,7 @@ what a profiler wrote by its form.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -57,6 +58,8 @@ IN_FOLDER = "tune.json"
 BYTES_MAX = 1 << 28
 HEAD_BYTES = 1 << 16
 TITLE_LIMIT = 60
+_SCHEMA_TEXT = re.compile(rb'"schema"\s*:\s*"')
+"""In the head of a file of KINDS; that of results is a number, and they are not read here."""
 
 
 def split_files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
@@ -66,7 +69,7 @@ def split_files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
     others: list[Path] = []
     for path in paths:
         file = path / IN_FOLDER if (path / IN_FOLDER).is_file() else path
-        if _is_other(file):
+        if _find_kind(file) is not None or _is_profile(file):
             others.append(file)
         else:
             results.append(path)
@@ -78,19 +81,29 @@ def read_all_sections(files: Sequence[Path]) -> list[Section]:
     that cannot be read."""
     sections: list[Section] = []
     for number, file in enumerate(files, 1):
-        data = _read(file) if _may_have_schema(file) else b""
-        kind = _find_kind(data, str(file)) or "profile"
-        word = kind.rpartition(".")[2]
+        kind = _find_kind(file)
+        word = "profile" if kind is None else kind.rpartition(".")[2]
         prefix = f"{word}-{number}" if len(files) > 1 else word
-        sections += KINDS[kind]().read_sections(data, str(file), prefix) if data else _read_profile(file, prefix)
+        if kind is None:
+            sections += _read_profile(file, prefix)
+        else:
+            sections += KINDS[kind]().read_sections(_read(file), str(file), prefix)
     return sections
 
 
 def _read_profile(path: Path, prefix: str) -> list[Section]:
-    """Returns the sections of a profile, named after it. Raises ProfileError if nothing of it can be used."""
+    """Returns the sections of a profile, named after it. Raises ProfileError if nothing of it can be used, UsageError
+    for a folder of several."""
     from pytest_attnperf.reports.text.figures import one_line
     from pytest_attnperf.tools.profilers.page.profile_sections import read_sections
+    from pytest_attnperf.tools.profilers.reading import list_runs
 
+    runs = list_runs(path)
+    if len(runs) > 1:
+        listed = one_line(", ".join(runs), 400)
+        raise UsageError(
+            f"{path} holds {len(runs)} profiles: {listed}; name the files of those that the page is to show"
+        )
     title = one_line(path.name, TITLE_LIMIT)
     return [
         replace(
@@ -100,21 +113,19 @@ def _read_profile(path: Path, prefix: str) -> list[Section]:
     ]
 
 
-def _is_other(path: Path) -> bool:
-    """Returns whether a path is of KINDS, or a profile. Raises UsageError for a kind or version that is not known."""
+def _is_profile(path: Path) -> bool:
+    """Returns whether a path is what a profiler wrote: JSON with a field `schema` is ours."""
     from pytest_attnperf.tools.profilers.reading import is_profile
 
-    if _may_have_schema(path):
-        return _find_kind(_read(path), str(path)) is not None
-    return path.exists() and is_profile(path)
+    return path.exists() and b'"schema"' not in _read_head(path) and is_profile(path)
 
 
-def _may_have_schema(path: Path) -> bool:
-    """Returns whether a file is JSON with a field `schema` near its beginning; traces are large, and have none."""
+def _read_head(path: Path) -> bytes:
+    """Returns the beginning of a JSON file; nothing for any other path."""
     if not path.is_file() or path.suffix != ".json":
-        return False
+        return b""
     with path.open("rb") as file:
-        return b'"schema"' in file.read(HEAD_BYTES)
+        return file.read(HEAD_BYTES)
 
 
 def _read(path: Path) -> bytes:
@@ -123,25 +134,27 @@ def _read(path: Path) -> bytes:
     return read_regular(path, BYTES_MAX)
 
 
-def _find_kind(data: bytes, where: str) -> str | None:
-    """Returns the kind of a file; None for one without a text as `schema`, such as results. Raises UsageError for a
-    kind or a version that this version does not read."""
+def _find_kind(path: Path) -> str | None:
+    """Returns the kind of a JSON file of KINDS; None for any other path, such as results. Raises UsageError for a kind
+    or a version that this version does not read."""
+    if not _SCHEMA_TEXT.search(_read_head(path)):
+        return None
     import msgspec
 
     try:
-        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        fields = msgspec.json.decode(_read(path), type=dict[str, msgspec.Raw])
         schema = msgspec.json.decode(fields["schema"], type=str)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         return None
     kind = schema.rpartition("/")[0]
     if kind not in KINDS:
         raise UsageError(
-            f"{where}: field `schema` is {schema[:80]!r}; a page shows: {', '.join(KINDS)}. Name a file of these kinds"
+            f"{path}: field `schema` is {schema[:80]!r}; a page shows: {', '.join(KINDS)}. Name a file of these kinds"
         )
     read = KINDS[kind]().SCHEMA
     if schema != read:
         raise UsageError(
-            f"{where}: field `schema` is {schema[:80]!r}; this version reads {read}. Use the pytest-attnperf that "
+            f"{path}: field `schema` is {schema[:80]!r}; this version reads {read}. Use the pytest-attnperf that "
             "wrote it, or make the file again"
         )
     return kind
@@ -173,8 +186,11 @@ def show_runs(options: argparse.Namespace) -> int:
 def _write_sections(options: argparse.Namespace) -> int:
     """Writes the page of files that are no results, alone. Returns 0. Raises UsageError for options that need
     results."""
-    for name in (*asked_forms(options), *(["history"] if options.history else [])):
-        raise UsageError(f"--{name} needs results, and none of these files holds any; drop it, or name results, too")
+    given = [*asked_forms(options), *(["history"] if options.history else [])]
+    if given:
+        raise UsageError(
+            f"--{given[0]} needs results, and none of these files holds any; drop it, or name results, too"
+        )
     write_report_page(options, "report", "Report", options.sections)
     return 0
 

@@ -183,11 +183,16 @@ def read_profile(path: Path, *, run: str = "") -> Profile:
     return _read_single(path)
 
 
+def list_runs(path: Path) -> list[str]:
+    """Returns the names of the profiles in a folder; none for a file."""
+    return [run.name for run in group_runs(find_files(path).files)] if path.is_dir() else []
+
+
 def is_profile(path: Path) -> bool:
     """Returns whether a path is a profiler's file with times or counters, or a folder that holds one."""
     try:
         if path.is_dir():
-            return bool(group_runs(find_files(path).files))
+            return bool(list_runs(path))
         form = _find_file_form(path) if path.is_file() else None
     except (ProfileError, OSError):
         return False

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from pytest_attnperf.cli.program import main
+from pytest_attnperf.cli.report_modes import showing
 from pytest_attnperf.cli.report_modes.showing import KINDS, read_all_sections, split_files
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.reports.files import json_results
@@ -69,6 +70,23 @@ def test_a_profile_is_known_by_its_form(results: Path, tmp_path: Path) -> None:
     assert main(["report", str(results), str(PROFILE), "--report", str(folder)]) in (0, 1)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.index('id="cases"') < page.index('id="profile-time"')
+
+
+def test_a_folder_of_several_profiles_is_refused(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names them, and says what this command takes."""
+    assert main(["report", str(results), str(PROFILE.parent), "--report", str(tmp_path / "pages")]) == 2
+    said = capsys.readouterr().err
+    assert "holds 13 profiles: a100_alexnet, b200_eager" in said
+    assert "name the files of those that the page is to show" in said
+
+
+def test_results_are_not_read_to_tell_them_apart(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large they are: their beginning has a number as `schema`."""
+    monkeypatch.setattr(showing, "BYTES_MAX", 100)
+    assert results.stat().st_size > 100
+    assert split_files([results]) == ([results], [])
 
 
 @pytest.mark.parametrize("kind", KINDS)
