@@ -46,10 +46,8 @@ def launch_sm_90(
     options. Rows that TMA does not take, or takes long for, are copied into longer ones first, and out of them at the
     end.
     """
-    import torch
-
     q, k, v = lengthen_rows(q, k, v, shape)
-    padded = out if q.shape == out.shape else torch.empty_like(q)
+    padded = out if q.shape == out.shape else q.new_empty(q.shape)
     block_m, block_n = config["BLOCK_M"], config["BLOCK_N"]
     options = {name: value for name, value in config.items() if not name.startswith("BLOCK")}
     schedule = schedule_of(q, shape, block_m, block_n, causal=causal)

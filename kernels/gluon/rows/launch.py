@@ -128,8 +128,8 @@ def _check(
         )
     if config["SLICE"] < (at_once := 32 * config["num_warps"] * VECTOR_BYTES // x.element_size()):
         raise UsageError(
-            f"{kind}: SLICE={config['SLICE']} is less than the {at_once} columns that {config['num_warps']} warps hold "
-            "at once; raise it, or lower num_warps"
+            f"{kind}: SLICE={config['SLICE']} is less than the {at_once} columns that num_warps={config['num_warps']} "
+            "holds at once; raise SLICE, or lower num_warps"
         )
     if columns > (most := config["SHARE"] * config["SLICE"]):
         raise UsageError(

@@ -15,10 +15,10 @@ SLICE of them, so that everything is read from memory once, and weights once for
                                            LeVeque 1979, so that no difference of large sums is ever taken
 
 In a turn of its loop a CTA sums up a row and tells all CTAs, then writes the result of the row before, and only then
-waits for what the others tell: no CTA is idle while numbers travel. (To wait a turn later lets the CTAs of a cluster
-drift apart, and took softmax 7 % longer.) They travel straight from one multiprocessor to
-another (`st.async`): softmax of 4,096 rows of 65,536 columns took 295 us on an H200 with it, and 406 by way of the L2
-cache and the cluster's barrier. Gluon for Triton 3.6 has neither, nor reductions over a cluster, hence the PTX.
+waits for what the others tell: no CTA is idle while numbers travel. (With the wait a turn later the CTAs of a cluster
+drift apart, and softmax took 7 % longer.) They travel straight from one multiprocessor to another (`st.async`): softmax
+of 4,096 rows of 65,536 columns took 295 us on an H200 with it, and 406 by way of the L2 cache and the cluster's
+barrier. Gluon for Triton 3.6 has neither, nor reductions over a cluster, hence the PTX.
 
 Tensors are (SHARE, SLICE) in Gluon: the first dimension is the CTAs. tests/kernels/gluon executes this source.
 """
@@ -177,7 +177,8 @@ def sum_up(x, inside, count, KIND: gl.constexpr, WIDTH: gl.constexpr):
     first = count
     if KIND == "softmax":
         x = only_inside(x, inside, float("-inf"))
-        # A product of the last step would be computed anew, not rounded, in a sum with each that uses it.
+        # The product before the last maximum: ptxas would fuse one behind it into some of the sums below and not into
+        # others, and lanes would then be scaled by maxima that differ in their last bits.
         own = gl.max(gl.max(by_lane(x, WIDTH), 1) * LOG2_E, 2)
         safe = gl.where(own == float("-inf"), 0.0, own)  # a lane without columns: -inf - -inf would be NaN
         x = gl.exp2(gl.fma(x, LOG2_E, -for_each(safe, x, WIDTH)))
@@ -337,7 +338,7 @@ def rows_sm_90_kernel(
     """Rows p, p + P, p + 2 P ... for the p-th of P clusters. Grid: (P,), of SHARE CTAs each.
 
     VECTOR elements are 16 bytes, and a row has `vectors` of them. EVEN: it fills the slices of all CTAs, and nothing is
-    masked; a third of the instructions were masks. STREAM writes past what the L2 cache keeps.
+    masked, which saves a tenth of the loop's instructions and more. STREAM writes past what the L2 cache keeps.
     """
     layout: gl.constexpr = slices(SHARE, VECTOR, gl.num_warps())
     shared: gl.constexpr = shared_slices(SHARE)

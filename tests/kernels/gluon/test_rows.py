@@ -165,7 +165,9 @@ def test_a_missing_triton_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_launcher_says_what_is_wrong_with_its_arguments() -> None:
     """Rows that are no pieces of 16 bytes, more columns than a cluster takes, and another weight or residual."""
     x = torch.zeros(2, 250, dtype=torch.float16)
-    with pytest.raises(UsageError, match="SLICE=128 is less than the 256 columns that 1 warps hold at once; raise it"):
+    with pytest.raises(
+        UsageError, match="SLICE=128 is less than the 256 columns that num_warps=1 holds at once; raise"
+    ):
         launch.softmax(torch.zeros(2, 256, dtype=torch.float16), config=SHARED | {"SLICE": 128})
     with pytest.raises(UsageError, match="x has rows of 500 bytes, which must be a multiple of 16; use kernels"):
         launch.softmax(x, config=SHARED)
