@@ -16,10 +16,15 @@ POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:
 """A browser takes 'self' for the pages' own folder, or all local files for a page from a disk; nothing inline runs."""
 
 
+SHARED = "head.html"
+"""Of the run's page: the content policy and what a browser must know first."""
+
+
 @functools.cache
 def load_site_template(name: str) -> Any:
-    """Returns a template of this folder. Raises HtmlReportError if Jinja is missing."""
-    environment = make_environment(read_site_file)
+    """Returns a template of this folder, which may include what all pages have. Raises HtmlReportError if Jinja is
+    missing."""
+    environment = make_environment(lambda one: read_file(one) if one == SHARED else read_site_file(one))
     environment.globals["policy"] = POLICY
     return environment.get_template(name)
 
