@@ -7,6 +7,7 @@ machine that has neither torch nor a compiler. Everything heavy happens inside `
 from __future__ import annotations
 
 import abc
+import enum
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -107,16 +108,26 @@ class Pipeline:
         return dict(zip(self.inputs, tensors, strict=True))
 
 
+class Side(str, enum.Enum):
+    """Where memory lies: before a tensor, behind it, or before, between and behind its elements."""
+
+    BEFORE = "before"
+    BEHIND = "behind"
+    AROUND = "around"
+
+
 @dataclass(frozen=True)
 class Beside:
-    """Memory next to inputs that no call may write to.
+    """Memory next to tensors that no call may write to.
 
-    where    in words, e.g. 'behind tensor 2'
+    side     where it lies
+    what     beside which tensors, in words, e.g. 'tensor 2'
     memory   its bytes; where there are gaps between elements, also the elements
     first    its content when it was made
     """
 
-    where: str
+    side: Side
+    what: str
     memory: torch.Tensor
     first: torch.Tensor
 

@@ -13,6 +13,7 @@ from pytest_attnperf.backends import copy_into
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.base import in_place
+from pytest_attnperf.workloads.input_memory import describe_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -176,8 +177,8 @@ class OwnInputs:
         for beside, before in zip(self._prepared.beside, self._beside, strict=True):
             if not poison.is_bit_equal(beside.memory, before):
                 found.append(
-                    f"the call wrote to memory that is no input's: what lies {beside.where} of "
-                    f"{len(self._prepared.tensors)} is not what it was before the call"
+                    f"the call wrote to memory that is no input's: {describe_write(beside, before)}; there are "
+                    f"{len(self._prepared.tensors)} tensors"
                 )
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,6 +27,7 @@ from pytest_attnperf.measure.timers import AUTO
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer
 from pytest_attnperf.measure.timing import Timing
+from pytest_attnperf.measure.trials import TrialCase, run_trials
 from pytest_attnperf.measure.warm_up import warm_up
 from pytest_attnperf.records import (
     CheckReport,
@@ -177,12 +178,14 @@ class TorchSubject:
         self._require_proven(self._timing.asked if self._timing is not None else AUTO)
         return self._run_timing(lambda timing: timing.measure_turn(place))
 
-    def finish(self, costs: GatedCosts = NO_COSTS) -> FinalReport:
+    def finish(self, costs: GatedCosts = NO_COSTS, trials: Sequence[str] = ()) -> FinalReport:
         """Judges a last run on fresh inputs in the same memory; also reports what ran, memory, and `costs` of a case
-        that was timed. Frees the case."""
+        that was timed. A right case is then proven again by `trials` (see `measure.trials`). Frees the case."""
         try:
             with self._watching_state():
                 final = self._run_guarded(lambda: self._make_final_report(costs))
+                if final.check.right and trials:
+                    final = replace(final, check=final.check.merge_with(self._run_trials(trials)))
             return replace(final, check=self._with_left_behind(final.check))
         finally:
             self._release()
@@ -354,6 +357,12 @@ class TorchSubject:
             matrix=prepared.declares.matrix,
             costs=values,
         )
+
+    def _run_trials(self, names: Sequence[str]) -> CheckReport:
+        """Proves the case again under changed circumstances; nothing may be timed in it afterwards."""
+        self._ready_timing.close()
+        case = TrialCase(self._prover, self._ready)
+        return self._run_guarded(lambda: run_trials(names, case))
 
     def _judge_run(
         self, check: str, run: Callable[[], object], seed: int, *, planted: bool, poisoned: bool = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_attnperf.records import CheckReport, FinalReport, Rotation, Samples
     from pytest_attnperf.records.code import KernelObject
     from pytest_attnperf.records.costs import GatedCosts
@@ -81,6 +83,7 @@ class Subject(Protocol):
         that does not exist, and if something compiles in every block.
         """
 
-    def finish(self, costs: GatedCosts = ...) -> FinalReport:
+    def finish(self, costs: GatedCosts = ..., trials: Sequence[str] = ()) -> FinalReport:
         """Checks one last run of exactly what was timed on fresh inputs, then frees all that the case holds. The report
-        has the values of `costs`, if the case was timed and is right."""
+        has the values of `costs`, if the case was timed and is right, and the results of `trials` (see
+        `measure.trials`)."""

@@ -77,6 +77,7 @@ class RunConfig:
     second_look: str = _DEFAULT["second_look"]
     effort: str = _DEFAULT["effort"]
     determinism: str = _DEFAULT["determinism"]
+    trials: str = _DEFAULT["trials"]
     case_limit: str = _DEFAULT["case_limit"]
     seed: str = _DEFAULT["seed"]
     baselines: str = _DEFAULT["baselines"]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.errors import AttnperfError, UsageError
-from pytest_attnperf.gate.policy import require_tier
+from pytest_attnperf.errors import AttnperfError, UnknownNameError, UsageError
+from pytest_attnperf.gate.policy import NIGHTLY, require_tier
 from pytest_attnperf.measure.stopping import MIN_BLOCKS
 from pytest_attnperf.plugin.case_policies import check_case_options
 from pytest_attnperf.plugin.config import RunConfig, parse_number
@@ -64,6 +64,21 @@ def read_repeats(asked: RunConfig) -> int:
     return repeats
 
 
+def read_trials(asked: RunConfig) -> tuple[str, ...]:
+    """Returns the names of the trials of this run, in the order of `measure.trials.TRIALS`: those given, else the
+    guards, or all in a nightly run. Raises UnknownNameError for a name that is none."""
+    from pytest_attnperf.measure.trials import ALL, ALWAYS, NONE, TRIALS
+
+    text = asked.trials or (ALL if asked.tier == NIGHTLY else ",".join(ALWAYS))
+    names = [name.strip() for name in text.split(",")]
+    if names in ([ALL], [NONE]):
+        return tuple(TRIALS) if names == [ALL] else ()
+    for name in names:
+        if name not in TRIALS:
+            raise UnknownNameError(f"trial of {asked.name_of('trials')}", name, (ALL, NONE, *TRIALS))
+    return tuple(name for name in TRIALS if name in names)
+
+
 def check_rootdir(config: pytest.Config) -> None:
     """Raises UsageError if an option's path outside the current folder may have changed pytest's rootdir.
 
@@ -110,6 +125,10 @@ def _check_effort(_config: pytest.Config, asked: RunConfig) -> None:
 
 def _check_determinism(_config: pytest.Config, asked: RunConfig) -> None:
     read_repeats(asked)
+
+
+def _check_trials(_config: pytest.Config, asked: RunConfig) -> None:
+    read_trials(asked)
 
 
 def _check_tier(_config: pytest.Config, asked: RunConfig) -> None:
@@ -192,6 +211,7 @@ def _is_device(path: Path) -> bool:
 CHECKS: Mapping[str, Callable[[pytest.Config, RunConfig], None]] = {
     "effort": _check_effort,
     "determinism": _check_determinism,
+    "trials": _check_trials,
     "tier": _check_tier,
     "timer": _check_timer,
     "budget": _check_budget,

@@ -198,6 +198,14 @@ OPTIONS: tuple[Option, ...] = (
         least=0,
     ),
     Option(
+        "trials",
+        "",
+        "prove right cases again under changed circumstances, separated by commas: guards, layouts; all or none; "
+        "default: guards (all of them with --attnperf-tier=nightly)",
+        "NAMES",
+        group="measure",
+    ),
+    Option(
         "effort",
         "normal",
         "blocks that a process times per case: low (half), normal, high (double), or fields of "

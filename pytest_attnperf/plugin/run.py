@@ -39,7 +39,7 @@ from pytest_attnperf.plugin.fixtures import SERVER
 from pytest_attnperf.plugin.gathered import RESULT, Gathered
 from pytest_attnperf.plugin.keys import PLANNED, case_key
 from pytest_attnperf.plugin.launching import make_launch_plan, make_sides
-from pytest_attnperf.plugin.option_values import read_effort, read_repeats
+from pytest_attnperf.plugin.option_values import read_effort, read_repeats, read_trials
 from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint
@@ -342,6 +342,7 @@ def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSetti
         case_limit_seconds=_case_limit_seconds(asked, mode),
         seed=asked.count("seed") if asked.seed else random.SystemRandom().randrange(1 << 31),
         determinism_repeats=read_repeats(asked),
+        trials=read_trials(asked),
         record_local=asked.record_local,
         gates=not asked.in_process and is_gating(asked.text("timer")),
         isolate=asked.choice("isolate"),

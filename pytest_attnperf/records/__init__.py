@@ -7,6 +7,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_attnperf.records.trials import TrialResult
+
 METHOD_VERSION = 2
 """Version of the measuring method; `stats.summaries.method_of` gives a timer's."""
 
@@ -207,6 +209,7 @@ class CheckReport:
     notes       about the proof, for the reader, though nothing is wrong
     coarseness  the plain computation's error on the timed inputs, relative to the result, by output
     truth       (rms, projection) of a gated function's inputs, and of the reference's results for them, by name
+    trials      results of further proofs under changed circumstances
     """
 
     figures: tuple[ErrorFigures, ...] = ()
@@ -219,6 +222,7 @@ class CheckReport:
     notes: tuple[str, ...] = ()
     coarseness: dict[str, float] = field(default_factory=dict)
     truth: dict[str, tuple[float, float]] = field(default_factory=dict)
+    trials: tuple[TrialResult, ...] = ()
 
     @property
     def right(self) -> bool:
@@ -240,6 +244,7 @@ class CheckReport:
             notes=tuple(dict.fromkeys(self.notes + then.notes)),
             coarseness={**then.coarseness, **self.coarseness},
             truth={**then.truth, **self.truth},
+            trials=self.trials + then.trials,
         )
 
 

@@ -135,7 +135,7 @@ def look_at(bench: RunBench, case: Case) -> CaseResult | Open:
     if not case.timed and settings.mode not in UNTIMED:
         # It fails where a time is stored, which nothing would ever compare again.
         place = GATE_PLACE if settings.mode is RunMode.GATE else RECORD_PLACES
-        return bench.make_unmeasured_result(case, bench.look(place, case, None, case.next_key))
+        return bench.make_unmeasured_result(case, bench.look(place, case, None, case.next_key, trials=True))
     if settings.mode is RunMode.TOGETHER:
         from pytest_attnperf.session.together import measure_together
 
@@ -156,7 +156,7 @@ def look_at(bench: RunBench, case: Case) -> CaseResult | Open:
     stages = case.breakdown and settings.mode is RunMode.GATE
     if bench.against is not None and settings.mode is RunMode.GATE:
         bench.against.start_template(bench.pool, GATE_PLACE)
-    look = bench.look(GATE_PLACE, case, plan, case.next_key, stages=stages)
+    look = bench.look(GATE_PLACE, case, plan, case.next_key, stages=stages, trials=True)
     if look.ending is not Ending.MEASURED:
         return bench.make_unmeasured_result(case, look)
     return compare_look(bench, case, look)

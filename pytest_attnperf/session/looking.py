@@ -91,6 +91,7 @@ class RunBench:
         rotate: bool = False,
         stages: bool = False,
         pin: Mapping[str, str] | None = None,
+        trials: bool = False,
     ) -> Look:
         """Measures a case once in process number `place` and returns what it found.
 
@@ -99,12 +100,14 @@ class RunBench:
         fresh     shifts the seeds of its checks, for inputs new in this run
         rotate    also times calls on changing inputs; `stages` also the stages of a call
         pin       the configuration that its backend must run with; None for the one of the run's settings
+        trials    at its end the case goes through the run's trials
 
         Raises WorkerError if a worker fails, and CaseFailedError if the case raises there.
         """
         self.renew_processes(case)
         request, profiled = self.make_request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED
         request = request if pin is None else replace(request, pin=dict(pin))
+        request = replace(request, trials=self.settings.trials) if trials else request
         ahead = plausibility.read_ahead
         return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled, loaded=ahead)
 

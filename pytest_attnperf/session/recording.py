@@ -45,7 +45,8 @@ def record_case(bench: RunBench, case: Case) -> CaseResult:
         for place in DOING.track_steps(Unit.RECORDING, order, len(places)):
             canary = bench.pool.measure_canary(place)  # before its first case; known from then on
             # One process checks whether a kernel remembers its results, and a second one where it seems to.
-            look = bench.look(place, case, settings.plan, following, rotate=place == RECORD_PLACES)
+            first = place == RECORD_PLACES
+            look = bench.look(place, case, settings.plan, following, rotate=first, trials=first)
             if look.ending is not Ending.MEASURED:
                 return bench.make_unmeasured_result(case, look)
             taken[place] = look, canary

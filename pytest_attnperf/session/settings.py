@@ -41,6 +41,7 @@ class RunSettings:
     accepted              why a recorded slowdown since the creep guard's anchor is accepted; '' without a reason
     changed_only          whether a case that runs the machine code and configuration of its baseline is not timed
     budget_seconds        of wall time, within which second looks go to the least decided cases; None for no limit
+    trials                names of the trials by which a right case is proven again (`measure.trials`)
     isolate               how far a process is shared: 'worker' until a case breaks it, 'backend', 'case', or 'none' for
                           no process but pytest's own
     """
@@ -61,6 +62,7 @@ class RunSettings:
     profile: bool = False
     changed_only: bool = False
     budget_seconds: float | None = None
+    trials: tuple[str, ...] = ()
     isolate: str = "worker"
 
     def describe_recording(self, nodeid: str) -> str:

@@ -64,6 +64,7 @@ class OpenRequest:
 
     repeats   number of calls on the same inputs whose bits are compared; 0 for none
     pin       stored configuration that the backend must use; if empty, it chooses itself
+    trials    names of the trials that prove a right case again at its end
     """
 
     key: CaseKey
@@ -73,6 +74,7 @@ class OpenRequest:
     limit_seconds: float = 300.0
     repeats: int = 0
     pin: Mapping[str, str] = field(default_factory=dict)
+    trials: tuple[str, ...] = ()
 
 
 class Conversation(Protocol):
@@ -178,7 +180,9 @@ class RemoteCase:
         have run one). A profiler that `check` requested does not count, because then nothing is timed.
         """
         before, self.spent = self.spent, not self._profiled
-        final = self.worker.decode_answer("finish", self._ask_worker("finish"), FinalReport)
+        final = self.worker.decode_answer(
+            "finish", self._ask_worker("finish", trials=list(self.request.trials)), FinalReport
+        )
         self.spent = before or (final.spent and not self._profiled)
         return final
 

@@ -42,7 +42,7 @@ class LocalPool:
         assert self.bound is not None
         backend, workload = self.bound
         seeds = (request.check_seed, request.final_seed)
-        yield LocalCase(self.device.subject(backend, workload, seeds), workload, request.repeats)
+        yield LocalCase(self.device.subject(backend, workload, seeds), workload, request.repeats, request.trials)
 
     def wait_until_ready(self, place: int) -> Ready:
         """Returns the device, fingerprint and id of this process; they are read at the first call only."""
@@ -75,6 +75,7 @@ class LocalCase:
     subject: Subject
     workload: Workload
     repeats: int = 0
+    trials: tuple[str, ...] = ()
 
     def open(self) -> Opened:
         """Builds and compiles the case; returns its figures, and the reasons if it is unsupported."""
@@ -124,7 +125,7 @@ class LocalCase:
 
     def finish(self) -> FinalReport:
         """Checks the last timed call (replay of the captured graph) on new inputs, and frees the case."""
-        return self.subject.finish()
+        return self.subject.finish(trials=self.trials)
 
     def close(self) -> Closed:
         """Returns the outcome 'passed' without ending anything: the test body continues in this process."""

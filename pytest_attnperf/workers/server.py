@@ -169,11 +169,12 @@ class Server:
             "profile": lambda request: subject.profile(),
             "turns": lambda request: subject.prepare_turns(float(request["block_us"]), _timer_argument(request)),
             "turn": lambda request: subject.measure_turn(int(request["place"])),
-            "finish": lambda request: self._finish_subject(subject, costs),
+            "finish": lambda request: self._finish_subject(subject, costs, request),
         }
 
-    def _finish_subject(self, subject: Subject, costs: GatedCosts) -> FinalReport:
-        report = replace(subject.finish(costs), cost_limits=dict(costs.limits))
+    def _finish_subject(self, subject: Subject, costs: GatedCosts, request: Request) -> FinalReport:
+        trials = tuple(map(str, request.get("trials", ())))
+        report = replace(subject.finish(costs, trials), cost_limits=dict(costs.limits))
         sources, foreign = loaded_sources(self._root)
         named = source_id(self._root, sources)
         return replace(report, sources=sources, foreign_sources=tuple(foreign), source_id=named)

@@ -7,9 +7,10 @@ addresses of the same alignment.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.backends import Beside
+from pytest_attnperf.backends import Beside, Side
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,20 +23,43 @@ ALIGNMENT = 64
 """Copies have their originals' addresses modulo this: torch aligns fresh memory to 64 bytes on a CPU, and to more on a
 GPU, and no load is wider than 16."""
 
-GUARD_BYTES = 512
-"""Bytes of memory behind guarded inputs that belong to no input: writes beyond an input's end go there."""
+
+@dataclass(frozen=True)
+class Guard:
+    """Memory around copies that belongs to no input: `size_bytes` behind them, where writes beyond an end go, and as
+    much before them if their originals do not begin at the start of their memory, or else with `before`."""
+
+    size_bytes: int = 512
+    before: bool = False
 
 
 def copy_tensors(tensors: Iterable[torch.Tensor]) -> Tensors:
     """Returns copies at other addresses, with the strides of the originals; tensors that share a storage get copies
     that share one, too."""
-    return _copy_tensors(tuple(tensors), guarded=False)[0]
+    return _copy_tensors(tuple(tensors), None)[0]
 
 
-def copy_guarded(tensors: Iterable[torch.Tensor]) -> tuple[Tensors, tuple[Beside, ...]]:
-    """Returns (copies as of `copy_tensors`, the memory before, between and behind them, where no call may write). The
-    memory behind them is filled with ones, so that reading it changes a result, and is a valid index."""
-    return _copy_tensors(tuple(tensors), guarded=True)
+def copy_guarded(tensors: Iterable[torch.Tensor], guard: Guard | None = None) -> tuple[Tensors, tuple[Beside, ...]]:
+    """Returns (copies as of `copy_tensors`, the memory before, between and behind them, where no call may write).
+
+    Reading there changes a result: behind floating-point inputs is NaN; behind others ones, which are valid indices.
+    """
+    return _copy_tensors(tuple(tensors), guard or Guard())
+
+
+def describe_write(beside: Beside, before: torch.Tensor) -> str:
+    """Returns where memory beside inputs differs from `before`, its earlier content, e.g. '8 bytes, 0 behind
+    tensor 2, at address 0x7f0010'; '' if it does not differ."""
+    changed = as_integers(beside.memory).ne(as_integers(before)).nonzero()
+    if not len(changed):
+        return ""
+    width = beside.memory.element_size()
+    first, last = int(changed[0]) * width, (int(changed[-1]) + 1) * width
+    distance = {Side.BEHIND: first, Side.BEFORE: beside.memory.numel() * width - last}.get(beside.side)
+    place = (
+        f"{beside.side.value} {beside.what}" if distance is None else f"{distance} {beside.side.value} {beside.what}"
+    )
+    return f"{len(changed) * width} bytes, {place}, at address {beside.memory.data_ptr() + first:#x}"
 
 
 def each_once(tensor: torch.Tensor) -> torch.Tensor:
@@ -88,7 +112,7 @@ def _group_by_storage(tensors: Tensors) -> list[list[int]]:
     return list(groups.values())
 
 
-def _copy_tensors(tensors: Tensors, *, guarded: bool) -> tuple[Tensors, tuple[Beside, ...]]:
+def _copy_tensors(tensors: Tensors, guard: Guard | None) -> tuple[Tensors, tuple[Beside, ...]]:
     import torch
 
     copies: dict[int, torch.Tensor] = {}
@@ -96,43 +120,53 @@ def _copy_tensors(tensors: Tensors, *, guarded: bool) -> tuple[Tensors, tuple[Be
     with torch.no_grad():
         for numbers in _group_by_storage(tensors):
             members = [tensors[number].detach() for number in numbers]
-            if not all(map(_has_plain_bytes, members)) or (not guarded and len(members) == 1 and _is_dense(members[0])):
+            if not all(map(_has_plain_bytes, members)) or (
+                guard is None and len(members) == 1 and _is_dense(members[0])
+            ):
                 copies |= {number: tensor.clone() for number, tensor in zip(numbers, members, strict=True)}
                 continue
-            made, around = _copy_region(members, GUARD_BYTES if guarded else 0)
+            made, around = _copy_region(members, guard)
             copies |= dict(zip(numbers, made, strict=True))
             which = f"tensor{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-            beside += [Beside(f"{place} {which}", memory, memory.clone()) for place, memory in around]
+            beside += [Beside(side, which, memory, memory.clone()) for side, memory in around]
     return tuple(copies[number] for number in range(len(tensors))), tuple(beside)
 
 
-def _copy_region(tensors: Sequence[torch.Tensor], guard: int) -> tuple[Tensors, list[tuple[str, torch.Tensor]]]:
-    """Copies tensors of one storage into one buffer; returns (copies, [('before', 'behind' or 'around', memory
-    there)]). The list is empty if `guard`, the bytes to add behind them, is 0."""
+def _copy_region(
+    tensors: Sequence[torch.Tensor], guard: Guard | None
+) -> tuple[Tensors, list[tuple[Side, torch.Tensor]]]:
+    """Copies tensors of one storage into one buffer; returns (copies, [(side, memory there)]). The list is empty
+    without a guard."""
     import torch
 
     first, (low, high) = tensors[0], _find_extent(tensors)
     source = _view_bytes(first, low, high - low)
+    size_bytes = 0 if guard is None else guard.size_bytes
     # Inputs that begin at the start of their memory keep that property.
-    before = guard if low else 0
-    buffer = torch.empty(before + ALIGNMENT + high - low + guard, dtype=torch.uint8, device=first.device)
+    before = size_bytes if low or (guard is not None and guard.before) else 0
+    buffer = torch.empty(before + ALIGNMENT + high - low + size_bytes, dtype=torch.uint8, device=first.device)
     start = before + (source.data_ptr() - buffer.data_ptr() - before) % ALIGNMENT
     end = start + high - low
     buffer[start:end].copy_(source)
     made = tuple(_view_typed(buffer, tensor, start - low) for tensor in tensors)
-    if not guard:
+    if guard is None:
         return made, []
     last = max(tensors, key=_find_end)
-    buffer[:start].fill_(1)
     behind = torch.empty(0, dtype=last.dtype, device=last.device).set_(
-        buffer.untyped_storage(), end // last.element_size(), (guard // last.element_size(),), (1,)
+        buffer.untyped_storage(), end // last.element_size(), (size_bytes // last.element_size(),), (1,)
     )
-    behind.fill_(1)
     stop = end + behind.numel() * last.element_size()
+    buffer[:start].fill_(1)
+    fill_unread(behind)
     shown = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     if shown != high - low or len(tensors) > 1 or each_once(first) is not first:
-        return made, [("around", buffer[:stop])]
-    return made, [("behind", buffer[end:stop]), *([("before", buffer[:start])] if start else [])]
+        return made, [(Side.AROUND, buffer[:stop])]
+    return made, [(Side.BEHIND, buffer[end:stop]), *([(Side.BEFORE, buffer[:start])] if start else [])]
+
+
+def fill_unread(tensor: torch.Tensor) -> None:
+    """Fills memory that nothing may read: with NaN, or with ones where the type has none."""
+    tensor.fill_(float("nan") if tensor.is_floating_point() or tensor.is_complex() else 1)
 
 
 def _has_plain_bytes(tensor: torch.Tensor) -> bool:

@@ -38,7 +38,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ from pytest_attnperf.records.costs import NO_COSTS, GatedCosts
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.stages import Breakdown, StageTime
+from pytest_attnperf.records.trials import TrialEnding, TrialResult
 from pytest_attnperf.testing.fake import backends as fake_faults
 from pytest_attnperf.testing.fake.backends import FakeBackend, FakeTunableBackend, take_block_time
 from pytest_attnperf.workers.device_protocol import CheckSeeds
@@ -249,15 +250,18 @@ class FakeSubject:
             allocated_bytes=1024 * len(kernels),
         )
 
-    def finish(self, costs: GatedCosts = NO_COSTS) -> FinalReport:
-        """Returns the report on the last replay, with the script's launches, configuration and costs; wrong for the
-        fault 'late'. Raises or breaks by other faults that are due in 'finish'."""
+    def finish(self, costs: GatedCosts = NO_COSTS, trials: Sequence[str] = ()) -> FinalReport:
+        """Returns the report on the last replay, with the script's launches, configuration, costs and 'trials' (name ->
+        list of fields of a `TrialResult`); wrong for the fault 'late'. Raises or breaks by other faults that are due
+        in 'finish'."""
         if self.fault == "finish":
             raise CaseFailedError("the profiler of the last run gave nothing (scripted)")
         if self.fault == "slow_finish":
             time.sleep(fake_faults.LONG_SECONDS)
         self._break_on("finish")
         report = _make_report("final", "wrong", 40.0) if self.fault == "late" else _make_report("final", "", 0.4)
+        if report.right:
+            report = report.merge_with(self._report_trials(trials))
         return FinalReport(
             check=report,
             launches=tuple(map(_make_launch, self.script.get("kernels", []))),
@@ -266,6 +270,17 @@ class FakeSubject:
             config=self._scripted_config(),
             costs={**dict.fromkeys(costs.limits, 0.0), **self.script.get("costs", {})} if costs.limits else {},
         )
+
+    def _report_trials(self, names: Sequence[str]) -> CheckReport:
+        """Returns the scripted results of these trials; a trial that the script does not name is RIGHT."""
+        scripted = dict(self.script.get("trials", {}))
+        found = [
+            TrialResult(name, **{**fields, "ending": TrialEnding(fields.get("ending", TrialEnding.RIGHT))})
+            for name in names
+            for fields in scripted.get(name, [{}])
+        ]
+        problems = tuple(result.why for result in found if result.ending is TrialEnding.WRONG)
+        return CheckReport(problems=problems, trials=tuple(found))
 
     def _scripted_config(self) -> dict[str, str]:
         """Returns the script's 'config' as texts; a pinned backend adds its configuration and 'pinned'."""

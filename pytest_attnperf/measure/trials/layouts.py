@@ -1,0 +1,245 @@
+"""Layouts: the call again, on the same values that lie in memory as real callers pass them.
+
+A gated function gets its inputs in the other layout. An op family's backend is prepared with canonical inputs in that
+layout; where its `convert` copies them, the kernel itself never sees it, and the result says so. Right, or an error
+that refuses the layout, passes: only a wrong result fails.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.correctness import poison
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.measure.trials import TrialCase, Tried
+from pytest_attnperf.records import CheckReport
+from pytest_attnperf.records.trials import TrialEnding, TrialResult
+from pytest_attnperf.workloads.adhoc import AdHoc
+from pytest_attnperf.workloads.base import in_place
+from pytest_attnperf.workloads.input_memory import fill_unread
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Prepared, Tensors
+
+NAME = "layouts"
+INT32_END = 1 << 31
+"""First index that a signed integer of 32 bits cannot hold."""
+
+ALIGNED = 128
+"""Elements to which far strides are rounded up, so that rows stay aligned for the widest loads and for TMA."""
+
+MAP_NORESERVE = 0x4000
+"""Linux's flag by which mapped pages count only once they are touched; Python names it from 3.13 on."""
+
+FREE_SHARE = 0.8
+"""Share of a GPU's free memory that far inputs may take."""
+
+
+def run_trial(case: TrialCase) -> Iterator[Tried]:
+    """Yields one result for each layout."""
+    for variant, lay_out in LAYOUTS.items():
+        result = TrialResult(NAME, variant)
+        yield case.attempt(result, lambda result=result, lay_out=lay_out: _judge_layout(case, result, lay_out))  # type: ignore[misc]
+    result = TrialResult(NAME, "empty")
+    yield case.attempt(result, lambda: _judge_empty(case, result))
+
+
+def _judge_layout(case: TrialCase, result: TrialResult, lay_out: Callable[[Tensors], Tensors]) -> Tried | CheckReport:
+    if getattr(case.workload, "contiguous", False):
+        return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why="the test says contiguous=True"))
+    prepared, seen = _prepare(case, lay_out)
+    if not seen:
+        return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why="no input can lie that way"))
+    report = case.judge_call(result.name, prepared)
+    if report.right and not any(poison.has_overlap(own, given) for own in prepared.tensors for given in seen):
+        return Tried(replace(result, ending=TrialEnding.COPIED), report)
+    return report if report.problems else Tried(result, report)
+
+
+def _prepare(case: TrialCase, lay_out: Callable[[Tensors], Tensors]) -> tuple[Prepared, Tensors]:
+    """Returns (the case on inputs that lie in another way, those inputs which do). Inputs that a call writes stay."""
+    workload = case.workload
+    if isinstance(workload, AdHoc):
+        kept = workload.learned.overwritten_numbers
+        tensors = _lay_out_others(case.prepared.tensors, kept, lay_out)
+        moved = tuple(new for old, new in zip(case.prepared.tensors, tensors, strict=True) if new is not old)
+        return replace(case.prepared, tensors=tensors, beside=()), moved
+    inputs = workload.make_inputs(case.prover.seeds.check, case.device, planted=True)
+    laid = _lay_out_others(inputs, in_place(workload), lay_out)
+    moved = tuple(new for old, new in zip(inputs, laid, strict=True) if new is not old)
+    return (case.backend.prepare(workload, laid) if moved else case.prepared), moved
+
+
+def _lay_out_others(tensors: Tensors, kept: Container[int], lay_out: Callable[[Tensors], Tensors]) -> Tensors:
+    """Returns the tensors, in another layout where their number is not in `kept`."""
+    moved = iter(lay_out(tuple(tensor for number, tensor in enumerate(tensors) if number not in kept)))
+    return tuple(tensor if number in kept else next(moved) for number, tensor in enumerate(tensors))
+
+
+def _fill_like(view: torch.Tensor, whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Fills `whole` with what nothing may read, and its part `view` with the values of `tensor`; returns the part."""
+    fill_unread(whole)
+    return view.copy_(tensor)
+
+
+def _fuse(tensors: Tensors) -> Tensors:
+    """Returns tensors of one type and equal leading dimensions side by side in one memory, as a fused projection gives
+    q, k and v: along the last dimension but one (heads), or along the last of two."""
+    laid = list(tensors)
+    groups: dict[Any, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        if tensor.dim() >= 2 and tensor.numel():
+            along = tensor.dim() - (2 if tensor.dim() > 2 else 1)
+            others = (*tensor.shape[:along], *tensor.shape[along + 1 :])
+            groups.setdefault((tensor.dtype, tensor.dim(), others), []).append(number)
+    for numbers in groups.values():
+        members = [tensors[number] for number in numbers]
+        along = members[0].dim() - (2 if members[0].dim() > 2 else 1)
+        sizes = [member.shape[along] for member in members]
+        shape = list(members[0].shape)
+        shape[along] = sum(sizes) + (len(members) == 1)  # one alone gets a neighbour that is not read
+        whole = members[0].new_empty(shape)
+        fill_unread(whole)
+        first = 0
+        for number, member, size in zip(numbers, members, sizes, strict=True):
+            laid[number] = whole.narrow(along, first, size).copy_(member)
+            first += size
+    return tuple(laid)
+
+
+def _transpose(tensors: Tensors) -> Tensors:
+    """Returns tensors of three dimensions or more with heads and rows exchanged in memory."""
+
+    def transpose(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() < 3:
+            return tensor
+        first = 1 if tensor.dim() > 3 else 0
+        return tensor.transpose(first, first + 1).contiguous().transpose(first, first + 1)
+
+    return tuple(map(transpose, tensors))
+
+
+def _slice(tensors: Tensors) -> Tensors:
+    """Returns tensors as every second slice along the last dimension but one of one twice as large."""
+
+    def slice_one(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() < 2:
+            return tensor
+        whole = tensor.new_empty((*tensor.shape[:-2], 2 * tensor.shape[-2], tensor.shape[-1]))
+        return _fill_like(whole[..., ::2, :], whole, tensor)
+
+    return tuple(map(slice_one, tensors))
+
+
+def _offset(tensors: Tensors) -> Tensors:
+    """Returns tensors that begin one element behind the start of their memory, so that 16-byte loads are unaligned."""
+
+    def offset_one(tensor: torch.Tensor) -> torch.Tensor:
+        whole = tensor.new_empty(tensor.numel() + 1)
+        return _fill_like(whole[1:].view(tensor.shape), whole, tensor) if tensor.dim() else tensor
+
+    return tuple(map(offset_one, tensors))
+
+
+def _stretch(tensors: Tensors) -> Tensors:
+    """Returns tensors whose last dimension has a stride of 2."""
+
+    def stretch_one(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() < 2:
+            return tensor
+        whole = tensor.new_empty((*tensor.shape, 2))
+        return _fill_like(whole[..., 0], whole, tensor)
+
+    return tuple(map(stretch_one, tensors))
+
+
+def _separate(tensors: Tensors) -> Tensors:
+    """Returns tensors whose outermost dimension has so large a stride that index x stride exceeds 2^31 elements.
+
+    An index that wraps to a negative one finds mapped memory, too, so that it gives a wrong result instead of a fault:
+    what is wrong is told with its place. All inputs of a type share one buffer; on a CPU only pages that are touched
+    take memory. Raises WorkloadError if a GPU has too little.
+    """
+    laid = list(tensors)
+    buffers: dict[Any, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        if tensor.dim() >= 2 and any(size > 1 for size in tensor.shape[:-1]) and tensor.numel():
+            buffers.setdefault((tensor.dtype, tensor.device), []).append(number)
+    for numbers in buffers.values():
+        members = [tensors[number] for number in numbers]
+        wide = [next(dim for dim, size in enumerate(member.shape) if size > 1) for member in members]
+        inner = [prod(member.shape[dim + 1 :]) for member, dim in zip(members, wide, strict=True)]
+        room = [-(-size // ALIGNED) * ALIGNED for size in inner]
+        least = max(sum(room), *(-(-INT32_END // (m.shape[d] - 1)) for m, d in zip(members, wide, strict=True)))
+        stride = -(-least // ALIGNED) * ALIGNED
+        span = max((m.shape[d] - 1) * stride for m, d in zip(members, wide, strict=True)) + sum(room)
+        memory = _map_memory(span + INT32_END, members[0])
+        first = INT32_END
+        for number, member, dim, size in zip(numbers, members, wide, room, strict=True):
+            strides = [prod(member.shape[at + 1 :]) for at in range(member.dim())]
+            strides[: dim + 1] = [stride] * (dim + 1)
+            laid[number] = memory.as_strided(member.shape, strides, first).copy_(member)
+            first += size
+    return tuple(laid)
+
+
+def _map_memory(elements: int, like: torch.Tensor) -> torch.Tensor:
+    """Returns memory of so many elements of the type of `like`, on its device; on a CPU without any page of it."""
+    import torch
+
+    size_bytes = elements * like.element_size()
+    if like.device.type == "cpu":
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+        try:
+            return torch.frombuffer(mmap.mmap(-1, size_bytes, flags=flags), dtype=torch.uint8).view(like.dtype)
+        except OSError as error:
+            raise WorkloadError(f"this machine does not map {size_bytes / 2**30:.1f} GiB: {error}") from None
+    free_bytes = torch.cuda.mem_get_info(like.device)[0]
+    if size_bytes > FREE_SHARE * free_bytes:
+        raise WorkloadError(
+            f"far inputs take {size_bytes / 2**30:.1f} GiB of memory, and {free_bytes / 2**30:.1f} GiB are free"
+        )
+    return torch.empty(size_bytes, dtype=torch.uint8, device=like.device).view(like.dtype)
+
+
+LAYOUTS: dict[str, Callable[[Tensors], Tensors]] = {
+    "fused": _fuse,
+    "transposed": _transpose,
+    "sliced": _slice,
+    "one element on": _offset,
+    "last stride 2": _stretch,
+    "beyond 2^31": _separate,
+}
+"""Layout -> function that returns inputs of the same values in it; an input that cannot lie so is returned itself."""
+
+
+def _judge_empty(case: TrialCase, result: TrialResult) -> Tried:
+    """Calls a gated function on a first dimension of size 0: its result must have the reference's shapes and types."""
+    workload = case.workload
+    if not isinstance(workload, AdHoc):
+        return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why="op families have no batch of size 0"))
+    tensors = case.prepared.tensors
+    batch = tensors[0].shape[0] if tensors[0].dim() > 1 else 0
+    empty = tuple(t.narrow(0, 0, 0) if t.dim() > 1 and t.shape[0] == batch else t for t in tensors)
+    try:
+        expected = workload.learned.compute_plain(empty) if batch else {}
+    except Exception:
+        expected = {}
+    if not expected or any(output.numel() for output in expected.values()):
+        why = "the reference has no result of size 0 for a batch of size 0"
+        return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why=why))
+    got = replace(case.prepared, tensors=empty, beside=())
+    outputs = case.prepared.outputs(got.run())
+    for name, output in expected.items():
+        made = outputs.get(name)
+        if made is None or made.shape != output.shape or made.dtype != output.dtype:
+            is_what = "missing" if made is None else f"{tuple(made.shape)} {made.dtype}"
+            why = f"{result.name}: {name!r} is {is_what}, expected {tuple(output.shape)} {output.dtype}"
+            return Tried(replace(result, ending=TrialEnding.WRONG, why=why))
+    return Tried(result)
