@@ -90,6 +90,7 @@ class CaseHandle:
         times: str = "both",
         in_place: Sequence[str] = (),
         host_sync: bool = False,
+        contiguous: bool = False,
         kernels: Sequence[str] = (),
         operators: Sequence[str] = (),
         never: Sequence[str] = (),
@@ -111,6 +112,7 @@ class CaseHandle:
                               call may overwrite: each call gets copies, made outside the timed part. If a call returns
                               None, the contents of these inputs are its result
         host_sync             the call may wait for the device (.item()), and is timed by the host's clock
+        contiguous            callers pass contiguous inputs only: --attnperf-trials=layouts tries no other layout
         kernels, operators    regular expressions; each must match the name of a GPU kernel, or of a torch operator,
                               that runs: a function that falls back to something else fails
         never                 regular expressions that must not match any kernel or operator that runs
@@ -126,7 +128,7 @@ class CaseHandle:
         workload = AdHoc(
             name=self._name, make_inputs_fn=inputs, reference_fn=reference, flops=flops, bytes_min=bytes_min,
             cache_state=cache_state, times=times if backward else "", overwrites=_as_tuple(in_place),
-            host_sync=host_sync,
+            host_sync=host_sync, contiguous=contiguous,
         )  # fmt: skip
         says = Declares(
             kernels=_parse_patterns("kernels", kernels),

@@ -21,7 +21,13 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
-from pytest_attnperf.reports.run.conditions import condition_lines, cost_line, determinism_lines, interleaved_line
+from pytest_attnperf.reports.run.conditions import (
+    condition_lines,
+    cost_line,
+    determinism_lines,
+    interleaved_line,
+    trial_lines,
+)
 from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.reports.run.overview import EXCUSED, format_device, is_reported
 from pytest_attnperf.reports.run.profile_cases import case_lines
@@ -89,6 +95,7 @@ class Summary:
             said += [
                 interleaved_line(run),
                 *determinism_lines(run.cases),
+                *trial_lines(run.cases),
                 cost_line(run),
                 *list_run_findings(run.cases),
             ]
@@ -146,7 +153,7 @@ class Summary:
             self._write_lines(filter(None, [code_line(run.code)]))
             return
         self._show_sections()
-        lines = [*tolerance_notes(run.cases), *determinism_lines(run.cases)]
+        lines = [*tolerance_notes(run.cases), *determinism_lines(run.cases), *trial_lines(run.cases)]
         lines += [*kernel_lines(run), *filter(None, [code_line(run.code)])]
         if has_profiles(run) and self.ended.results:
             lines.append(f"results: {self.ended.results}")

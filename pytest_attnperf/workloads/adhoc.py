@@ -53,6 +53,7 @@ class AdHoc:
                      checked, too
     overwrites       names of inputs that a call may overwrite; each call gets copies of them
     host_sync        the call may wait for the device, and is timed by the host's clock
+    contiguous       callers pass contiguous inputs only, so that no other layout is tried
 
     Raises WorkloadError for another cache state or pass, and for cold inputs where every call gets its own copies.
     """
@@ -68,6 +69,7 @@ class AdHoc:
     times: str = ""
     overwrites: tuple[str, ...] = ()
     host_sync: bool = False
+    contiguous: bool = False
     learned: Reference = field(init=False, repr=False, compare=False)
     planting: Planting = field(init=False, repr=False, compare=False)
 

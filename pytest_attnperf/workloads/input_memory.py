@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from pytest_attnperf.backends import Tensors
 
+WORD_BYTES = 4
+"""Places of writes are told in units of this."""
+
 ALIGNMENT = 64
 """Copies have their originals' addresses modulo this: torch aligns fresh memory to 64 bytes on a CPU, and to more on a
 GPU, and no load is wider than 16."""
@@ -54,12 +57,14 @@ def describe_write(beside: Beside, before: torch.Tensor) -> str:
     if not len(changed):
         return ""
     width = beside.memory.element_size()
-    first, last = int(changed[0]) * width, (int(changed[-1]) + 1) * width
-    distance = {Side.BEHIND: first, Side.BEFORE: beside.memory.numel() * width - last}.get(beside.side)
+    # Whole words, because some bytes of what was written may be those that lay there.
+    first = int(changed[0]) * width // WORD_BYTES * WORD_BYTES
+    end = -(-(int(changed[-1]) + 1) * width // WORD_BYTES) * WORD_BYTES
+    distance = {Side.BEHIND: first, Side.BEFORE: beside.memory.numel() * width - end}.get(beside.side)
     place = (
         f"{beside.side.value} {beside.what}" if distance is None else f"{distance} {beside.side.value} {beside.what}"
     )
-    return f"{len(changed) * width} bytes, {place}, at address {beside.memory.data_ptr() + first:#x}"
+    return f"{end - first} bytes, {place}, at address {beside.memory.data_ptr() + first:#x}"
 
 
 def each_once(tensor: torch.Tensor) -> torch.Tensor:

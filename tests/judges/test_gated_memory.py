@@ -69,7 +69,8 @@ def test_a_kernel_that_takes_its_inputs_for_contiguous_is_incorrect(layout: str)
     """Strides, gaps and expanded dimensions reach the call as they are, and a kernel that heeds them is right."""
     inputs, fn = LAYOUTS[layout]
     assert checked(fn, inputs, fn).problems == ()
-    assert any("is off by" in problem for problem in checked(taken_for_contiguous(fn), inputs, fn).problems)
+    problems = checked(taken_for_contiguous(fn), inputs, fn).problems
+    assert any("is off by" in problem or "NaN" in problem for problem in problems)
 
 
 def k_and_v(seed: int) -> Tensors:
@@ -130,17 +131,17 @@ def writes(*, before: int = 0, behind: int = 0, gap: int = 0) -> Callable[[torch
 @pytest.mark.parametrize(
     ("kernel", "inputs", "place"),
     [
-        (writes(behind=1), lambda: torch.randn(260, 256), "behind tensor 0 of 1"),
-        (writes(behind=16), lambda: torch.randn(260, 256).bfloat16(), "behind tensor 0 of 1"),
-        (writes(before=2), lambda: torch.randn(262, 256)[2:], "before tensor 0 of 1"),
-        (writes(gap=3), lambda: torch.randn(260, 272)[:, :256], "around tensor 0 of 1"),
+        (writes(behind=1), lambda: torch.randn(260, 256), "0 behind tensor 0"),
+        (writes(behind=16), lambda: torch.randn(260, 256).bfloat16(), "0 behind tensor 0"),
+        (writes(before=2), lambda: torch.randn(262, 256)[2:], "0 before tensor 0"),
+        (writes(gap=3), lambda: torch.randn(260, 272)[:, :256], "around tensor 0"),
     ],
 )
 def test_a_kernel_that_writes_beside_an_input_is_incorrect(kernel: Any, inputs: Any, place: str) -> None:
     """Memory before, between and behind inputs is compared, too, and the text says which has changed."""
     assert checked(softmax, inputs, softmax).problems == ()
     problems = checked(kernel, inputs, softmax).problems
-    assert any(f"wrote to memory that is no input's: what lies {place}" in problem for problem in problems)
+    assert any("wrote to memory that is no input's" in problem and place in problem for problem in problems)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.float64, torch.int64, torch.bool])

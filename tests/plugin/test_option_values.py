@@ -23,6 +23,7 @@ BAD = {
     "against": "mian",
     "candidate": "mian",
     "timer": "sundial",
+    "trials": "guard",
     "effort": "blocks=4",
     "baselines": "conftest.py",
     "results": "suites",

@@ -79,6 +79,39 @@ def test_determinism_is_reported_per_backend(attnperf_project: FakeProject) -> N
     assert "determinism: " not in attnperf_project.run().stdout.str()
 
 
+def test_trials_are_reported_and_a_wrong_one_fails(attnperf_project: FakeProject) -> None:
+    """Guards run unasked; others when they are named, or in a nightly run. Wrong is INCORRECT, refused is told."""
+    attnperf_project.suite(WORKLOADS[:1])
+    wrong = {"variant": "fused", "ending": "wrong", "why": "layouts, fused: 'out' is off by 9"}
+    refused = {"variant": "sliced", "ending": "refused", "why": "ValueError: rows must be dense"}
+    attnperf_project.backend("fake.a", trials={"layouts": [refused, {"variant": "fused"}]})
+    attnperf_project.backend("fake.b", trials={"layouts": [wrong]})
+    plain = attnperf_project.run()
+    plain.assert_outcomes(passed=2)
+    assert "guards of" not in plain.stdout.str()
+    for asked in ("--attnperf-trials=layouts", "--attnperf-trials=all", "--attnperf-tier=nightly"):
+        result = attnperf_project.run(asked)
+        result.assert_outcomes(passed=1, failed=1)
+        result.stdout.fnmatch_lines(["*layouts, fused: 'out' is off by 9*"])
+        result.stdout.fnmatch_lines(
+            ["layouts of 2 cases: 1 right, 1 wrong, 1 refused; refused: fake.a sliced (ValueError: rows must be dense)"]
+        )
+    for asked in ("--attnperf-trials=none", "--attnperf-trials=guards"):
+        attnperf_project.run(asked, "--attnperf-tier=nightly").assert_outcomes(passed=2)
+
+
+def test_trials_come_once_per_case(attnperf_project: FakeProject) -> None:
+    """A timed case that is wrong in a trial is INCORRECT; of a recording, one process goes through them."""
+    wrong = {"variant": "fused", "ending": "wrong", "why": "layouts, fused: 'out' is off by 9"}
+    attnperf_project.suite(WORKLOADS[:1])
+    attnperf_project.backend("fake.a", trials={"layouts": [{"variant": "fused"}]})
+    stored = attnperf_project.run("--update-baselines", "--attnperf-trials=layouts")
+    stored.stdout.fnmatch_lines(["layouts of 1 cases: 1 right"])
+    attnperf_project.backend("fake.a", trials={"layouts": [wrong]})
+    attnperf_project.run("--attnperf").assert_outcomes(passed=1)
+    attnperf_project.run("--attnperf", "--attnperf-trials=layouts").assert_outcomes(failed=1)
+
+
 def test_one_call_has_nothing_to_be_compared_with(attnperf_project: FakeProject) -> None:
     """--attnperf-determinism=1 is a usage error that says what to give."""
     attnperf_project.backend("fake.a")

@@ -8,6 +8,7 @@ these that changes is a write outside. What a library allocates below torch's di
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,7 @@ class GuardedOutputs:
             inside.copy_(tensor)
         else:
             poison.fill(inside)
-        pattern = torch.arange(guard, device=tensor.device).mul(PATTERN_STEP).to(torch.uint8)
+        pattern = torch.arange(guard, device=tensor.device).add(1).mul(PATTERN_STEP).to(torch.uint8)
         bands = {Side.BEFORE: buffer[:guard], Side.BEHIND: buffer[guard + span :]}
         for memory in bands.values():
             memory.copy_(pattern)
@@ -112,6 +113,11 @@ def _make_mode(change: Callable[[str, torch.Tensor], torch.Tensor]) -> contextli
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            """Returns whether torch's compiler is loaded: torch would load it, for seconds, to exclude this code."""
+            return "torch._dynamo" in sys.modules
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             made = func(*args, **(kwargs or {}))
             operator = func._schema.name.removeprefix("aten::")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from pytest_attnperf.records import CheckReport
+from pytest_attnperf.records.trials import TrialEnding, TrialResult
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -73,6 +74,33 @@ def seconds_by_part(checks: Iterable[CheckReport]) -> dict[str, float]:
             parts[part] += seconds
         parts["other"] += max(0.0, check.seconds - sum(check.parts.values()))
     return dict(sorted(parts.items(), key=lambda pair: -pair[1]))
+
+
+def trial_lines(cases: Iterable[CaseResult]) -> list[str]:
+    """Returns a line per trial of which a result needs one: how many ended how, and who refused what. None where all
+    are right, because those of every run would be told in each."""
+    found: dict[str, list[tuple[CaseResult, TrialResult]]] = {}
+    for case in cases:
+        for result in (result for check in case.checks for result in check.trials):
+            found.setdefault(result.trial, []).append((case, result))
+    return [_trial_line(trial, results) for trial, results in found.items() if _needs_line(trial, results)]
+
+
+def _needs_line(trial: str, results: list[tuple[CaseResult, TrialResult]]) -> bool:
+    return any(result.ending is not TrialEnding.RIGHT for _, result in results) or bool(results[0][1].variant)
+
+
+def _trial_line(trial: str, results: list[tuple[CaseResult, TrialResult]]) -> str:
+    counts = Counter(result.ending for _, result in results)
+    said = ", ".join(f"{counts[ending]} {ending.value}" for ending in TrialEnding if counts[ending])
+    line = f"{one_line(trial)} of {len({case.key for case, _ in results})} cases: {said}"
+    refused = dict.fromkeys(
+        f"{one_line(case.key.backend)} {one_line(result.variant or result.trial)} ({one_line(result.why)})"
+        for case, result in results
+        if result.ending is TrialEnding.REFUSED
+    )
+    more = f" and {len(refused) - NAMED_MOST} more" if len(refused) > NAMED_MOST else ""
+    return f"{line}; refused: {', '.join(list(refused)[:NAMED_MOST])}{more}" if refused else line
 
 
 def determinism_lines(cases: Iterable[CaseResult]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.testing.liars.honest import attend
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
 RAGGED = Prefill(2, 40, 4, 32, causal=True)
 WITH_LSE = Prefill(2, 40, 4, 32, causal=True, lse=True)
+PADDED = Prefill(1, 40, 2, 40, causal=True)
+"""Its tensors of 6,400 bytes end inside the 512 bytes that a GPU's allocator gives at least, and 8 bytes before what
+malloc uses next: beyond their ends a few bytes can be written without harm."""
 TILE = 16
 
 
@@ -109,6 +113,51 @@ def _unwritten_lse(workload: Prefill, inputs: Tensors) -> Callable[..., tuple[to
     return call
 
 
+def view_memory(address: int, elements: int, like: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor of the type and device of `like` over memory at `address`, whoever owns it."""
+    import torch
+
+    size_bytes = elements * like.element_size()
+    if like.device.type == "cpu":
+        memory = (ctypes.c_char * size_bytes).from_address(address)
+        return torch.frombuffer(memory, dtype=torch.uint8).view(like.dtype)
+    raw = {"shape": (size_bytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+    return torch.as_tensor(type("Raw", (), {"__cuda_array_interface__": raw})(), device=like.device).view(like.dtype)
+
+
+def _writes_beyond(elements: int) -> Kernel:
+    """Returns a kernel that writes its result, and `elements` zeros behind it."""
+
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        import torch
+
+        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            out = torch.empty_like(q)
+            out.copy_(attend(q, k, v, causal=workload.causal)[0])
+            if elements:
+                view_memory(out.data_ptr() + out.numel() * out.element_size(), elements, out).zero_()
+            return out
+
+        return call
+
+    return prepare_kernel
+
+
+def _reads_beyond(elements: int) -> Kernel:
+    """Returns a kernel that multiplies `elements` behind K by zero, and adds them to its result."""
+
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            out, _ = attend(q, k, v, causal=workload.causal)
+            if elements:
+                out += 0 * view_memory(k.data_ptr() + k.numel() * k.element_size(), elements, k).sum()
+            return out
+
+        return call
+
+    return prepare_kernel
+
+
 def _over_q(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
     return lambda q, k, v: q.copy_(attend(q, k, v, causal=workload.causal)[0])
 
@@ -183,6 +232,22 @@ WRITING = (
         _scales_k_in_place,
         "changed its inputs: tensor 1",
         twin=_scales_a_copy_of_k,
+    ),
+    make_liar(
+        "writes_behind_output",
+        "Four elements behind the result are set to zero, in memory that nobody else uses.",
+        PADDED,
+        _writes_beyond(4),
+        r"wrote to memory that is neither its input nor its output: 8 bytes, 0 behind",
+        twin=_writes_beyond(0),
+    ),
+    make_liar(
+        "reads_behind_keys",
+        "Four elements behind K enter the result, times zero.",
+        PADDED,
+        _reads_beyond(4),
+        r"'out' holds \d+ NaN",
+        twin=_reads_beyond(0),
     ),
     make_liar(
         "wrong_dtype",

@@ -7,12 +7,14 @@ from typing import TypeAlias
 from pytest_attnperf.records import CaseKey, CheckReport, Verdict
 from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.records.pairs import PairSummary
+from pytest_attnperf.records.trials import TrialEnding, TrialResult
 from pytest_attnperf.reports.run.conditions import (
     condition_lines,
     cost_line,
     determinism_lines,
     interleaved_line,
     seconds_by_part,
+    trial_lines,
 )
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 
@@ -94,6 +96,20 @@ def test_determinism_is_said_per_backend() -> None:
         "determinism: a gave the same bits in 5 calls in 2 of 2 cases",
         "determinism: b gave the same bits in 5 calls in 0 of 1 cases; not in w1",
     ]
+
+
+def test_trials_are_said_where_one_did_not_end_right() -> None:
+    """How many ended how, over all cases; who refused what. Nothing where all are right."""
+    right = replace(CHECK, trials=(TrialResult("guards"),))
+    refused = TrialResult("layouts", "sliced", TrialEnding.REFUSED, "ValueError: no\x1b[2J")
+    left = TrialResult("layouts", "fused", TrialEnding.LEFT_OUT, "no input can lie that way")
+    assert trial_lines([case("a", "w1", right), case("b", "w1", right)]) == []
+    tried = replace(CHECK, trials=(refused, left, TrialResult("layouts", "far")))
+    assert trial_lines([case("a", "w1", right, tried), case("a", "w2", tried)]) == [
+        "layouts of 2 cases: 2 right, 2 refused, 2 left out; refused: a sliced (ValueError: no [2J)"
+    ]
+    many = [case(f"b{number}", "w1", tried) for number in range(5)]
+    assert trial_lines(many)[0].endswith("b2 sliced (ValueError: no [2J) and 2 more")
 
 
 def test_a_long_list_of_differing_cases_is_cut() -> None:
