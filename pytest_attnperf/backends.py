@@ -223,12 +223,15 @@ class Backend(abc.ABC, Generic[W]):
                      unless the backend is asked for by name: then only `unsupported_reasons` refuses
     times_on_cpu     False where running without a GPU uses an interpreter, so that the time means nothing
     tolerance        its error budget, with a source when it is not the default
+    takes_strides    its call heeds the strides of `Prepared.tensors`, so that other layouts are tried on these even
+                     where `convert` makes them contiguous
     """
 
     name: str
     cpu_flops_max: float = 0.0
     times_on_cpu: bool = True
     tolerance: Tolerance = field(default_factory=Tolerance)
+    takes_strides: bool = field(default=False, kw_only=True)
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -262,10 +265,11 @@ class Around(Backend[Any]):
     cpu_flops_max: float = field(init=False)
     times_on_cpu: bool = field(init=False)
     tolerance: Tolerance = field(init=False)
+    takes_strides: bool = field(init=False)
     backend: Backend
 
     def __post_init__(self) -> None:
-        for name in ("name", "cpu_flops_max", "times_on_cpu", "tolerance"):
+        for name in ("name", "cpu_flops_max", "times_on_cpu", "tolerance", "takes_strides"):
             object.__setattr__(self, name, getattr(self.backend, name))
 
     @property

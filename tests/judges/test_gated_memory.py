@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_attnperf.backends import Side
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import CheckReport, DeviceInfo
@@ -155,4 +156,4 @@ def test_copies_lie_as_their_originals(dtype: torch.dtype) -> None:
         assert torch.equal(one.float(), other.float())
         assert one.data_ptr() % 64 == other.data_ptr() % 64
     assert copies[1].data_ptr() - copies[0].data_ptr() == 2 * dtype.itemsize
-    assert [each.where for each in beside] == ["around tensors 0, 1, 2, 4"]
+    assert [(each.side, each.what) for each in beside] == [(Side.AROUND, "tensors 0, 1, 2, 4")]

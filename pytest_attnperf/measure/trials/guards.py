@@ -17,7 +17,7 @@ from pytest_attnperf.backends import Beside, Side
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.measure.trials import TrialCase, Tried
 from pytest_attnperf.records import CheckReport
-from pytest_attnperf.records.trials import TrialResult
+from pytest_attnperf.records.trials import TrialEnding, TrialResult
 from pytest_attnperf.workloads.input_memory import Guard, copy_guarded, describe_write, memory_span
 
 if TYPE_CHECKING:
@@ -41,22 +41,28 @@ FILLED = frozenset(
 
 def run_trial(case: TrialCase) -> Iterator[Tried]:
     """Yields one result: WRONG if the call reads or writes outside of its inputs and outputs."""
-    yield case.attempt(TrialResult(NAME), lambda: _judge_guarded(case))
+    tried = case.attempt(TrialResult(NAME), lambda: _judge_guarded(case, outputs=True))
+    if tried.result.ending is not TrialEnding.REFUSED:
+        yield tried
+        return
+    # Some calls, as torch's flex_attention, do not run inside a dispatch mode: then only inputs are guarded.
+    alone = TrialResult(NAME, why=f"outputs are not guarded: {tried.result.why}")
+    yield case.attempt(alone, lambda: _judge_guarded(case, outputs=False))
 
 
-def _judge_guarded(case: TrialCase) -> CheckReport:
+def _judge_guarded(case: TrialCase, *, outputs: bool) -> CheckReport:
     tensors, beside = copy_guarded(case.prepared.tensors, Guard(GUARD_BYTES, before=True))
     # The judge compares what lies beside inputs that keep their canonical form; a family's backend has its own.
     judged = beside if case.prepared.beside else ()
     guarded = replace(case.prepared, tensors=tensors, beside=judged)
-    outputs = GuardedOutputs([] if judged else [band for band in beside if band.side is not Side.AROUND])
+    bands = GuardedOutputs([] if judged else [band for band in beside if band.side is not Side.AROUND])
 
     def run() -> Any:
-        with outputs.guard_allocations():
+        with bands.guard_allocations() if outputs else contextlib.nullcontext():
             return guarded.run()
 
     report = case.judge_call(CHECK, guarded, run)
-    return report.merge_with(CheckReport(problems=outputs.list_problems()))
+    return report.merge_with(CheckReport(problems=bands.list_problems()))
 
 
 class GuardedOutputs:

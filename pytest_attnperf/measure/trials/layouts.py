@@ -1,8 +1,8 @@
 """Layouts: the call again, on the same values that lie in memory as real callers pass them.
 
-A gated function gets its inputs in the other layout. An op family's backend is prepared with canonical inputs in that
-layout; where its `convert` copies them, the kernel itself never sees it, and the result says so. Right, or an error
-that refuses the layout, passes: only a wrong result fails.
+A gated function gets its inputs in the other layout, and so does the call of a backend that says `takes_strides`. Any
+other backend is prepared with canonical inputs in that layout; where its `convert` copies them, the kernel itself never
+sees it, and the result says so. Right, or an error that refuses the layout, passes: only a wrong result fails.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def _judge_layout(case: TrialCase, result: TrialResult, lay_out: Callable[[Tenso
 def _prepare(case: TrialCase, lay_out: Callable[[Tensors], Tensors]) -> tuple[Prepared, Tensors]:
     """Returns (the case on inputs that lie in another way, those inputs which do). Inputs that a call writes stay."""
     workload = case.workload
-    if isinstance(workload, AdHoc):
-        kept = workload.learned.overwritten_numbers
+    if isinstance(workload, AdHoc) or case.backend.takes_strides:
+        kept = workload.learned.overwritten_numbers if isinstance(workload, AdHoc) else in_place(workload)
         tensors = _lay_out_others(case.prepared.tensors, kept, lay_out)
         moved = tuple(new for old, new in zip(case.prepared.tensors, tensors, strict=True) if new is not old)
         return replace(case.prepared, tensors=tensors, beside=()), moved

@@ -99,6 +99,24 @@ def test_honest_calls_are_right(fn: Callable[..., Any]) -> None:
     assert [result.ending for result in report.trials] == [TrialEnding.RIGHT]
 
 
+def test_a_call_that_runs_in_no_dispatch_mode_has_its_inputs_guarded() -> None:
+    """The result says that its outputs are not."""
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        if torch._C._len_torch_dispatch_stack():
+            raise NotImplementedError("no rule for this mode")
+        if x.untyped_storage().nbytes() > x.numel() * 4 + 60_000 and spoils:
+            view_memory(x.data_ptr() - 8, 2, x).fill_(1.5)
+        return softmax(x)
+
+    spoils = False
+    (result,) = tried(kernel, rows, softmax).trials
+    why = "outputs are not guarded: NotImplementedError: no rule for this mode"
+    assert (result.ending, result.why) == (TrialEnding.RIGHT, why)
+    spoils = True
+    assert "0 before tensor 0" in tried(kernel, rows, softmax).problems[0]
+
+
 def test_inputs_that_a_call_may_overwrite_and_gradients_are_guarded() -> None:
     """A call in place, and a backward pass, are right between the bands."""
     assert tried(lambda x: x.mul_(2), rows, lambda x: x * 2, overwrites=("x",)).problems == ()
