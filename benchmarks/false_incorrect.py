@@ -1,11 +1,12 @@
 """How often the judge calls an honest backend wrong: fresh inputs from many seeds, every backend that runs here.
 
     python benchmarks/false_incorrect.py [--seeds 1000] [--minutes M] [--device cuda|cpu] [--workload ID ...]
-        [--backend NAMES]
+        [--backend NAMES] [--trials NAMES]
 
 Each seed is one decision per backend and workload, on planted inputs for odd seeds. The reference is computed once per
 workload and seed. Printed beside the count are its 95 % upper bound (independent seeds) and the largest error in units
-of its budget: how close an honest result came.
+of its budget: how close an honest result came. With `--trials`, each seed is one run of these trials instead, on
+planted inputs, and a refused layout is no alarm.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
     from pytest_attnperf.correctness.judge import Judge
+    from pytest_attnperf.measure.trials import TrialCase
     from pytest_attnperf.records import CheckReport
     from pytest_attnperf.workloads.base import Workload
 
@@ -58,7 +61,7 @@ class Tally:
     def add(self, report: CheckReport) -> None:
         """Count one decision."""
         self.decisions += 1
-        self.alarms += not report.right
+        self.alarms += bool(report.problems) or not (report.figures or report.trials)
         for figure in report.figures:
             self.max_over_budget = max(self.max_over_budget, figure.max_error / figure.max_budget)
             self.rms_over_budget = max(self.rms_over_budget, figure.rms_error / figure.rms_budget)
@@ -78,9 +81,18 @@ def upper_bound(alarms: int, decisions: int) -> float:
     return high
 
 
-def judges(workload: Workload, backends: Sequence[Backend], device: Any, references: Any) -> list[tuple[Tally, Judge]]:
-    """A judge of each backend that runs this workload here, and where it runs."""
+Decide = Callable[[int], "CheckReport"]
+"""Seed -> what is said of one honest call, or of one run of the trials."""
+
+
+def deciders(
+    workload: Workload, backends: Sequence[Backend], device: Any, references: Any, trials: Sequence[str]
+) -> list[tuple[Tally, Decide]]:
+    """Who decides on each backend that runs this workload here."""
     from pytest_attnperf.correctness.judge import Judge
+    from pytest_attnperf.measure.proving import Prover
+    from pytest_attnperf.measure.seeds import Seeds
+    from pytest_attnperf.measure.trials import TrialCase
 
     found = []
     for backend in backends:
@@ -93,24 +105,49 @@ def judges(workload: Workload, backends: Sequence[Backend], device: Any, referen
         judge = Judge(
             prepared, workload, references=references, tolerance=backend.tolerance, device=device.torch_device
         )
-        found.append((Tally(backend.name, workload.id), judge))
+        decide: Decide = partial(judge_seed, judge)
+        if trials:
+            decide = partial(try_seed, trials, TrialCase(Prover(backend, workload, device, Seeds(0, 0, 0)), prepared))
+        found.append((Tally(backend.name, workload.id), decide))
     return found
 
 
-def tallies(identity: str, seeds: range, backends: Sequence[Backend], device: Any, seconds: float) -> list[Tally]:
+def judge_seed(judge: Judge, seed: int) -> CheckReport:
+    """Judge one call, on planted inputs for odd seeds."""
+    return judge.check_call(f"seed {seed}", judge._prepared.run, seed=seed, planted=bool(seed % 2))
+
+
+def try_seed(trials: Sequence[str], case: TrialCase, seed: int) -> CheckReport:
+    """Run the trials on the planted inputs of one seed."""
+    from pytest_attnperf.measure.seeds import Seeds
+    from pytest_attnperf.measure.trials import run_trials
+
+    case.prover.seeds = Seeds(timed=seed, check=seed, final=seed)
+    return run_trials(trials, case)
+
+
+def tallies(
+    identity: str,
+    seeds: range,
+    backends: Sequence[Backend],
+    device: Any,
+    *,
+    seconds: float,
+    trials: Sequence[str] = (),
+) -> list[Tally]:
     """Every decision of one workload, or as many seeds as the seconds allow."""
     from pytest_attnperf.correctness.references import References
     from pytest_attnperf.workloads.families import parse_workload
 
     workload, references = parse_workload(identity), References()
-    judged = judges(workload, backends, device, references)
+    judged = deciders(workload, backends, device, references, trials)
     end = time.monotonic() + seconds
     with contextlib.suppress(KeyboardInterrupt):  # what was counted by then is told
         for seed in seeds:
             if time.monotonic() > end:
                 break
-            for tally, judge in judged:
-                tally.add(judge.check_call(f"seed {seed}", judge._prepared.run, seed=seed, planted=bool(seed % 2)))
+            for tally, decide in judged:
+                tally.add(decide(seed))
     return [tally for tally, _ in judged]
 
 
@@ -123,6 +160,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda where there is one")
     parser.add_argument("--workload", nargs="+", default=list(CHOSEN), metavar="ID")
     parser.add_argument("--backend", default="", metavar="NAMES", help="only these, separated by commas")
+    parser.add_argument("--trials", default="", metavar="NAMES", help="run these trials, separated by commas")
     options = parser.parse_args()
     import torch
 
@@ -137,12 +175,13 @@ def main() -> None:
     kernels.register(registry)
     wanted = [name for name in options.backend.split(",") if name]
     backends = [registry.get(name) for name in wanted] or list(registry)
+    trials = [name for name in options.trials.split(",") if name]
     device, started = identify_device(where), time.monotonic()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     found = [
         tally
         for identity in options.workload
-        for tally in tallies(identity, seeds, backends, device, 60 * options.minutes)
+        for tally in tallies(identity, seeds, backends, device, seconds=60 * options.minutes, trials=trials)
     ]
     headers = ("workload", "backend", "decisions", "INCORRECT", "rate below (95 %)", "max / budget", "rms / budget")
     rows = [

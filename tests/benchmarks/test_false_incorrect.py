@@ -30,6 +30,13 @@ def test_every_backend_is_judged_on_every_seed() -> None:
     assert "0 of 24 decisions INCORRECT" in done.stdout
 
 
+def test_trials_decide_in_place_of_calls() -> None:
+    """A seed is one run of all trials that are named."""
+    done = run("--seeds=2", "--workload", WORKLOADS[1], "--backend=native.eager", "--trials=guards,layouts")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 of 2 decisions INCORRECT" in done.stdout
+
+
 def test_nothing_judged_is_no_success() -> None:
     """A backend that does not run here decides nothing, and the program fails."""
     done = run("--seeds=2", "--workload", WORKLOADS[0], "--backend=native.sdpa_cudnn")
