@@ -16,7 +16,8 @@ import pytest
 
 from pytest_attnperf.environment.provenance import is_ci
 from pytest_attnperf.errors import UsageError, propose_name
-from pytest_attnperf.plugin.options import BY_NAME, FLAGS, OPTIONS, Option
+from pytest_attnperf.plugin.options import BY_NAME, FLAGS, OPTIONS
+from pytest_attnperf.plugin.switches import Option
 
 _DEFAULT = {option.field: option.default for option in OPTIONS}
 _NOT_REPEATED = frozenset(

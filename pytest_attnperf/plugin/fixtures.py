@@ -14,7 +14,7 @@ from pytest_attnperf.records import Tolerance
 from pytest_attnperf.records.costs import NO_COSTS, GatedCosts, parse_costs
 
 if TYPE_CHECKING:
-    from pytest_attnperf.backends import Backend
+    from pytest_attnperf.backends import Backend, Declares
     from pytest_attnperf.kernel_builds import KernelBuild
     from pytest_attnperf.measure.gpu_timer import TimerResult
     from pytest_attnperf.workloads.base import Workload
@@ -106,13 +106,13 @@ class CaseHandle:
         flops, bytes_min      useful FLOPs and bytes of one call, for rates and the plausibility floor
         tolerance             an error budget other than 2x the error of the plain computation, with its source
         cache_state           'hot', or 'cold': no call finds its inputs in the last-level cache
+        contiguous            callers pass contiguous inputs only: no trial uses another layout
         backward              also prove the gradients of all floating-point inputs
         times                 with backward: time 'both' passes together, or only 'forward' or 'backward'
         in_place              names of inputs (parameters of the reference; 'grad_out' for the incoming gradient) that a
                               call may overwrite: each call gets copies, made outside the timed part. If a call returns
                               None, the contents of these inputs are its result
-        host_sync             the call may wait for the device (.item()), and is timed by the host's clock
-        contiguous            callers pass contiguous inputs only: --attnperf-trials=layouts tries no other layout
+        host_sync             the call may wait for the device, and is timed by the host's clock
         kernels, operators    regular expressions; each must match the name of a GPU kernel, or of a torch operator,
                               that runs: a function that falls back to something else fails
         never                 regular expressions that must not match any kernel or operator that runs
@@ -122,7 +122,6 @@ class CaseHandle:
         """
         _check_callables(fn=fn, reference=reference, inputs=inputs)
         gated = self._costs.merge_with(parse_costs(costs, "attnperf.gate()"))
-        from pytest_attnperf.backends import Declares
         from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
         workload = AdHoc(
@@ -130,11 +129,7 @@ class CaseHandle:
             cache_state=cache_state, times=times if backward else "", overwrites=_as_tuple(in_place),
             host_sync=host_sync, contiguous=contiguous,
         )  # fmt: skip
-        says = Declares(
-            kernels=_parse_patterns("kernels", kernels),
-            operators=_parse_patterns("operators", operators),
-            never=_parse_patterns("never", never),
-        )
+        says = _declare(kernels=kernels, operators=operators, never=never)
         backend = CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance(), declares=says)
         self._server.serve_case(backend, workload, gated)
 
@@ -142,6 +137,13 @@ class CaseHandle:
 def _as_tuple(given: Sequence[str]) -> tuple[str, ...]:
     """Returns the texts as a tuple; one string becomes a tuple of one."""
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _declare(**given: Sequence[str]) -> Declares:
+    """Returns what must run, and what must not, of regular expressions. Fails the test if one is invalid."""
+    from pytest_attnperf.backends import Declares
+
+    return Declares(**{argument: _parse_patterns(argument, patterns) for argument, patterns in given.items()})  # type: ignore[arg-type]
 
 
 def _parse_patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:

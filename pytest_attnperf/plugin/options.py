@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from pytest_attnperf.plugin.switches import SWITCHES, Switch
+from pytest_attnperf.plugin.switches import SWITCHES, Option, Switch
 
 MIN_BASELINE_PROCESSES = 7
 XDIST_GPUS = "ATTNPERF_XDIST_GPUS"
@@ -33,57 +32,6 @@ ADVANCED = "pytest-attnperf: advanced"
 HELP_INDENT = "    "
 KEYS = "pytest-attnperf: settings without an option (ini key, marker argument, --attnperf-override=KEY=VALUE)"
 FIRST = "Options of pytest-attnperf. A marker's argument comes before an option, an option before its ini key."
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option: `--attnperf-NAME` on the command line and `attnperf_NAME` in the ini file.
-
-    path     whether its value is a path
-    found    whether a relative path is made absolute before workers get it: it is relative to the current folder, or
-             in the ini file to rootdir, but workers start elsewhere and all revisions must read the same file
-    case     whether it is a setting of a timed case, which markers can change
-    code     whether it is a setting of a code object, which markers can change
-    group    one of `GROUPS`, under which `pytest --help` shows it; '' if only `--attnperf-help` does
-    key      whether there is no such option: it is an ini key, a marker's argument and an `--attnperf-override` only
-    least    smallest value of a number; None if it is no number
-    whole    whether a number must be a whole one
-    choices  the allowed words; empty if it is no choice, or one that other modules list
-    """
-
-    name: str
-    default: str
-    help: str
-    metavar: str = "VALUE"
-    path: bool = False
-    found: bool = False
-    case: bool = False
-    code: bool = False
-    group: str = ""
-    key: bool = False
-    least: float | None = None
-    whole: bool = True
-    choices: tuple[str, ...] = ()
-
-    @property
-    def flag(self) -> str:
-        """The name on the command line, e.g. `--attnperf-case-limit`."""
-        return f"--attnperf-{self.name}"
-
-    @property
-    def dest(self) -> str:
-        """The attribute of `config.option` and the ini key, e.g. `attnperf_case_limit`."""
-        return f"attnperf_{self.field}"
-
-    @property
-    def label(self) -> str:
-        """What messages call it: `--attnperf-case-limit`, or the ini key where there is no option."""
-        return self.dest if self.key else self.flag
-
-    @property
-    def field(self) -> str:
-        """The field of `RunConfig` and the keyword of the marker, e.g. `case_limit`."""
-        return self.name.replace("-", "_")
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -201,9 +149,8 @@ OPTIONS: tuple[Option, ...] = (
         "trials",
         "",
         "prove right cases again under changed circumstances, separated by commas: guards, layouts; all or none; "
-        "default: guards (all of them with --attnperf-tier=nightly)",
+        "default: guards (all with --attnperf-tier=nightly)",
         "NAMES",
-        group="measure",
     ),
     Option(
         "effort",

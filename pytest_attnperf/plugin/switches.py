@@ -1,4 +1,4 @@
-"""The options that take no value, that may be repeated, or that are internal; `options` has all others."""
+"""What an option is, and the options that take no value, may be repeated, or are internal; `options` has all others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HELP = "--attnperf-help"
 class Switch:
     """One option of the command line that has no key in the ini file.
 
-    group      as in `options.Option`
+    group      as in `Option`
     settings   arguments of `argparse.ArgumentParser.add_argument`
     """
 
@@ -21,6 +21,57 @@ class Switch:
     help: str
     group: str = ""
     settings: Mapping[str, Any] = field(default_factory=lambda: {"action": "store_true"})
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: `--attnperf-NAME` on the command line and `attnperf_NAME` in the ini file.
+
+    path     whether its value is a path
+    found    whether a relative path is made absolute before workers get it: it is relative to the current folder, or
+             in the ini file to rootdir, but workers start elsewhere and all revisions must read the same file
+    case     whether it is a setting of a timed case, which markers can change
+    code     whether it is a setting of a code object, which markers can change
+    group    one of `GROUPS`, under which `pytest --help` shows it; '' if only `--attnperf-help` does
+    key      whether there is no such option: it is an ini key, a marker's argument and an `--attnperf-override` only
+    least    smallest value of a number; None if it is no number
+    whole    whether a number must be a whole one
+    choices  the allowed words; empty if it is no choice, or one that other modules list
+    """
+
+    name: str
+    default: str
+    help: str
+    metavar: str = "VALUE"
+    path: bool = False
+    found: bool = False
+    case: bool = False
+    code: bool = False
+    group: str = ""
+    key: bool = False
+    least: float | None = None
+    whole: bool = True
+    choices: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        """The name on the command line, e.g. `--attnperf-case-limit`."""
+        return f"--attnperf-{self.name}"
+
+    @property
+    def dest(self) -> str:
+        """The attribute of `config.option` and the ini key, e.g. `attnperf_case_limit`."""
+        return f"attnperf_{self.field}"
+
+    @property
+    def label(self) -> str:
+        """What messages call it: `--attnperf-case-limit`, or the ini key where there is no option."""
+        return self.dest if self.key else self.flag
+
+    @property
+    def field(self) -> str:
+        """The field of `RunConfig` and the keyword of the marker, e.g. `case_limit`."""
+        return self.name.replace("-", "_")
 
 
 SWITCHES = (

@@ -1,5 +1,5 @@
-"""Frozen data that every layer may use. Standard library only: the worker's server side imports this file. Names carry
-their unit. Independence is a type: only a `Measurement`, of processes proven right, is compared or stored."""
+"""Frozen data that every layer may use, by the standard library only: the worker's server side imports this file.
+Independence is a type: only a `Measurement`, of processes proven right, is compared or stored. Names carry units."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ ONLY_IF_SET = {"stored": "if set"}
 
 
 class Verdict(str, enum.Enum):
-    """The verdict on one case. WORSE is SLOWER for a code object; GREW is no slower, but costs more than stored; RIGHT
-    and RECORDED are for ungated cases."""
+    """The verdict on a case. WORSE: SLOWER, of a code object. GREW: costs more. RIGHT, RECORDED: ungated."""
 
     SAME = "SAME"
     FASTER = "FASTER"
@@ -204,8 +203,7 @@ class CheckReport:
     """The result of a check. `problems` is empty exactly when the case is right.
 
     parts       seconds by what they were spent on ('inputs', 'reference', 'call', ...); together about `seconds`
-    repeats     calls on the same inputs whose bits were compared; 0 where none were
-    bit_equal   whether all of these agreed in every bit; None where none were compared
+    repeats     calls on the same inputs whose bits were compared; `bit_equal` says whether all agreed, None without any
     notes       about the proof, for the reader, though nothing is wrong
     coarseness  the plain computation's error on the timed inputs, relative to the result, by output
     truth       (rms, projection) of a gated function's inputs, and of the reference's results for them, by name

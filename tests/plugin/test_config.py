@@ -8,7 +8,8 @@ import pytest
 
 from pytest_attnperf.plugin import config, options
 from pytest_attnperf.plugin.config import RunConfig, run_config
-from pytest_attnperf.plugin.options import FLAGS, OPTIONS, Option
+from pytest_attnperf.plugin.options import FLAGS, OPTIONS
+from pytest_attnperf.plugin.switches import Option
 
 pytest_plugins = ["pytester"]
 

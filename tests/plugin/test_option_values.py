@@ -7,8 +7,8 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.option_values import CHECKS, read_effort
-from pytest_attnperf.plugin.options import OPTIONS, Option
-from pytest_attnperf.plugin.switches import SWITCHES
+from pytest_attnperf.plugin.options import OPTIONS
+from pytest_attnperf.plugin.switches import SWITCHES, Option
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 from pytest_attnperf.workers.conversation import BlockPlan
 

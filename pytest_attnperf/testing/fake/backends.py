@@ -26,6 +26,8 @@ from pytest_attnperf.backends import Backend, Prepared, Tensors
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError, UsageError
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.measure import flight_recorder
+from pytest_attnperf.records import CheckReport, ErrorFigures, Launch
+from pytest_attnperf.records.trials import TrialEnding, TrialResult
 from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
 from pytest_attnperf.workloads.base import Workload
 
@@ -198,3 +200,38 @@ def _is_held(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def make_launch(scripted: str | dict[str, Any]) -> Launch:
+    """Returns a launch of a scripted kernel, a name or a dict of fields; by default 8 blocks of 128 threads."""
+    fields = {"name": scripted} if isinstance(scripted, str) else scripted
+    return Launch(
+        **{**fields, "grid": tuple(fields.get("grid", (8, 1, 1))), "block": tuple(fields.get("block", (128, 1, 1)))}
+    )
+
+
+def make_report(check: str, fault: str, ratio: float) -> CheckReport:
+    """Returns the report of a check with an error of `ratio` budgets, and a problem for each fault that has one."""
+    figures = ErrorFigures(
+        check, "out", ratio * 1e-3, 1e-3, ratio * 1e-4, 1e-4, (0, 1, 2, 3), 0.25 + ratio * 1e-3, 0.25, elements=64,
+        nan_count=64 if fault in ("nan", "nothing") else 0,
+    )  # fmt: skip
+    texts = {
+        "wrong": f"{check}: out: max error is {ratio:.1f}x the budget at (0, 1, 2, 3): got 0.5, expected 0.25",
+        "nan": f"{check}: out: 64 of 64 elements are NaN where the reference is finite",
+        "nothing": f"{check}: out: 64 of 64 elements are NaN where the reference is finite: nothing was written",
+        "fallback": f"{check}: fake.a declares the kernel 'flash', but it did not run; what ran is math",
+    }
+    return CheckReport((figures,), (texts[fault],) if fault in texts else (), seconds=0.001)
+
+
+def report_trials(script: Mapping[str, Any], names: Sequence[str]) -> CheckReport:
+    """Returns the scripted results of these trials; a trial that the script does not name is RIGHT."""
+    scripted = dict(script.get("trials", {}))
+    found = [
+        TrialResult(name, **{**fields, "ending": TrialEnding(fields.get("ending", TrialEnding.RIGHT))})
+        for name in names
+        for fields in scripted.get(name, [{}])
+    ]
+    problems = tuple(result.why for result in found if result.ending is TrialEnding.WRONG)
+    return CheckReport(problems=problems, trials=tuple(found))

@@ -51,7 +51,6 @@ from pytest_attnperf.measure.pinned_backend import AS_STORED, PINNED_KEY, Pinned
 from pytest_attnperf.records import (
     CheckReport,
     DeviceInfo,
-    ErrorFigures,
     FinalReport,
     Fingerprint,
     Launch,
@@ -65,7 +64,6 @@ from pytest_attnperf.records.costs import NO_COSTS, GatedCosts
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.stages import Breakdown, StageTime
-from pytest_attnperf.records.trials import TrialEnding, TrialResult
 from pytest_attnperf.testing.fake import backends as fake_faults
 from pytest_attnperf.testing.fake.backends import FakeBackend, FakeTunableBackend, take_block_time
 from pytest_attnperf.workers.device_protocol import CheckSeeds
@@ -131,7 +129,7 @@ class FakeSubject:
         scripted fault. With `repeats`, it says whether results are bit-equal."""
         self._break_on("check")
         wrong = {"wrong": self.script.get("error_ratio", 40.0), "nan": 0.0, "nothing": 0.0}.get(self.fault)
-        report = _make_report("check", self.fault, 0.4 if wrong is None else float(wrong))
+        report = fake_faults.make_report("check", self.fault, 0.4 if wrong is None else float(wrong))
         self.checked = report.right
         if "tolerance" in self.script:
             report = replace(report, tolerance=Tolerance(self.script["tolerance"], "scripted"))
@@ -147,7 +145,7 @@ class FakeSubject:
         self._require_proven("blocks")
         self._break_on("block")
         if self.fault == "replay":
-            raise FakeTimedWrongError("eager right, replay wrong", _make_report("replay", "wrong", 40.0))
+            raise FakeTimedWrongError("eager right, replay wrong", fake_faults.make_report("replay", "wrong", 40.0))
         if self.fault == "untimeable" or timer not in ("auto", self.timer):
             raise CaseFailedError(f"the timer {timer!r} was asked for, and this case can only use {self.timer!r}")
         centre = float(self.script["time_us"]) * self.bias
@@ -177,7 +175,7 @@ class FakeSubject:
         places of inputs (2 by default). Raises NotProvenRightError if no check has passed."""
         self._require_proven("turns")
         if self.fault == "replay":
-            raise FakeTimedWrongError("eager right, replay wrong", _make_report("replay", "wrong", 40.0))
+            raise FakeTimedWrongError("eager right, replay wrong", fake_faults.make_report("replay", "wrong", 40.0))
         call_us = float(self.script["time_us"]) * self.bias
         places, settings = int(self.script.get("places", 2)), str(self.script.get("settings", ""))
         return TurnPlan(self.timer, "hot", places, call_us, max(1, int(block_us / call_us)), settings=settings)
@@ -259,55 +257,23 @@ class FakeSubject:
         if self.fault == "slow_finish":
             time.sleep(fake_faults.LONG_SECONDS)
         self._break_on("finish")
-        report = _make_report("final", "wrong", 40.0) if self.fault == "late" else _make_report("final", "", 0.4)
+        late = self.fault == "late"
+        report = fake_faults.make_report("final", "wrong" if late else "", 40.0 if late else 0.4)
         if report.right:
-            report = report.merge_with(self._report_trials(trials))
+            report = report.merge_with(fake_faults.report_trials(self.script, trials))
         return FinalReport(
             check=report,
-            launches=tuple(map(_make_launch, self.script.get("kernels", []))),
+            launches=tuple(map(fake_faults.make_launch, self.script.get("kernels", []))),
             spent=bool(self.script.get("spent", False)),
             peak_memory_bytes=self.script.get("peak_memory_bytes", 1 << 20),
             config=self._scripted_config(),
             costs={**dict.fromkeys(costs.limits, 0.0), **self.script.get("costs", {})} if costs.limits else {},
         )
 
-    def _report_trials(self, names: Sequence[str]) -> CheckReport:
-        """Returns the scripted results of these trials; a trial that the script does not name is RIGHT."""
-        scripted = dict(self.script.get("trials", {}))
-        found = [
-            TrialResult(name, **{**fields, "ending": TrialEnding(fields.get("ending", TrialEnding.RIGHT))})
-            for name in names
-            for fields in scripted.get(name, [{}])
-        ]
-        problems = tuple(result.why for result in found if result.ending is TrialEnding.WRONG)
-        return CheckReport(problems=problems, trials=tuple(found))
-
     def _scripted_config(self) -> dict[str, str]:
         """Returns the script's 'config' as texts; a pinned backend adds its configuration and 'pinned'."""
         chosen = {str(key): str(value) for key, value in self.script.get("config", {}).items()}
         return {**chosen, **self.pin, PINNED_KEY: AS_STORED} if self.pin else chosen
-
-
-def _make_launch(scripted: str | dict[str, Any]) -> Launch:
-    """Returns a launch of a scripted kernel, a name or a dict of fields; by default 8 blocks of 128 threads."""
-    fields = {"name": scripted} if isinstance(scripted, str) else scripted
-    return Launch(
-        **{**fields, "grid": tuple(fields.get("grid", (8, 1, 1))), "block": tuple(fields.get("block", (128, 1, 1)))}
-    )
-
-
-def _make_report(check: str, fault: str, ratio: float) -> CheckReport:
-    figures = ErrorFigures(
-        check, "out", ratio * 1e-3, 1e-3, ratio * 1e-4, 1e-4, (0, 1, 2, 3), 0.25 + ratio * 1e-3, 0.25, elements=64,
-        nan_count=64 if fault in ("nan", "nothing") else 0,
-    )  # fmt: skip
-    texts = {
-        "wrong": f"{check}: out: max error is {ratio:.1f}x the budget at (0, 1, 2, 3): got 0.5, expected 0.25",
-        "nan": f"{check}: out: 64 of 64 elements are NaN where the reference is finite",
-        "nothing": f"{check}: out: 64 of 64 elements are NaN where the reference is finite: nothing was written",
-        "fallback": f"{check}: fake.a declares the kernel 'flash', but it did not run; what ran is math",
-    }
-    return CheckReport((figures,), (texts[fault],) if fault in texts else (), seconds=0.001)
 
 
 @dataclass
