@@ -122,6 +122,32 @@ def test_contiguous_inputs_only_can_be_said() -> None:
     assert {result.why for result in layouts} == {"the test says contiguous=True"}
 
 
+class DoubleOfDense(torch.autograd.Function):
+    """2 x, whose backward pass takes the incoming gradient for contiguous."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        """Double."""
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        """Double what lies in memory from the first element on."""
+        (given,) = gradients
+        return given.as_strided(given.shape, (512, 16, 8, 1)[-given.dim() :]) * 2
+
+
+@pytest.mark.parametrize("times", ["both", "forward", "backward"])
+def test_an_incoming_gradient_lies_otherwise_too(times: str) -> None:
+    """A backward pass that takes it for contiguous is wrong; torch's own is right."""
+    settings: dict[str, Any] = {"times": times}
+    make = lambda: torch.randn(3, 32, 2, 8)  # noqa: E731
+    wrong = tried(CallableBackend("mine", DoubleOfDense.apply), AdHoc("x", make, lambda x: x * 2, **settings))
+    honest = tried(CallableBackend("mine", lambda x: x * 2), AdHoc("x", make, lambda x: x * 2, **settings))
+    assert any(result.ending is TrialEnding.WRONG for result in wrong.trials) == (times != "forward")
+    assert honest.problems == ()
+
+
 @dataclass(frozen=True)
 class SoftmaxOfRows(Backend[Softmax]):
     """Softmax of an op family, of inputs as they lie, of a copy, or of what is taken for contiguous."""
