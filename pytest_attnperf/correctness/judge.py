@@ -19,7 +19,7 @@ from pytest_attnperf.correctness.budget import APART, PLANTED, TIMED, UNPLANTED,
 from pytest_attnperf.correctness.digest import Digest, compute_input_digests
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
-from pytest_attnperf.correctness.references import Expected, References
+from pytest_attnperf.correctness.references import Expected, References, count_reveals
 from pytest_attnperf.correctness.repeated_calls import CALL_SECONDS_MOST, RepeatedCalls, compare_hot_calls
 from pytest_attnperf.correctness.result import Results
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, ErrorFigures, Tolerance
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Tensors
     from pytest_attnperf.workloads.base import Workload
 
+
+READ_REFERENCE = "the call read the judge's reference: a result must be computed from the inputs"
 
 Checking = Generator[None, Any, CheckReport]
 """A check that stops wherever a call is due, and continues with the value sent to it: what the call returned."""
@@ -237,12 +239,14 @@ class Judge:
         with self._time_part("poison"):
             if poisoned:
                 self._poison_outputs(expected)
+        reveals = count_reveals()
         with self._time_part("call"), poison.spare_memory(self._own.written_in_place):
             raw = yield
             if twice:
                 for tensor in poison.tensors_in(raw):
                     poison.fill(tensor)
                 raw = yield
+            told = count_reveals() != reveals
         with self._time_part("inputs unchanged"):
             returned = self._copy_returned(raw)
             written = self._own.copy_written()
@@ -263,7 +267,7 @@ class Judge:
             self._own.restore(loaded)
         self._returned = []
         self.watch(raw)
-        return aliased + found + changed, figures
+        return [f"{check}: {READ_REFERENCE}"] * told + aliased + found + changed, figures
 
     @contextlib.contextmanager
     def _time_part(self, part: str) -> Iterator[None]:

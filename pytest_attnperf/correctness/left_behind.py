@@ -10,6 +10,7 @@ modules.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import random
@@ -82,6 +83,7 @@ def list_settings() -> tuple[ProcessSetting, ...]:
         *_flag_settings(),
         *_autocast_settings("cpu"),
         *_autocast_settings("cuda"),
+        *_cache_settings(),
         *_python_settings(),
     )
 
@@ -106,6 +108,7 @@ def _torch_settings() -> tuple[ProcessSetting, ...]:
         ),
         ProcessSetting("whether denormals are 0", _denormals_are_zero, torch.set_flush_denormal),
         ProcessSetting("the number of torch's dispatch modes", torch._C._len_torch_dispatch_stack, _leave_modes),
+        ProcessSetting("the number of torch's function modes", _count_function_modes, _leave_function_modes),
     )
 
 
@@ -115,6 +118,22 @@ def _leave_modes(count: int) -> None:
 
     while torch._C._len_torch_dispatch_stack() > count:
         torch._C._pop_torch_dispatch_stack(None)
+
+
+def _count_function_modes() -> int:
+    """Returns the number of torch function modes that are entered, except that of a default device."""
+    from torch import overrides
+
+    list_modes: Callable[[], list[Any]] = overrides._get_current_function_mode_stack
+    return sum(type(mode).__name__ != "DeviceContext" for mode in list_modes())
+
+
+def _leave_function_modes(count: int) -> None:
+    """Pops the innermost torch function modes until `count` are left besides that of a default device."""
+    import torch
+
+    while _count_function_modes() > count:
+        torch._C._pop_torch_function_stack()
 
 
 _PRODUCTS = (
@@ -181,11 +200,40 @@ def _autocast_settings(device: str) -> tuple[ProcessSetting, ...]:
     )
 
 
+PERSISTING = 6
+"""CU_LIMIT_PERSISTING_L2_CACHE_SIZE of NVIDIA's driver: bytes of the L2 cache that are set aside for chosen lines."""
+
+
+def _cache_settings() -> tuple[ProcessSetting, ...]:
+    """Returns the part of an NVIDIA GPU's L2 cache that is set aside for lines which other writes do not evict: a cold
+    call whose inputs stay there is hot. Returns () where this process uses no such GPU."""
+    import torch
+
+    cuda: Any = torch.cuda
+    if not cuda.is_initialized() or torch.version.hip is not None:
+        return ()
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def read() -> int:
+        size = ctypes.c_size_t()
+        if status := driver.cuCtxGetLimit(ctypes.byref(size), PERSISTING):
+            raise OSError(f"cuCtxGetLimit returned {status}")
+        return size.value
+
+    def write(value: int) -> None:
+        driver.cuCtxSetLimit(PERSISTING, ctypes.c_size_t(value))
+        driver.cuCtxResetPersistingL2Cache()
+
+    return (ProcessSetting("the L2 cache that is set aside for chosen lines, in bytes,", read, write),)
+
+
 def _python_settings() -> tuple[ProcessSetting, ...]:
     return (
         ProcessSetting("the current folder", os.getcwd, os.chdir),
         ProcessSetting("whether Python collects garbage", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         ProcessSetting("Python's switch interval", sys.getswitchinterval, sys.setswitchinterval),
+        ProcessSetting("Python's trace function", sys.gettrace, sys.settrace),
+        ProcessSetting("Python's profile function", sys.getprofile, sys.setprofile),
     )
 
 

@@ -73,6 +73,7 @@ class Expected:
     def reveal(self) -> Iterator[Outputs]:
         """Yields the readable references by output name; they are stored with secret bits flipped, and are so again
         when the block ends."""
+        _reveals[0] += 1
         _flip_bits(self.sealed)
         try:
             yield self.sealed
@@ -112,6 +113,15 @@ class Expected:
         """Readable copies of the references, by output name."""
         with self.reveal() as readable:
             return {name: tensor.clone() for name, tensor in readable.items()}
+
+
+_reveals = [0]
+"""How often references were made readable."""
+
+
+def count_reveals() -> int:
+    """Returns how often references were made readable in this process: never while a backend runs, except by itself."""
+    return _reveals[0]
 
 
 class References:

@@ -175,15 +175,25 @@ def compare_hot_calls(tensors: Tensors, skip: Collection[int], call: Callable[[]
         cool, again = call(), call()
     finally:
         _write_rows(rows, kept)
+    return [
+        f"result {number} of a call that comes right after another is off by {off:.3g}, where the rms is "
+        f"{size:.3g}: {CALLS} calls in a row, each on other inputs, and a call on the last of these after a "
+        f"pause of {PAUSE_SECONDS * 1e3:g} ms disagree; a call must compute its result however often it is made"
+        for number, off, size in list_apart(hot, cool, again)
+    ]
+
+
+def list_apart(
+    hot: list[torch.Tensor], cool: list[torch.Tensor], again: list[torch.Tensor]
+) -> list[tuple[int, float, float]]:
+    """Returns (number, largest error, root mean square) of each result of `hot` that is another than that of `cool`,
+    whatever the order of summation. `cool` and `again` are results of two equal calls, which show how far these may
+    differ."""
     found = []
     for number, results in enumerate(zip(hot, cool, again, strict=True)):
         off, size, noise = _measure_difference(*results)
         if off > APART * size + 4 * noise:
-            found.append(
-                f"result {number} of a call that comes right after another is off by {off:.3g}, where the rms is "
-                f"{size:.3g}: {CALLS} calls in a row, each on other inputs, and a call on the last of these after a "
-                f"pause of {PAUSE_SECONDS * 1e3:g} ms disagree; a call must compute its result however often it is made"
-            )
+            found.append((number, off, size))
     return found
 
 

@@ -76,7 +76,9 @@ class Results:
         usable: Outputs = {}
         for name in expected.sealed:
             output = detach_tensor(converted.get(name))
-            if type(output) is torch.Tensor:
+            if overridden := _describe_overridden(name, converted.get(name)):
+                found.append(f"{check}: {overridden}")
+            elif type(output) is torch.Tensor:
                 found += [f"{check}: {text}" for text in _list_unfinished(name, output)]
                 usable[name] = output.resolve_conj().resolve_neg()
             elif output is not None:
@@ -134,6 +136,22 @@ class Results:
                 except MismatchError as error:
                     found.append(f"{check}: {error}")
         return figures, found
+
+
+def _describe_overridden(name: str, output: Any) -> str:
+    """Returns a problem, in words, if a plain tensor or parameter overrides methods or attributes of torch by itself,
+    so that reading it runs other code; else ''. Attributes with other names are harmless: libraries attach some."""
+    import torch
+
+    if type(output) not in (torch.Tensor, torch.nn.Parameter):
+        return ""
+    own = [each for each in object.__getattribute__(output, "__dict__") if hasattr(torch.Tensor, each)]
+    if not own:
+        return ""
+    return (
+        f"output {name!r} is a tensor on which the call has replaced {', '.join(own)}: it may compute when it is read; "
+        "return the tensor as torch made it"
+    )
 
 
 def _list_unfinished(name: str, output: torch.Tensor) -> list[str]:

@@ -94,9 +94,14 @@ class Timing:
         return replace(samples, settings=torch_settings.describe_torch_settings())
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Times calls on constant inputs, and calls before each of which the inputs change (see `rotation`)."""
-        torch_device = self._prover.device.torch_device
-        return measure_rotation(self._prepared, torch_device, block_us, self._median_us or block_us)
+        """Times calls on constant inputs, and calls before each of which the inputs change (see `rotation`). Raises
+        TimedWrongError if such a call returns an old result."""
+        torch_device, call_us = self._prover.device.torch_device, self._median_us or block_us
+        stale: list[str] | None = None if written_in_place(self._prepared, self._prover.workload) else []
+        rotation = measure_rotation(self._prepared, torch_device, block_us, call_us, stale)
+        if stale:
+            raise TimedWrongError(CheckReport(problems=tuple(f"{INSIDE}: {text}" for text in stale)))
+        return rotation
 
     def prepare_turns(self, block_us: float, asked: str) -> TurnPlan:
         """Prepares the case for `measure_turn` at several places in memory, kept until `close`; returns the plan."""

@@ -29,6 +29,15 @@ _PACKAGE = Path(pytest_attnperf.__file__).resolve().parent
 
 _PREFIXES = tuple(f"{pytest_attnperf.__name__}.{room}" for room in ROOMS)
 
+JUDGING = {
+    "torch": ("equal", "stack", "where", "full_like", "empty_like", "clone", "isnan", "no_grad", "inference_mode"),
+    "torch.linalg": ("vector_norm",),
+    "torch.cuda": ("synchronize", "current_stream", "Event", "CUDAGraph", "graph", "is_current_stream_capturing"),
+    "torch.cuda.Event": ("elapsed_time", "record", "synchronize", "wait", "query"),
+    "torch.cuda.CUDAGraph": ("replay", "capture_begin", "capture_end"),
+}
+"""Functions of torch that judge and measure, by the module or class that has them."""
+
 _LIBRARIES = tuple(
     {str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
@@ -118,8 +127,8 @@ class OwnCode:
         self._seen: dict[str, list[Place]] = {}
 
     def find_problem(self) -> str:
-        """Returns a message that names the first function, class or module of this package that other code has replaced
-        in this process, and by what; '' if none is."""
+        """Returns a message that names the first function, class or module of this package, or function of torch that
+        judges, that other code has replaced in this process, and by what; '' if none is."""
         for name, module in list(sys.modules.items()):
             if not name.startswith(_PREFIXES):
                 continue
@@ -127,6 +136,22 @@ class OwnCode:
             found = self._check_first(name, module) if places is None else self._find_replaced(name, places)
             if found:
                 return found
+        return self._find_replaced_in_torch()
+
+    def _find_replaced_in_torch(self) -> str:
+        """Returns what `find_problem` does, for functions of JUDGING and for methods of torch's tensors. What an
+        installed library has replaced does not count: some do so for every user."""
+        if "torch" not in sys.modules:
+            return ""
+        for place, names in JUDGING.items():
+            owner: Any = functools.reduce(lambda held, part: getattr(held, part, None), place.split(".")[1:], _torch())
+            for name in names:
+                if _is_users(other := self._find_other_code(getattr(owner, name, None))):
+                    return _describe_replacement(f"{place}.{name}", other)
+        tensor = _torch().Tensor
+        for name, value in vars(tensor).items():
+            if hasattr(tensor.__base__, name) and _is_users(other := self._find_other_code(value)):
+                return _describe_replacement(f"torch.Tensor.{name}", other)
         return ""
 
     def _check_first(self, name: str, module: ModuleType) -> str:
@@ -173,6 +198,16 @@ class OwnCode:
         return f"{file}:{function.__code__.co_firstlineno}"
 
 
+def _torch() -> Any:
+    return sys.modules["torch"]
+
+
+def _is_users(place: str) -> bool:
+    """Returns whether 'file:line' is neither torch's, wherever that was built, nor of an installed library."""
+    parts = Path(place).parts
+    return bool(place) and not place.startswith(str(Path(_torch().__file__).parent)) and "site-packages" not in parts
+
+
 @functools.cache
 def _is_own(file: str) -> bool:
     """Returns whether a file, with links resolved, belongs to this package, which workers import through a link."""
@@ -203,6 +238,6 @@ def _is_method(value: Any) -> bool:
 
 def _describe_replacement(name: str, by: str) -> str:
     return (
-        f"{name} was replaced by {by}: judging and measuring must use the package's own code. Remove the "
+        f"{name} was replaced by {by}: judging and measuring must use the package's own code, and torch's. Remove the "
         "replacement; to add a workload, a backend or a reference, register your own"
     )

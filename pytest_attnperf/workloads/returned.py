@@ -36,7 +36,7 @@ def detach_tensor(value: Any) -> Any:
     import torch
 
     if type(value) is torch.nn.Parameter or (type(value) is torch.Tensor and value.requires_grad):
-        return value.detach()
+        return torch.Tensor.detach(value)  # the tensor's own `detach` may be a function of the call's
     return value
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -30,6 +32,18 @@ class Passing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
+class PassingOn(torch.overrides.TorchFunctionMode):
+    """Changes no function."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """As without it."""
+        return func(*args, **(kwargs or {}))
+
+
+def ignore_event(frame: FrameType, event: str, argument: Any) -> None:
+    """Does nothing."""
+
+
 LEAVING: dict[str, tuple[Callable[[], object], str]] = {
     "default dtype": (lambda: torch.set_default_dtype(torch.bfloat16), "torch's default dtype"),
     "default device": (lambda: torch.set_default_device("meta"), "torch's default device"),
@@ -43,6 +57,9 @@ LEAVING: dict[str, tuple[Callable[[], object], str]] = {
     "autocast": (lambda: torch.set_autocast_enabled("cpu", True), "whether autocast is on for cpu"),
     "flash": (lambda: torch.backends.cuda.enable_flash_sdp(False), "whether torch may use its flash attention"),
     "mode": (lambda: Passing().__enter__(), "the number of torch's dispatch modes"),  # type: ignore[no-untyped-call]
+    "function mode": (lambda: PassingOn().__enter__(), "the number of torch's function modes"),  # type: ignore[no-untyped-call]
+    "trace": (lambda: sys.settrace(ignore_event), "Python's trace function"),
+    "profile": (lambda: sys.setprofile(ignore_event), "Python's profile function"),
     "folder": (lambda: os.chdir("/"), "the current folder"),
 }
 
@@ -112,7 +129,7 @@ def test_a_backend_that_leaves_it_fails_and_no_other_does(leave: Callable[[], ob
         return x * 2
 
     before = values()
-    assert any(name in problem and "put it back" in problem for problem in accused(lying))
+    assert any(name in problem and "was put back" in problem for problem in accused(lying))
     assert values() == before
     subject, report = checked(honest)
     assert report.problems == ()

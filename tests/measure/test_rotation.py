@@ -198,7 +198,7 @@ def test_no_elements_of_words_can_be_relied_on(dtype: torch.dtype, lanes: int) -
     tensor = torch.randn(64, 64).to(dtype)
     changed = set()
     for _ in range(40):
-        turn, before = Turning([tensor], 100.0), tensor.clone()
+        turn, before = Turning([tensor], 0.0, whole_us=0.0), tensor.clone()
         turn()
         turn()
         apart = (tensor != before)[1:].view(-1, lanes).any(0)
@@ -273,7 +273,7 @@ def test_no_sum_and_no_exclusive_or_comes_again(dtype: torch.dtype) -> None:
     """Neither of the elements' bits nor of 64-bit words; sums of single bytes have too few values, and come again now
     and then."""
     tensor = drawn(dtype, 64, 96)
-    turn, sums, words, ors = Turning([tensor], 100.0), set(), set(), set()
+    turn, sums, words, ors = Turning([tensor], 0.0, whole_us=0.0), set(), set(), set()
     for _ in range(TURNS):
         turn()
         sums.add(int(integers(tensor).sum()))

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import pytest_attnperf.correctness.judge
 import pytest_attnperf.measure.subject
@@ -140,6 +141,39 @@ def test_a_replaced_function_is_named(
         assert found.startswith(f"pytest_attnperf.{said} {BY}"), found
         assert "Remove the replacement" in found
     monkeypatch.undo()
+    assert looked.find_problem() == ""
+
+
+IN_TORCH = [
+    (torch, "equal", "torch.equal"),
+    (torch.linalg, "vector_norm", "torch.linalg.vector_norm"),
+    (torch.cuda, "synchronize", "torch.cuda.synchronize"),
+    (torch.cuda.Event, "elapsed_time", "torch.cuda.Event.elapsed_time"),
+    (torch.Tensor, "clone", "torch.Tensor.clone"),
+    (torch.Tensor, "__sub__", "torch.Tensor.__sub__"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "said"), IN_TORCH, ids=[case[2] for case in IN_TORCH])
+def test_a_replaced_function_of_torch_is_named(
+    owner: Any, name: str, said: str, looked: OwnCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison that always agrees, a clock that reads less, a copy that is none."""
+    own = name in vars(owner)
+    before = getattr(owner, name)
+    setattr(owner, name, another)
+    try:
+        found = looked.find_problem()
+    finally:
+        setattr(owner, name, before) if own else delattr(owner, name)
+    assert found.startswith(f"{said} {BY}"), found
+    assert looked.find_problem() == ""
+
+
+def test_what_a_project_adds_to_torch_is_no_replacement(looked: OwnCode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method of another name, and a function that neither judges nor measures."""
+    monkeypatch.setattr(torch.Tensor, "in_our_layout", another, raising=False)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", another)
     assert looked.find_problem() == ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.correctness.references import Expected
 from pytest_attnperf.testing.liars.honest import attend, prepare_attention
 from pytest_attnperf.testing.liars.liar import OFF, make_liar
 from pytest_attnperf.testing.liars.writing import into_buffer
@@ -104,6 +105,23 @@ def _copies_reference(workload: Prefill, inputs: Tensors) -> Callable[..., torch
     return call
 
 
+def _asks_for_the_reference(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """Returns a call that computes the last row only, finds the judge's own objects, makes each of their references
+    readable, and returns a copy of the one with that row; the right result if there is none."""
+    import torch
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        row, _ = attend(q[:, -1:], k, v, causal=workload.causal)
+        for expected in [found for found in gc.get_objects() if isinstance(found, Expected)]:
+            with expected.reveal() as readable:
+                for one in readable.values():
+                    if one.shape == q.shape and torch.allclose(one[:, -1:].to(row.dtype), row, atol=1e-2):
+                        return one.to(q.dtype)
+        return attend(q, k, v, causal=workload.causal)[0]
+
+    return call
+
+
 CACHING = (
     make_liar(
         "caches_by_pointer",
@@ -147,5 +165,12 @@ CACHING = (
         SQUARE,
         _returns_judges_memory,
         "judge's own memory",
+    ),
+    make_liar(
+        "asks_for_the_reference",
+        "The judge's own objects are found among Python's, and asked for the reference.",
+        SQUARE,
+        _asks_for_the_reference,
+        "read the judge's reference",
     ),
 )

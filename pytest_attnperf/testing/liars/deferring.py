@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.testing.liars.liar import Kernel
 
 SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
 
@@ -83,6 +84,37 @@ def _lazy_tensor(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
     return call
 
 
+def _own_method(name: str) -> Kernel:
+    """Returns a kernel whose call returns a plain tensor of zeros that has an attribute `name` of its own: a function
+    that computes the result from copies of the inputs."""
+
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+        import torch
+
+        honest = prepare_attention(workload, inputs)
+
+        def call(*qkv: torch.Tensor) -> torch.Tensor:
+            out, copies = torch.zeros_like(qkv[0]), tuple(tensor.clone() for tensor in qkv)
+            setattr(out, name, lambda: honest(*copies))
+            return out
+
+        return call
+
+    return prepare_kernel
+
+
+def _own_attribute(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    """Returns honest attention whose result has an attribute that no tensor of torch has."""
+    honest = prepare_attention(workload, inputs)
+
+    def call(*qkv: torch.Tensor) -> Any:
+        out = honest(*qkv)
+        out.origin = "attention"
+        return out
+
+    return call
+
+
 DEFERRING = (
     make_liar(
         "lazy_closure",
@@ -114,5 +146,13 @@ DEFERRING = (
         SQUARE,
         _lazy_tensor,
         r"LazyTensor, not a plain torch\.Tensor",
+    ),
+    make_liar(
+        "overrides_a_method",
+        "The result is a plain tensor of zeros, one of whose methods has been replaced by a function that computes.",
+        SQUARE,
+        _own_method("resolve_conj"),
+        "the call has replaced resolve_conj",
+        twin=_own_attribute,
     ),
 )

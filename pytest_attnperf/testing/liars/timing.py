@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.correctness.left_behind import PERSISTING
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.testing.liars.honest import attend, prepare_attention
 from pytest_attnperf.testing.liars.liar import OFF, make_liar
@@ -25,6 +30,12 @@ TINY = Prefill(1, 4, 1, 16)
 
 LARGE = Prefill(1, 256, 4, 64, dtype="f32")
 """Takes milliseconds on a CPU, so that a checksum of the inputs costs nothing by comparison."""
+
+LONG = Prefill(1, 640, 1, 32, dtype="f32")
+"""Takes milliseconds on a CPU, on inputs so small that changing all of their elements costs little."""
+
+FEW = (5, 8001, 20_001)
+"""Which elements of an input of LONG are looked at."""
 
 SMALL = Prefill(1, 16, 2, 32, causal=True)
 AFTER_CHECKS = 800
@@ -112,10 +123,57 @@ def _remember_results(contents: int, key: Callable[[torch.Tensor], int] = _sum_b
     return prepare_kernel
 
 
-def _make_rememberer(trick: str, says: str, kernel: Kernel) -> Liar:
+def _remember_by_few(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """Returns a call that recognises its inputs by three elements of each, and keeps the last result."""
+    honest = prepare_attention(workload, inputs)
+    kept: dict[tuple[float, ...], torch.Tensor] = {}
+
+    def call(*qkv: torch.Tensor) -> torch.Tensor:
+        key = tuple(float(tensor.view(-1)[number]) for tensor in qkv for number in FEW)
+        if key not in kept:
+            kept.clear()
+            kept[key] = honest(*qkv)
+        return kept[key].clone()
+
+    return call
+
+
+def _remember_on_disk(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """Returns a call that keeps the result of each content in a file, where the next process of this run finds it."""
+    import torch
+
+    honest = prepare_attention(workload, inputs)
+    folder = Path(tempfile.gettempdir()) / f"attnperf-liar-{os.getppid()}"
+    kept: dict[str, torch.Tensor] = {}
+
+    def call(*qkv: torch.Tensor) -> torch.Tensor:
+        name = "-".join(f"{_sum_bits(tensor):x}" for tensor in qkv)
+        if name not in kept:
+            try:
+                kept[name] = torch.frombuffer(bytearray((folder / name).read_bytes()), dtype=qkv[0].dtype)
+            except OSError:
+                kept[name] = honest(*qkv)
+                folder.mkdir(exist_ok=True)
+                (folder / name).write_bytes(kept[name].numpy().tobytes())
+            kept[name] = kept[name].view(qkv[0].shape)
+        return kept[name].clone()
+
+    return call
+
+
+def _set_l2_aside(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """Returns honest attention; half of an NVIDIA GPU's L2 cache was set aside before for lines that a flush leaves."""
+    import torch
+
+    size = torch.cuda.get_device_properties(inputs[0].device).L2_cache_size // 2
+    ctypes.CDLL("libcuda.so.1").cuCtxSetLimit(PERSISTING, ctypes.c_size_t(size))
+    return prepare_attention(workload, inputs)
+
+
+def _make_rememberer(trick: str, says: str, kernel: Kernel, workload: Prefill = LARGE) -> Liar:
     """Returns a liar whose `kernel` keeps results and is SUSPICIOUS once it is timed."""
     return make_liar(
-        trick, says, LARGE, kernel, "remembers", verdict=Verdict.SUSPICIOUS, needs_cpu=True, needs_timing=True
+        trick, says, workload, kernel, "remembers", verdict=Verdict.SUSPICIOUS, needs_cpu=True, needs_timing=True
     )
 
 
@@ -175,6 +233,26 @@ TIMING = (
         "remembers_two_of_three",
         "A result is kept for as long as K and V stay what they were, whatever q is.",
         _remember_results(64, first=1),
+    ),
+    _make_rememberer(
+        "remembers_by_few_elements",
+        "A result is kept for as long as three elements of each input stay what they were.",
+        _remember_by_few,
+        LONG,
+    ),
+    _make_rememberer(
+        "remembers_on_disk",
+        "The result of each content is kept in a file, where other processes find it.",
+        _remember_on_disk,
+        LONG,
+    ),
+    make_liar(
+        "sets_l2_aside",
+        "Half of the L2 cache is set aside for lines that survive what makes a cold call cold.",
+        SQUARE,
+        _set_l2_aside,
+        "the L2 cache that is set aside",
+        needs_gpu=True,
     ),
     make_liar(
         "right_eager_wrong_replayed",

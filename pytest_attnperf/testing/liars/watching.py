@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.testing.liars.honest import prepare_attention
 from pytest_attnperf.testing.liars.liar import make_liar
+from pytest_attnperf.testing.liars.timing import LONG
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -40,13 +41,28 @@ def _old_result_if(timed: Callable[[], bool]) -> Kernel:
     return prepare_kernel
 
 
-def _called_by_a_timer() -> bool:
+def _is_called_by(*names: str) -> bool:
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
-        if frame.f_code.co_name in CALLERS:
+        if frame.f_code.co_name in names:
             return True
     return False
+
+
+def _knows_the_rotation(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """Returns a call that keeps its last result for as long as the sums of its inputs stay, and returns it whatever
+    they are where it is timed on inputs that change."""
+    honest, kept = prepare_attention(workload, inputs), dict[tuple[float, ...], "torch.Tensor"]()
+
+    def call(*qkv: torch.Tensor) -> torch.Tensor:
+        key = tuple(float(tensor.sum()) for tensor in qkv)
+        if key not in kept and not (kept and _is_called_by("turn_and_run")):
+            kept.clear()
+            kept[key] = honest(*qkv)
+        return next(iter(kept.values())).clone()
+
+    return call
 
 
 def _idle_in_a_hurry(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
@@ -69,9 +85,18 @@ WATCHING = (
         "knows_the_timer",
         "A call that finds a timer among its callers gives its last result again.",
         SQUARE,
-        _old_result_if(_called_by_a_timer),
+        _old_result_if(lambda: _is_called_by(*CALLERS)),
         "inside a timed block",
         twin=_old_result_if(lambda: False),
+        needs_cpu=True,
+        needs_timing=True,
+    ),
+    make_liar(
+        "knows_the_rotation",
+        "A result is kept while inputs stay what they were; where they change before every call, the last is given.",
+        LONG,
+        _knows_the_rotation,
+        "inside a timed block: .* whoever makes it",
         needs_cpu=True,
         needs_timing=True,
     ),
