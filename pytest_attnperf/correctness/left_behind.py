@@ -214,10 +214,12 @@ def _cache_settings() -> tuple[ProcessSetting, ...]:
         return ()
     driver = ctypes.CDLL("libcuda.so.1")
 
+    size = ctypes.c_size_t()
+    if driver.cuCtxGetLimit(ctypes.byref(size), PERSISTING):
+        return ()  # GPUs before Ampere have no such part
+
     def read() -> int:
-        size = ctypes.c_size_t()
-        if status := driver.cuCtxGetLimit(ctypes.byref(size), PERSISTING):
-            raise OSError(f"cuCtxGetLimit returned {status}")
+        driver.cuCtxGetLimit(ctypes.byref(size), PERSISTING)
         return size.value
 
     def write(value: int) -> None:
