@@ -56,10 +56,10 @@ def flash_backward(
         return run.run_kernels()
     from kernels.gluon.prefill.padding import resize_rows
 
-    padded = [resize_rows(tensor, head_dim) for tensor in (q, k, v, dout, out)]
+    q, k, v, dout, out = (resize_rows(tensor, head_dim) for tensor in (q, k, v, dout, out))
     longer = replace(geometry, head_dim=head_dim)
-    results = BackwardRun(*padded, lse, longer, scale, causal=causal, config=config).run_kernels()
-    dq, dk, dv = (resize_rows(result, geometry.head_dim) for result in results)
+    run = BackwardRun(q, k, v, dout, out, lse, longer, scale, causal=causal, config=config)
+    dq, dk, dv = (resize_rows(result, geometry.head_dim) for result in run.run_kernels())
     return dq, dk, dv
 
 
