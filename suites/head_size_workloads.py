@@ -30,16 +30,43 @@ PREFILL = [
     *(Prefill.parse_line(f"b=1,s=37,kv=70,h=2,d={size},bf16") for size in EVEN),
     *(Prefill.parse_line(f"b=1,s=37,kv=70,h=4,hk=2,d={size},f16,causal") for size in ODD),
 ]
+"""The sizes above: even ones without groups, which torch's efficient attention needs; more keys than queries."""
+
 VARLEN = [Varlen.parse_line(f"q=5_33,h=4,hk=2,d={size},bf16,causal") for size in SIZES]
+"""The sizes above, on two lengths that no tile divides."""
+
 MIXED = [Mixed.parse_line(f"q19,2q1s21,h=4,hk=2,d={size},page=16,f16") for size in SIZES]
+"""The sizes above: a prompt, and single tokens over pages of 16 keys."""
+
 DECODE = [Decode.parse_line(f"b=2,kv=70,h=4,hk=2,d={size},bf16") for size in SIZES]
+"""The sizes above, over a contiguous cache."""
+
 DECODE_PAGED = [Decode.parse_line(f"b=2,kv=70,h=6,hk=2,d={size},page=16,f16,ragged,lse") for size in SIZES]
+"""The sizes above, over pages, with groups of three heads, lengths that differ, and the log-sum-exp."""
+
 BACKWARD = [Backward.parse_line(f"b=1,s=37,h=4,hk=2,d={size},bf16,causal") for size in SIZES]
+"""The sizes above, for gradients."""
+
 VARLEN_BACKWARD = [VarlenBackward.parse_line(f"q=5_33,h=4,hk=2,d={size},f16,causal") for size in SIZES]
+"""The sizes above, for gradients of packed sequences."""
+
 QK_SCORES = [QkScores.parse_line(f"b=1,s=37,h=4,hk=2,d={size},f16") for size in SIZES]
+"""The sizes above, which the scores are summed over."""
+
 WEIGHTED_VALUES = [WeightedValues.parse_line(f"b=1,s=37,h=4,hk=2,d={size},bf16,causal") for size in SIZES]
+"""The sizes above, which the result has as columns."""
+
 ROPE = [Rope.parse_line(f"b=1,s=37,h=4,hk=2,d={size},bf16") for size in EVEN]
+"""The even ones: elements are rotated in pairs."""
+
 BLOCK = [Block.parse_line(f"s=9,p=5,h=2,hk=1,d={size},f16") for size in EVEN]
+"""The even ones, because a layer rotates: a chunk of a prompt."""
+
 BLOCK_DECODE = [Block.parse_line(f"s=1,p=33,h=4,hk=2,d={size},f16") for size in EVEN]
+"""The even ones: one new token."""
+
 MLA = [Mla.parse_line(f"b=1,s=5,kv=19,h=2,d={size},r=16,c=32,bf16,causal") for size in SIZES]
+"""The sizes above, of heads without their rotated part."""
+
 MLA_BLOCK = [MlaBlock.parse_line(f"s=3,p=9,e=64,h=2,d={size},r=16,c=32,f16") for size in SIZES]
+"""The sizes above, of heads without their rotated part, in a layer."""
