@@ -83,8 +83,8 @@ class HipDecode(Backend[Decode]):
             found.append(f"hip.decode takes {join_names(HALVES)}, not {workload.dtype}")
         if not least <= workload.head_dim <= largest or workload.head_dim % multiple:
             found.append(
-                f"hip.decode takes a head_dim of {least} to {largest} that is a multiple of {multiple}, not "
-                f"{workload.head_dim}"
+                f"hip.decode takes a head_dim of {least} to {largest} that is a multiple of {multiple} (a wave reads a "
+                f"row in pieces of 16 bytes), not {workload.head_dim}"
             )
         if group_of(workload) > GROUP_MAX:
             found.append(f"hip.decode takes {GROUP_MAX} query heads per K/V head at most, not {group_of(workload)}")

@@ -10,7 +10,7 @@ from kernels.configured import Configured
 from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
 from kernels.hip.faces import arch_of, emulated_arch, face_of
-from kernels.hip.steps import HEAD_DIM_MIN, STEPS, LadderStep, problem_of
+from kernels.hip.steps import STEPS, LadderStep, problem_of
 from kernels.hip.traffic import count_traffic_bytes
 from kernels.layouts import own_copies
 from kernels.limits import HALVES, AttentionLimits, refusal_reasons
@@ -30,8 +30,8 @@ SCORES_BYTES_MAX = 16 << 30
 
 @dataclass(frozen=True)
 class HipStep(Configured, Backend["Prefill"]):
-    """fp16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, log-sum-exp, and head dimensions from 32 to
-    256 that are multiples of 8.
+    """fp16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, log-sum-exp, and head dimensions to 256
+    that are multiples of 8.
 
     step    what it compiles and launches
     """
@@ -54,9 +54,9 @@ class HipStep(Configured, Backend["Prefill"]):
         emulator, 16-bit floats in rows of whole 16-byte words, and no mask but a causal one."""
         found = [*(missing_hip(device) or self.step.arch_reasons(_running_arch(device)))]
         dim, most = workload.head_dim, self.step.head_dim_max(device.arch)
-        if not HEAD_DIM_MIN <= dim <= most or dim % 8:
+        if dim > most or dim % 8:
             found.append(
-                f"{self.name} takes head dimensions {HEAD_DIM_MIN} to {most} on {device.arch} that are multiples of 8 "
+                f"{self.name} takes head dimensions to {most} on {device.arch} that are multiples of 8 "
                 f"(rows are read 16 bytes at a time, and registers must hold what a lane owns of them), not {dim}"
             )
         scores = _scores_bytes(workload)

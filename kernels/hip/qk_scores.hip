@@ -4,21 +4,29 @@
 //            grid (ceil(seq_q / TILE) * ceil(seq_kv / TILE), heads, batch), tiles of neighbouring keys first
 // Thread     4 rows x 4 keys, 16 apart, so that 16 neighbouring lanes write 16 neighbouring scores
 // LDS        STEP dimensions of TILE queries and of TILE keys at a time, as floats [dimension][row]
-// HEAD_DIM   a multiple of 8
+// HEAD_DIM   any; rows of others than multiples of STEP are read element by element
 #include "gpu.h"
 
 constexpr int THREADS = 256, TILE = 64, STEP = 8;
 constexpr int LANES = 16, OWN = TILE / LANES;
 
-static_assert(HEAD_DIM % STEP == 0, "whole steps");
-
-// STEP dimensions of TILE rows: a thread loads a word, of neighbouring words of a row. Rows behind the last are zero.
-INLINE void load_tile(float (&tile)[STEP][TILE + 1], const element* __restrict__ rows, int row_stride, int row_count) {
+// STEP dimensions of TILE rows, from the first of the `dims` that are left on: a thread loads a word, of neighbouring
+// words of a row. Rows and dimensions behind the last are zero.
+INLINE void load_tile(float (&tile)[STEP][TILE + 1], const element* __restrict__ rows, int row_stride, int row_count,
+                      int dims) {
     const int word = thread_index() % (STEP / 2), row = thread_index() / (STEP / 2);
     const element* start = rows + static_cast<long long>(smaller(row, row_count - 1)) * row_stride;
-    const unsigned pair = row < row_count ? reinterpret_cast<const unsigned*>(start)[word] : 0;
-    tile[word * 2][row] = low_float(pair);
-    tile[word * 2 + 1][row] = high_float(pair);
+    if constexpr (HEAD_DIM % STEP == 0) {
+        const unsigned pair = row < row_count ? reinterpret_cast<const unsigned*>(start)[word] : 0;
+        tile[word * 2][row] = low_float(pair);
+        tile[word * 2 + 1][row] = high_float(pair);
+    } else {
+#pragma unroll
+        for (int dim = word * 2; dim < word * 2 + 2; ++dim) {
+            const float value = to_float(start[smaller(dim, dims - 1)]);
+            tile[dim][row] = row < row_count && dim < dims ? value : 0.0f;
+        }
+    }
 }
 
 KERNEL(THREADS) qk_scores(const element* __restrict__ q, const element* __restrict__ k, float* __restrict__ scores,
@@ -39,8 +47,8 @@ KERNEL(THREADS) qk_scores(const element* __restrict__ q, const element* __restri
 #pragma unroll 1
     for (int dim = 0; dim < HEAD_DIM; dim += STEP) {
         barrier();
-        load_tile(queries, q_rows + dim, heads * HEAD_DIM, seq_q - first_row);
-        load_tile(keys, k_rows + dim, kv_heads * HEAD_DIM, seq_kv - first_key);
+        load_tile(queries, q_rows + dim, heads * HEAD_DIM, seq_q - first_row, HEAD_DIM - dim);
+        load_tile(keys, k_rows + dim, kv_heads * HEAD_DIM, seq_kv - first_key, HEAD_DIM - dim);
         barrier();
 #pragma unroll
         for (int i = 0; i < STEP; ++i) {

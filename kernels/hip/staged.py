@@ -31,14 +31,11 @@ THREADS = 256
 TILE = 64
 """Rows, keys and dimensions of a tile in both products, as in the two .hip files."""
 
-DIM_STEP = 8
-"""Dimensions that qk_scores multiplies between two barriers."""
-
 
 @dataclass(frozen=True)
 class HipStaged(StagedBackend):
-    """fp16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, head dimensions that are multiples of 8 (Dv
-    may differ), log-sum-exp; fp32 scores, weights rounded to the element type.
+    """fp16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, any head dimension (Dv may differ),
+    log-sum-exp; fp32 scores, weights rounded to the element type.
     """
 
     dtypes = HALVES
@@ -46,12 +43,6 @@ class HipStaged(StagedBackend):
     def missing_reasons(self, device: DeviceInfo) -> list[str]:
         """Returns what is missing to compile or emulate the kernels; empty if nothing is."""
         return missing_hip(device)
-
-    def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
-        """Returns a reason if the head dimension is not a multiple of DIM_STEP; else an empty list."""
-        if problem.head_dim % DIM_STEP == 0:
-            return []
-        return [f"{self.name} takes head dimensions that are multiples of {DIM_STEP}, not {problem.head_dim}"]
 
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
         """Returns the stage's kernel, compiled for the problem, as a function that allocates its results."""

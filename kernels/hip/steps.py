@@ -11,7 +11,7 @@ from kernels.hip.faces import ELEMENT_BYTES, Face, face_of
 from kernels.hip.sources import HipKernel, element_define
 from pytest_attnperf.workloads.prefill import Prefill
 
-HEAD_DIM_MIN, HEAD_DIM_MAX = 32, 256
+HEAD_DIM_MAX = 256
 PROPERTIES = ("head_dim", "rows")
 """rows: B * H * Sq, the work to distribute over compute units."""
 

@@ -5,18 +5,30 @@
 //            grid (ceil(seq_q / TILE) * ceil(HEAD_DIM / TILE), heads, batch), the dimensions of a row block first
 // Thread     4 rows, 16 apart, x 2 pairs of dimensions, 32 apart, so that 16 lanes write 16 neighbouring words
 // LDS        STEP keys of the weights of TILE rows [key][row], and of TILE dimensions of v [key][dimension], as floats
-// HEAD_DIM   a multiple of 8
+// HEAD_DIM   any; odd ones, whose rows begin between words, are read and written element by element
 #include "gpu.h"
 
 constexpr int THREADS = 256, TILE = 64, STEP = 16;
 constexpr int LANES = 16, ROWS = TILE / LANES, PAIRS = TILE / 2 / LANES;
 constexpr int DIM_TILES = (HEAD_DIM + TILE - 1) / TILE;
 
-static_assert(HEAD_DIM % 2 == 0, "v is read in words of two elements");
+constexpr bool IN_WORDS = HEAD_DIM % 2 == 0;
 
 struct alignas(8) Two {
     float value[2];
 };
+
+// Word `word` of a row of `dims` elements that begins between words; an element behind the last is 0, or not stored.
+INLINE Two load_elements(const element* __restrict__ row, int word, int dims) {
+    const int dim = word * 2;
+    const float low = to_float(row[smaller(dim, dims - 1)]), high = to_float(row[smaller(dim + 1, dims - 1)]);
+    return Two{dim < dims ? low : 0.0f, dim + 1 < dims ? high : 0.0f};
+}
+
+INLINE void store_elements(element* row, int word, int dims, float low, float high) {
+    if (word * 2 < dims) row[word * 2] = to_element(low);
+    if (word * 2 + 1 < dims) row[word * 2 + 1] = to_element(high);
+}
 
 KERNEL(THREADS) weighted_values(const element* __restrict__ weights, const element* __restrict__ v,
                                 element* __restrict__ out, int seq_q, int seq_kv, int heads, int kv_heads) {
@@ -46,8 +58,13 @@ KERNEL(THREADS) weighted_values(const element* __restrict__ weights, const eleme
         for (int i = thread; i < STEP * TILE / 2; i += THREADS) {  // ... neighbouring words of a row of v
             const int key = i / (TILE / 2), word = i % (TILE / 2);
             const long long at = static_cast<long long>(smaller(first + key, seq_kv - 1)) * kv_heads * HEAD_DIM;
-            const unsigned pair = reinterpret_cast<const unsigned*>(tile_values + at)[smaller(word, words - 1)];
-            values[key][word] = first + key < seq_kv ? Two{low_float(pair), high_float(pair)} : Two{0, 0};
+            if constexpr (IN_WORDS) {
+                const unsigned pair = reinterpret_cast<const unsigned*>(tile_values + at)[smaller(word, words - 1)];
+                values[key][word] = first + key < seq_kv ? Two{low_float(pair), high_float(pair)} : Two{0, 0};
+            } else {
+                const Two pair = load_elements(tile_values + at, word, smaller(TILE, HEAD_DIM - first_dim));
+                values[key][word] = first + key < seq_kv ? pair : Two{0, 0};
+            }
         }
         barrier();
 #pragma unroll 4
@@ -74,7 +91,12 @@ KERNEL(THREADS) weighted_values(const element* __restrict__ weights, const eleme
 #pragma unroll
         for (int p = 0; p < PAIRS; ++p) {
             const int word = p * LANES + lane;
-            if (row < rows && word < words) reinterpret_cast<unsigned*>(start)[word] = pack(sum[r][p][0], sum[r][p][1]);
+            if constexpr (IN_WORDS) {
+                if (row < rows && word < words)
+                    reinterpret_cast<unsigned*>(start)[word] = pack(sum[r][p][0], sum[r][p][1]);
+            } else if (row < rows) {
+                store_elements(start, word, smaller(TILE, HEAD_DIM - first_dim), sum[r][p][0], sum[r][p][1]);
+            }
         }
     }
 }

@@ -80,10 +80,9 @@ class SdpaDecode(Backend[Decode]):
             return found
         if workload.dtype == "f32":
             found.append(f"torch's {SDPA_BACKEND} on a GPU takes bf16, f16, not f32")
-        if workload.head_dim > SDPA_HEAD_DIM_MAX or workload.head_dim % 8:
+        if workload.head_dim > SDPA_HEAD_DIM_MAX:
             found.append(
-                f"torch's {SDPA_BACKEND} needs a head_dim of at most {SDPA_HEAD_DIM_MAX} and a multiple of 8, not "
-                f"{workload.head_dim}"
+                f"torch's {SDPA_BACKEND} takes a head_dim of at most {SDPA_HEAD_DIM_MAX}, not {workload.head_dim}"
             )
         return found
 

@@ -18,6 +18,10 @@ CPU_FLOPS_MAX = 6e8
 CPU_HALF_FLOPS_MAX = 2e8
 """The limit for half-precision matmuls, about ten times slower than fp32 on CPUs without units for them."""
 
+ROW_BYTES = 16
+"""What torch's checks want of a row for efficient and cuDNN attention (sdp_utils.cpp: minimum_gemm_alignment,
+check_cudnn_tensor_shapes); flash attention's rows are padded to it by `scaled_dot_product_attention` itself."""
+
 BACKENDS: tuple[Backend, ...] = (
     Eager("native.eager", CPU_HALF_FLOPS_MAX),
     Eager("native.eager_fp32", CPU_FLOPS_MAX, upcast=True),
@@ -30,6 +34,7 @@ BACKENDS: tuple[Backend, ...] = (
         # mem_eff_attention). Its error is up to 1.3 budgets of f32, but within the budget of tf32.
         gpu_dtypes=HALVES | {"tf32"},
         grouped_heads=False,
+        row_bytes=ROW_BYTES,
     ),
     PinnedSdpa(
         "native.sdpa_cudnn",
@@ -37,6 +42,7 @@ BACKENDS: tuple[Backend, ...] = (
         kinds=frozenset({"cuda"}),
         gpu_dtypes=HALVES,
         head_dim_max=256,
+        row_bytes=ROW_BYTES,
     ),
     PinnedSdpa("native.sdpa_math", CPU_FLOPS_MAX, backend="MATH"),
     Flex("native.flex"),

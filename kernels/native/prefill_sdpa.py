@@ -11,6 +11,7 @@ from kernels.layouts import heads_first
 from kernels.limits import FLOATS, AttentionLimits, join_names, refusal_reasons
 from kernels.native.prefill_eager import canonical_outputs, heads_first_views, minus_distances, visible_keys
 from pytest_attnperf.backends import Backend, Declares, Prepared
+from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +39,7 @@ class PinnedSdpa(Backend["Prefill"]):
     gpu_dtypes     workload dtypes its GPU kernels take
     grouped_heads  whether it takes fewer K/V heads than query heads on a GPU
     head_dim_max   largest head dimension on a GPU
+    row_bytes      a row of a head must be a multiple of it on a GPU; 0 where torch pads rows inside the call
     """
 
     families = ("prefill",)
@@ -46,6 +48,7 @@ class PinnedSdpa(Backend["Prefill"]):
     gpu_dtypes: frozenset[str] = FLOATS
     grouped_heads: bool = True
     head_dim_max: int | None = None
+    row_bytes: int = 0
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Returns why the pinned backend cannot run the workload, by torch's dispatch rules (sdp_utils), tested on
@@ -65,8 +68,9 @@ class PinnedSdpa(Backend["Prefill"]):
         for head_dim in sorted({workload.head_dim, workload.head_dim_v}):
             if self.head_dim_max is not None and head_dim > self.head_dim_max:
                 found.append(f"{self.backend} takes head_dim up to {self.head_dim_max}, not {head_dim}")
-            if head_dim % 8:
-                found.append(f"{self.backend} needs head_dim to be a multiple of 8, not {head_dim}")
+            step = self.row_bytes // DTYPE_BYTES[workload.dtype]
+            if step and head_dim % step:
+                found.append(f"{self.backend} needs head_dim to be a multiple of {step}, not {head_dim}")
         return found
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernels.configured import Configured
 from kernels.gluon.backward.launch import flash_backward
-from kernels.gluon.backward.space import HEAD_DIMS, SINCE, SPACE, problem_of
+from kernels.gluon.backward.space import SINCE, SPACE, problem_of
 from kernels.gluon.devices import arch_reasons
+from kernels.gluon.prefill.space import head_dim_reasons
 from kernels.layouts import own_copies
 from kernels.limits import HALVES, join_names
 from kernels.triton.triton_backend import arch_of, compile_ahead
@@ -29,8 +30,8 @@ INSTEAD = "triton.flash_backward"
 @dataclass(frozen=True)
 class GluonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
     """FlashAttention-3's backward pass: dk, dv and dq in one kernel, between two passes over the rows. Dense and packed
-    sequences, causal (bottom-right), grouped K/V heads, rows without keys, any lengths, head dimensions 64, 128 and
-    256, fp16 and bf16. Atomics sum dq, whose last bits differ from call to call."""
+    sequences, causal (bottom-right), grouped K/V heads, rows without keys, any lengths, head dimensions to 256, fp16
+    and bf16. Atomics sum dq, whose last bits differ from call to call."""
 
     families: ClassVar[tuple[str, ...]] = ("backward", "varlen_backward")
     spaces = (SPACE,)
@@ -41,12 +42,7 @@ class GluonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
         found = arch_reasons(self.name, device, SINCE, INSTEAD)
         if workload.dtype not in HALVES:
             found.append(f"{self.name} takes {join_names(HALVES)}, not {workload.dtype}; use {INSTEAD}")
-        if workload.head_dim not in HEAD_DIMS:
-            found.append(
-                f"{self.name} takes head dimensions {', '.join(map(str, HEAD_DIMS))}, not {workload.head_dim}; "
-                f"use {INSTEAD}"
-            )
-        return found
+        return found + head_dim_reasons(self.name, workload.head_dim)
 
     def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
         """Copies the inputs, picks the configuration from the data files, or the pinned one, and compiles."""

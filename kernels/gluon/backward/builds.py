@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels.configs import ConfigChoice, ConfigRule
-from kernels.gluon.backward.space import HEAD_DIMS, SINCE, SPACE
+from kernels.gluon.backward.space import SINCE, SPACE
+from kernels.gluon.prefill.space import HEAD_DIMS
 from kernels.triton.builds import ELEMENTS
 from pytest_attnperf.kernel_builds import Kernel, KernelBuild, Proof, TritonSource
 from pytest_attnperf.workloads.backward import Backward

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernels.gluon.backward.space import HEAD_DIMS
+from kernels.gluon.prefill.space import tile_head_dim
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,14 +34,15 @@ def flash_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Computes (dq, dk, dv), with the shapes and dtypes of q, k and v, on sm_90.
 
-    q, dout, out    (B, Sq, H, D), contiguous, all fp16 or all bf16; D is 64, 128 or 256
+    q, dout, out    (B, Sq, H, D), contiguous, all fp16 or all bf16; D at most 256
     k, v            (B, Skv, Hk, D), Hk divides H: query head h reads key head h // (H / Hk)
     lse             (B, H, Sq) fp32, the natural log-sum-exp of the scaled scores, -inf where a row sees no key
     causal          bottom-right aligned: query row i sees key j iff j <= i + Skv - Sq
     config          BLOCK_M, BLOCK_N, SLOTS, PAIRS (see `kernels.gluon.backward.sm_90`) and the compiler's options
     packed          for packed sequences, whose tensors have no B: q (Tq, H, D), k (Tk, Hk, D), lse (H, Tq)
 
-    dq is summed by atomics, in fp32: its last bits differ from call to call. Raises UsageError naming the argument for
+    dq is summed by atomics, in fp32: its last bits differ from call to call. Rows of another length than those of the
+    tiles are copied into longer ones first, and the results out of them. Raises UsageError naming the argument for
     other shapes, dtypes or memory layouts.
     """
     from kernels.triton.backward.launch import make_geometry
@@ -48,21 +50,22 @@ def flash_backward(
     geometry = make_geometry(q, k, v, dout, out, lse, packed)
     if str(q.dtype).removeprefix("torch.") not in DTYPES:
         raise UsageError(f"flash_backward: q is {q.dtype}, must be {' or '.join(DTYPES)}; use triton.flash_backward")
-    if geometry.head_dim not in HEAD_DIMS:
-        known = ", ".join(map(str, HEAD_DIMS))
-        raise UsageError(
-            f"flash_backward: q has head dimension {geometry.head_dim}, must be one of {known}; "
-            "use triton.flash_backward"
-        )
-    run = BackwardRun(q, k, v, dout, out, lse, geometry, causal=causal, config=config)
-    run.prepare()
-    run.multiply()
-    run.round()
-    return run.dq, run.dk, run.dv
+    scale, head_dim = 1.0 / math.sqrt(geometry.head_dim), tile_head_dim(geometry.head_dim)
+    if head_dim == geometry.head_dim:
+        run = BackwardRun(q, k, v, dout, out, lse, geometry, scale, causal=causal, config=config)
+        return run.run_kernels()
+    from kernels.gluon.prefill.padding import resize_rows
+
+    q, k, v, dout, out = (resize_rows(tensor, head_dim) for tensor in (q, k, v, dout, out))
+    longer = replace(geometry, head_dim=head_dim)
+    run = BackwardRun(q, k, v, dout, out, lse, longer, scale, causal=causal, config=config)
+    dq, dk, dv = (resize_rows(result, geometry.head_dim) for result in run.run_kernels())
+    return dq, dk, dv
 
 
 class BackwardRun:
-    """One call: its results, its workspace, and its three launches in order. `geometry` must be of these tensors.
+    """One call: its results, its workspace, and its three launches in order. `geometry` must be of these tensors, whose
+    D is one of the tiles'; `scale` is that of the scores.
 
     dq, dk, dv         results, like q, k and v
     delta, lse_log2    (H * P,) fp32, P padded rows: see `kernels.gluon.backward.passes`
@@ -78,6 +81,7 @@ class BackwardRun:
         out: torch.Tensor,
         lse: torch.Tensor,
         geometry: Geometry,
+        scale: float,
         *,
         causal: bool,
         config: Mapping[str, Any],
@@ -97,9 +101,16 @@ class BackwardRun:
         self.dq, self.dk, self.dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         self.offsets_q = geometry.packed.cu_seqlens_q if geometry.packed else None
         self.offsets_k = geometry.packed.cu_seqlens_k if geometry.packed else None
-        self.scale = 1.0 / math.sqrt(geometry.head_dim)
+        self.scale = scale
         self.tiles_of_rows = (math.ceil(geometry.seq_q / tile), geometry.batch * geometry.heads)
         self.constants = {"HEAD_DIM": geometry.head_dim, "BLOCK_M": tile, "num_warps": 4}
+
+    def run_kernels(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Launches the three kernels and returns (dq, dk, dv)."""
+        self.prepare()
+        self.multiply()
+        self.round()
+        return self.dq, self.dk, self.dv
 
     def prepare(self) -> None:
         """Writes the statistics of the rows, and zeros to dq_sums."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernels.configs import Problem, Space
+from kernels.gluon.prefill.space import tile_head_dim
 
 if TYPE_CHECKING:
     from pytest_attnperf.workloads.backward import Backward
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
 
 SINCE = {"sm_90": (3, 6)}
 """Architecture with a kernel -> the oldest Triton, (major, minor), that compiles it: each release was tried."""
-
-HEAD_DIMS = (64, 128, 256)
-"""A tile's rows are copied whole, in powers of two."""
 
 SPACE = Space(
     "backward",
@@ -28,4 +26,4 @@ SPACE = Space(
 
 def problem_of(workload: Backward | VarlenBackward) -> Problem:
     """Returns the properties, name -> value, by which a rule of SPACE is chosen."""
-    return {"head_dim": workload.head_dim, "causal": workload.causal}
+    return {"head_dim": tile_head_dim(workload.head_dim), "causal": workload.causal}

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GluonFlash(Configured, Backend["Prefill"]):
-    """Online softmax, causal (bottom-right), grouped K/V heads, any lengths, head dimensions to 256 (gfx950: 64, 128
-    and 256), fp16 and bf16, log-sum-exp. Right on an H200; never run on gfx950."""
+    """Online softmax, causal (bottom-right), grouped K/V heads, any lengths, head dimensions to 256, fp16 and
+    bf16, log-sum-exp. Right on an H200; never run on gfx950."""
 
     families = ("prefill",)
     spaces = (SPACE,)
@@ -39,7 +39,7 @@ class GluonFlash(Configured, Backend["Prefill"]):
         a feature, dtype or head dimension that it does not have."""
         limits = AttentionLimits(self.name, dtypes=HALVES, window=False, head_dim_v=False, alibi=False, bias=False)
         found = [*arch_reasons(self.name, device, SINCE, "triton.flash"), *refusal_reasons(workload, limits)]
-        return found + head_dim_reasons(self.name, device.arch, workload.head_dim)
+        return found + head_dim_reasons(self.name, workload.head_dim)
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Copies the inputs, picks the configuration from the data files, or the pinned one, and compiles."""

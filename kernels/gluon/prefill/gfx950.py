@@ -35,6 +35,9 @@ import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from kernels.gluon.prefill.padding import resize_rows
+from kernels.gluon.prefill.space import tile_head_dim
+
 if TYPE_CHECKING:
     import torch
 
@@ -210,10 +213,16 @@ def launch_gfx950(
     config: Mapping[str, Any],
 ) -> None:
     """Writes attention to `out` and, unless it is None, the log-sum-exp to `lse`; tensors as `prefill_forward` has
-    checked them. `config` has BLOCK_M, BLOCK_N and the compiler's options."""
-    batch_heads = shape.batch * shape.heads
+    checked them. `config` has BLOCK_M, BLOCK_N and the compiler's options. Rows of another length than those of the
+    tiles, which are copied to LDS whole, are copied into longer ones first, and out of them at the end.
+    """
+    batch_heads, head_dim = shape.batch * shape.heads, tile_head_dim(shape.head_dim)
+    q, k, v = (resize_rows(tensor, head_dim) for tensor in (q, k, v))
+    padded = out if q.shape == out.shape else q.new_empty(q.shape)
     prefill_gfx950_kernel[(batch_heads, triton.cdiv(shape.seq_q, config["BLOCK_M"]))](
-        q, k, v, out, lse,
+        q, k, v, padded, lse,
         shape.heads, shape.kv_heads, shape.seq_q, shape.seq_kv, math.log2(math.e) / math.sqrt(shape.head_dim),
-        CAUSAL=causal, HEAD_DIM=shape.head_dim, XCDS=XCDS if batch_heads % XCDS == 0 else 1, **config,
+        CAUSAL=causal, HEAD_DIM=head_dim, XCDS=XCDS if batch_heads % XCDS == 0 else 1, **config,
     )  # fmt: skip
+    if padded is not out:
+        resize_rows(padded, shape.head_dim, out)

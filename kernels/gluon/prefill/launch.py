@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernels.gluon.prefill.space import SINCE, head_dim_reasons
+from kernels.gluon.prefill.space import SINCE
 from kernels.triton.prefill.launch import check_dense, dtype_name
 from pytest_attnperf.errors import UsageError
 
@@ -25,8 +25,7 @@ def prefill_forward(
     with_lse: bool,
     config: Mapping[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Attends from q (B, Sq, H, D) to k and v (B, Skv, Hk, D); contiguous, all fp16 or all bf16, D at most 256
-    (gfx950: 64, 128 or 256).
+    """Attends from q (B, Sq, H, D) to k and v (B, Skv, Hk, D); contiguous, all fp16 or all bf16, D at most 256.
 
     arch      e.g. 'gfx950': whose kernel is launched
     causal    bottom-right aligned: row i sees keys up to i + Skv - Sq
@@ -43,8 +42,6 @@ def prefill_forward(
         raise UsageError(f"q, k and v are {dtype_name(q)}; they must be {' or '.join(DTYPES)}")
     if shape.head_dim_v != shape.head_dim:
         raise UsageError(f"q has head dimension {shape.head_dim} and v {shape.head_dim_v}; both must be the same")
-    if reasons := head_dim_reasons("this kernel", arch, shape.head_dim):
-        raise UsageError(reasons[0])
     out = torch.empty_like(q)
     rows = (shape.batch, shape.heads, shape.seq_q)
     lse = torch.empty(rows, dtype=torch.float32, device=q.device) if with_lse else None

@@ -14,7 +14,7 @@ SINCE = {"gfx950": (3, 8), "sm_90": (3, 6)}
 """Architecture with a kernel -> the oldest Triton, (major, minor), that compiles it: each release was tried."""
 
 HEAD_DIMS = (64, 128, 256)
-"""Of the tiles. gfx950 takes no other; on sm_90 smaller heads are read with zeros behind them."""
+"""Of the tiles. Smaller heads are read with zeros behind them."""
 
 SPACE = Space(
     "prefill",
@@ -25,12 +25,15 @@ SPACE = Space(
 )
 
 
-def head_dim_reasons(who: str, arch: str, head_dim: int) -> list[str]:
-    """Returns why a head dimension cannot be computed on an architecture; empty if it can."""
-    if arch == "gfx950" and head_dim not in HEAD_DIMS:
-        return [f"{who} takes head dimensions {', '.join(map(str, HEAD_DIMS))} on {arch}, not {head_dim}"]
+def tile_head_dim(head_dim: int) -> int:
+    """Returns the head dimension of the tiles that hold one of at most HEAD_DIMS[-1]."""
+    return next(tile for tile in HEAD_DIMS if head_dim <= tile)
+
+
+def head_dim_reasons(who: str, head_dim: int) -> list[str]:
+    """Returns why a head dimension cannot be computed; empty if it can."""
     if head_dim > HEAD_DIMS[-1]:
-        return [f"{who} takes head dimensions to {HEAD_DIMS[-1]}, not {head_dim}"]
+        return [f"{who} takes head dimensions to {HEAD_DIMS[-1]}, the largest of its tiles, not {head_dim}"]
     return []
 
 

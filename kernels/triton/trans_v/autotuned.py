@@ -16,6 +16,7 @@ import triton
 
 from kernels.configs import OPTIONS
 from kernels.triton.trans_v.kernel import check_inputs, trans_v_kernel
+from kernels.triton.trans_v.space import tile_head_dim
 from kernels.triton.triton_backend import is_interpreted
 
 if TYPE_CHECKING:
@@ -68,6 +69,6 @@ def trans_v_autotuned(
     kernel[lambda meta: (batch * heads, triton.cdiv(seq_q, meta["BLOCK_M"]))](
         q, k, v, out, lse, heads, kv_heads, seq_q, seq_kv, math.log2(math.e) / math.sqrt(head_dim),
         CAUSAL=causal, WITH_LSE=with_lse, HEAD_DIM=head_dim,
-        IN_FP32=q.dtype == torch.bfloat16 and is_interpreted(q),
+        BLOCK_D=tile_head_dim(head_dim), IN_FP32=q.dtype == torch.bfloat16 and is_interpreted(q),
     )  # fmt: skip
     return out, lse

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.config_files import order_values
 from kernels.configured import Configured
 from kernels.limits import HALVES, AttentionLimits, refusal_reasons
-from kernels.triton.trans_v.space import SPACE, problem_of
+from kernels.triton.trans_v.space import HEAD_DIMS, SPACE, problem_of
 from kernels.triton.triton_backend import (
     INTERPRETER,
     INTERPRETER_FLOPS_MAX,
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.prefill import Prefill
 
-HEAD_DIMS = (64, 128)
-
 
 @dataclass(frozen=True)
 class TransV(Backend["Prefill"]):
     """Online softmax over values stored (B, Hk, D, Skv), which are transposed before anything is timed.
 
-    Head dimensions 64 and 128, f16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, log-sum-exp. The
+    Head dimensions to 128, f16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, log-sum-exp. The
     kernel relies on every row seeing key 0.
     """
 
     families = ("prefill",)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Returns why the workload cannot run: no Triton (without a GPU, no interpreter), head dimensions other than 64
-        and 128 or of two sizes, a window, ALiBi or a bias, or rows that see no key."""
+        """Returns why the workload cannot run: no Triton (without a GPU, no interpreter), head dimensions above 128
+        or of two sizes, a window, ALiBi or a bias, or rows that see no key."""
         found = missing_triton(device)
-        if workload.head_dim not in HEAD_DIMS:
-            found.append(f"head_dim {workload.head_dim} is not one of {', '.join(map(str, HEAD_DIMS))}")
+        if workload.head_dim > HEAD_DIMS[-1]:
+            found.append(
+                f"head_dim {workload.head_dim} is above {HEAD_DIMS[-1]}, the largest this kernel has tiles for"
+            )
         limits = AttentionLimits(
             self.name, HALVES, window=False, rows_without_keys=False, head_dim_v=False, alibi=False, bias=False
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kernels.configs import ConfigRule, Space
 from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
-from kernels.triton.trans_v.space import SPACE
+from kernels.triton.trans_v.space import SPACE, tile_head_dim
 from pytest_attnperf.kernel_builds import KernelBuild, KeyTile
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -86,6 +86,7 @@ class TransVKernel(TritonKernel):
                 "WITH_LSE": with_lse,
                 "EVEN_N": even,
                 "HEAD_DIM": head_dim,
+                "BLOCK_D": tile_head_dim(head_dim),
                 "IN_FP32": False,
             },
             divisible_by_16=(*POINTERS, *(("lse_ptr",) if with_lse else ()), *divisible),

@@ -27,7 +27,17 @@ def resize_rows(x: Any, columns: int, out: Any = None) -> Any:
 
 
 @pytest.fixture
-def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) -> Find:
+def resized_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launchers copy rows into longer ones, and out of them, in torch: nothing here runs Triton."""
+    pytest.importorskip("triton", minversion="3.6")
+    from kernels.gluon.prefill import launch_sm_90, padding
+
+    for module in (padding, launch_sm_90):
+        monkeypatch.setattr(module, "resize_rows", resize_rows)
+
+
+@pytest.fixture
+def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None, resized_by_torch: None) -> Find:
     """`find_wrong(arch, workload id, right="", wrong="")`: what is wrong with the outputs of the kernel for `arch`,
     whose source has `wrong` in the place of `right`, or what the stand-in refuses to do."""
     pytest.importorskip("triton", minversion="3.6")
@@ -52,7 +62,6 @@ def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) 
         from kernels.gluon.prefill import launch_sm_90
 
         monkeypatch.setattr(launch_sm_90, name, ExecutedOnHopper(getattr(module, name)))
-        monkeypatch.setattr(launch_sm_90, "resize_rows", resize_rows)
 
     def find(arch: str, text: str, right: str = "", wrong: str = "") -> tuple[str, ...]:
         bind_changed(arch, right, wrong)

@@ -13,7 +13,8 @@ import pytest
 from kernels.gluon.backward import launch
 from kernels.gluon.backward.backend import BACKENDS
 from kernels.gluon.backward.builds import KERNELS
-from kernels.gluon.backward.space import HEAD_DIMS, SPACE, problem_of
+from kernels.gluon.backward.space import SPACE, problem_of
+from kernels.gluon.prefill.space import HEAD_DIMS
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.errors import UsageError
@@ -40,9 +41,12 @@ CASES = (
     "varlen_backward-q5_64_65_1-h2-d64-bf16",
     "backward-b1-s140-kv77-h4-hk2-d256-f16-causal",
     "varlen_backward-q70_3-kv65_130-h2-d256-bf16",
+    "backward-b1-s140-kv77-h2-hk1-d72-bf16-causal",
+    "varlen_backward-q70_3-kv65_130-h2-hk1-d40-f16-causal",
+    "backward-b2-s33-h2-d111-f16",
 )
 """Each head dimension, dtype and mask; grouped heads; lengths around tiles of 64 rows and 128 keys; rows that see no
-key, and sequences shorter than the longest."""
+key, and sequences shorter than the longest; head dimensions of no tile."""
 
 RAGGED, KEYLESS, PACKED = CASES[0], CASES[1], CASES[8]
 MANY = CASES[4]
@@ -159,7 +163,7 @@ MISTAKES = {
 
 
 @pytest.fixture
-def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None) -> Find:
+def find_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poisoned: None, resized_by_torch: None) -> Find:
     """`find_wrong(workload id, file="", right="", wrong="", **config)`: what is wrong with the gradients of the
     kernels, in whose file `wrong` stands in the place of `right`, or what the stand-in refuses to do. `config` replaces
     entries of the configuration."""
@@ -228,8 +232,8 @@ def test_a_mistake_is_found(name: str, mistake: tuple[str, str, str, str], find_
     ("backward-b1-s64-h2-d128-f16", DeviceInfo("rocm", "gfx950", "mi355x"), "gfx950; use triton.flash_backward"),
     ("backward-b1-s64-h2-d128-f16", DeviceInfo("cuda", "sm_100", "b200"), "a kernel for sm_90, not for sm_100"),
     ("backward-b1-s64-h2-d128-f32", H200, "takes bf16, f16, not f32; use triton.flash_backward"),
-    ("backward-b1-s64-h2-d160-f16", H200, "head dimensions 64, 128, 256, not 160; use triton.flash_backward"),
-    ("varlen_backward-q64_5-h2-d80-f16", H200, "head dimensions 64, 128, 256, not 80; use triton.flash_backward"),
+    ("backward-b1-s64-h2-d264-f16", H200, "head dimensions to 256, the largest of its tiles, not 264"),
+    ("varlen_backward-q64_5-h2-d320-f16", H200, "head dimensions to 256, the largest of its tiles, not 320"),
 ])  # fmt: skip
 def test_what_it_does_not_compute_is_refused(text: str, device: DeviceInfo, reason: str) -> None:
     """In words that name the workload's property, what there is, and what takes it."""
@@ -245,10 +249,9 @@ def test_the_launcher_says_what_is_wrong_with_its_arguments() -> None:
         UsageError, match=r"q is torch\.float32, must be float16 or bfloat16; use triton\.flash_backward"
     ):
         launch.flash_backward(f32, f32, f32, f32, f32, lse, causal=True, config={})
-    with pytest.raises(
-        UsageError, match=r"q has head dimension 80, must be one of 64, 128, 256; use triton\.flash_backward"
-    ):
-        launch.flash_backward(narrow, narrow, narrow, narrow, narrow, lse, causal=True, config={})
+    wide = torch.zeros(1, 8, 2, 257, dtype=torch.float16)
+    with pytest.raises(UsageError, match="q is head_dim 257, must be a head_dim of at most 256"):
+        launch.flash_backward(wide, wide, wide, wide, wide, lse, causal=True, config={})
     with pytest.raises(UsageError, match="lse is shape"):
         launch.flash_backward(narrow, narrow, narrow, narrow, narrow, lse[0], causal=True, config={})
 

@@ -85,11 +85,12 @@ def test_inputs_are_left_alone() -> None:
                 "torch's FLASH_ATTENTION takes no attention sinks",
             ],
         ),
-        ("mixed-q5-h2-d36-page16-f16", CPU, []),
+        ("mixed-q5-h2-d264-page16-f16", CPU, []),
+        ("mixed-q5-h2-d36-page16-f16", CUDA, []),
         (
-            "mixed-q5-h2-d36-page16-f16",
+            "mixed-q5-h2-d264-page16-f16",
             CUDA,
-            ["torch's FLASH_ATTENTION on a GPU takes head dimensions that 8 divides up to 256, not 36"],
+            ["torch's FLASH_ATTENTION on a GPU takes head dimensions to 256, not 264"],
         ),
     ],
 )

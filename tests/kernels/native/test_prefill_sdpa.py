@@ -164,6 +164,7 @@ def test_torch_may_not_choose_another_backend() -> None:
         ("native.sdpa_efficient", "prefill-b1-s8-h4-hk2-d64-f16", CUDA, r"no grouped K/V heads \(4 query .* 2 K/V"),
         ("native.sdpa_flash", "prefill-b1-s8-h2-d320-f16", CUDA, "takes head_dim up to 256, not 320"),
         ("native.sdpa_efficient", "prefill-b1-s8-h2-d20-f16", CUDA, "needs head_dim to be a multiple of 8, not 20"),
+        ("native.sdpa_efficient", "prefill-b1-s8-h2-d18-tf32", CUDA, "needs head_dim to be a multiple of 4, not 18"),
     ],
 )
 def test_reasons_name_the_limit_and_the_value(name: str, workload: str, device: DeviceInfo, reason: str) -> None:
@@ -171,6 +172,13 @@ def test_reasons_name_the_limit_and_the_value(name: str, workload: str, device: 
     reasons = SDPA[name].unsupported_reasons(Prefill.parse(workload), device)
     assert len(reasons) == 1
     assert re.search(reason, reasons[0])
+
+
+def test_flash_takes_heads_that_torch_pads() -> None:
+    """`scaled_dot_product_attention` pads rows for flash attention itself; rows of 16 bytes need no padding."""
+    for text in ("prefill-b1-s8-h2-d17-f16", "prefill-b1-s8-h2-d127-bf16-causal"):
+        assert SDPA["native.sdpa_flash"].unsupported_reasons(Prefill.parse(text), CUDA) == []
+    assert SDPA["native.sdpa_efficient"].unsupported_reasons(Prefill.parse("prefill-b1-s8-h2-d20-tf32"), CUDA) == []
 
 
 def test_the_form_of_the_mask_is_recorded() -> None:

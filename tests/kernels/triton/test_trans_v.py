@@ -25,8 +25,11 @@ CASES = (
     "prefill-b1-s31-kv66-h3-hk1-d64-bf16-causal",
     "prefill-b1-s64-h2-d128-f16-causal",
     "prefill-b1-s70-kv31-h2-hk1-d64-f16-lse",
+    "prefill-b1-s65-h4-hk2-d72-bf16-causal-lse",
+    "prefill-b1-s33-kv70-h2-d17-f16",
 )
-"""Both head dimensions, both types, both masks, with and without statistics: each with each at least once."""
+"""Both head dimensions, both types, both masks, with and without statistics: each with each at least once; then head
+dimensions that no tile has."""
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +109,7 @@ def test_v_is_transposed_before_the_call() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("s8-h2-d80-f16", "head_dim 80 is not one of 64, 128"),
+        ("s8-h2-d136-f16", "head_dim 136 is above 128, the largest this kernel has tiles for"),
         ("s8-h2-d64-f32", "triton.flash_trans_v takes bf16, f16, not f32"),
         ("s8-h2-d64-w4-f16-causal", "triton.flash_trans_v takes no sliding window"),
         ("s8-kv5-h2-d64-f16-causal", "triton.flash_trans_v is not known to give 0 for rows that see no key"),
@@ -122,7 +125,7 @@ def test_says_what_it_does_not_compute(text: str, reason: str) -> None:
     ("change", "message"),
     [
         ({"v": (1, 5, 2, 64)}, "v is shape (1, 5, 2, 64), must be (1, 2, 64, 5)"),
-        ({"q": (1, 5, 4, 32)}, "q is head_dim 32, must be a head_dim of 64 or 128"),
+        ({"q": (1, 5, 4, 136)}, "q is head_dim 136, must be a head_dim to 128"),
         ({"k": (1, 5, 3, 64)}, "k is 3 heads, must be a number of heads that divides q's 4"),
         ({"q": (1, 6, 4, 64)}, "k is 5 keys, must be at least the 6 causal rows of q"),
     ],
