@@ -200,8 +200,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "trials",
         "",
-        "prove right cases again under changed circumstances, separated by commas: guards, layouts; all or none; "
-        "default: guards (all of them with --attnperf-tier=nightly)",
+        "prove right cases again under changed circumstances, separated by commas: guards, layouts, jitter; all or "
+        "none; default: guards (all of them with --attnperf-tier=nightly)",
         "NAMES",
         group="measure",
     ),

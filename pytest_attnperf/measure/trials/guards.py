@@ -8,6 +8,7 @@ these that changes is a write outside. What a library allocates below torch's di
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -112,6 +113,11 @@ def _make_mode(change: Callable[[str, torch.Tensor], torch.Tensor]) -> contextli
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            """Returns whether torch's compiler is loaded; else torch would load it here, which takes seconds."""
+            return "torch._dynamo" in sys.modules
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             made = func(*args, **(kwargs or {}))
             operator = func._schema.name.removeprefix("aten::")
