@@ -131,6 +131,13 @@ def _check_trials(_config: pytest.Config, asked: RunConfig) -> None:
     read_trials(asked)
 
 
+def _check_sanitize(config: pytest.Config, asked: RunConfig) -> None:
+    from pytest_attnperf.plugin.features.sanitizing import refuse_sanitize
+    from pytest_attnperf.plugin.session_setup import device_kind
+
+    refuse_sanitize(asked, on_gpu=device_kind(config)[0] == "gpu")
+
+
 def _check_tier(_config: pytest.Config, asked: RunConfig) -> None:
     require_tier(asked.tier, asked.name_of("tier"))
 
@@ -212,6 +219,7 @@ CHECKS: Mapping[str, Callable[[pytest.Config, RunConfig], None]] = {
     "effort": _check_effort,
     "determinism": _check_determinism,
     "trials": _check_trials,
+    "sanitize": _check_sanitize,
     "tier": _check_tier,
     "timer": _check_timer,
     "budget": _check_budget,

@@ -206,6 +206,14 @@ OPTIONS: tuple[Option, ...] = (
         group="measure",
     ),
     Option(
+        "sanitize",
+        "",
+        "prove every case under these tools, separated by commas, and time nothing: memcheck, racecheck, initcheck, "
+        "synccheck (NVIDIA's compute-sanitizer), asan (ROCm's address sanitizer); default: none",
+        "TOOLS",
+        group="measure",
+    ),
+    Option(
         "effort",
         "normal",
         "blocks that a process times per case: low (half), normal, high (double), or fields of "
