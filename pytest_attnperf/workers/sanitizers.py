@@ -91,13 +91,14 @@ class Sanitizer:
     def wrap(self, plan: LaunchPlan, log: Path) -> LaunchPlan:
         """Returns the plan of workers that run under the tool, which writes to `log`, or, the address sanitizer, to
         files whose names begin with it."""
+        command: tuple[str, ...] = ()
         if self.tool == ASAN:
             options = f"detect_leaks=0:halt_on_error=1:log_path={log}"
             rocm = next((p for p in self.program.parents if (p / "lib/asan").is_dir()), None)
             folders = [str(rocm / "lib/asan")] if rocm else []
             folders += filter(None, [str(self.program.parent), os.environ.get("LD_LIBRARY_PATH", "")])
             paths = {"LD_PRELOAD": str(self.program), "LD_LIBRARY_PATH": os.pathsep.join(folders)}
-            added, command = {**ASAN_ENVIRONMENT, **paths, "ASAN_OPTIONS": options}, ()
+            added = {**ASAN_ENVIRONMENT, **paths, "ASAN_OPTIONS": options}
         else:
             added, command = UNCACHED, tuple(self._list_words(log))
         environment = {**plan.extra_environment, **added}
