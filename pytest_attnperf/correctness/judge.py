@@ -23,8 +23,8 @@ from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.correctness.repeated_calls import (
     CALL_SECONDS_MOST,
     USUAL,
+    CallRepeats,
     RepeatedCalls,
-    Repeats,
     compare_hot_calls,
 )
 from pytest_attnperf.correctness.result import Results
@@ -163,9 +163,9 @@ class Judge:
         first: CheckReport,
         *,
         single: Callable[[], Any] | None = None,
-        repeats: Repeats = USUAL,
+        repeats: CallRepeats = USUAL,
     ) -> CheckReport:
-        """Repeats calls on the inputs of the last check, to detect races; returns `first` with their problems added.
+        """CallRepeats calls on the inputs of the last check, to detect races; returns `first` with their problems added.
 
         first    the report of that check
         single   one call, where `run` replays a whole block of calls, of which only the last result can be read

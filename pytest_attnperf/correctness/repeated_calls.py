@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Repeats:
+class CallRepeats:
     """How many calls are made on the same inputs.
 
     calls_least     as many, if time allows
@@ -38,7 +38,7 @@ class Repeats:
     seconds_most: float
 
 
-USUAL = Repeats(40, 0.004, 0.06)
+USUAL = CallRepeats(40, 0.004, 0.06)
 """Detects a fault of 1 call in 20 in 7 of 8 processes."""
 
 AHEAD, AHEAD_BYTES = 8, 2**28
@@ -79,7 +79,7 @@ class RepeatedCalls:
     make: Callable[[Call, int], tuple[Any, dict[int, torch.Tensor]]]
     judge: Callable[[int, Any, dict[int, torch.Tensor]], tuple[str, ...]]
     on_gpu: bool
-    repeats: Repeats = USUAL
+    repeats: CallRepeats = USUAL
     calls: int = 0
     problems: list[tuple[str, ...]] = field(default_factory=list)
     _right: list[torch.Tensor] | None = None

@@ -132,10 +132,16 @@ def _check_trials(_config: pytest.Config, asked: RunConfig) -> None:
 
 
 def _check_sanitize(config: pytest.Config, asked: RunConfig) -> None:
-    from pytest_attnperf.plugin.features.sanitizing import refuse_sanitize
     from pytest_attnperf.plugin.session_setup import device_kind
+    from pytest_attnperf.workers.sanitizers import ON_A_CPU, find_sanitizer, read_tools
 
-    refuse_sanitize(asked, on_gpu=device_kind(config)[0] == "gpu")
+    tools = read_tools(asked.name_of("sanitize"), asked.sanitize)
+    if asked.in_process:
+        raise UsageError(f"{asked.name_of('sanitize')} needs processes of its own; drop --attnperf-isolate=none")
+    if device_kind(config)[0] == "cpu":
+        raise UsageError(f"{asked.name_of('sanitize')} {ON_A_CPU}")
+    for tool in tools:
+        find_sanitizer(tool)
 
 
 def _check_tier(_config: pytest.Config, asked: RunConfig) -> None:

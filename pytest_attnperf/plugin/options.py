@@ -211,7 +211,6 @@ OPTIONS: tuple[Option, ...] = (
         "prove every case under these tools, separated by commas, and time nothing: memcheck, racecheck, initcheck, "
         "synccheck (NVIDIA's compute-sanitizer), asan (ROCm's address sanitizer); default: none",
         "TOOLS",
-        group="measure",
     ),
     Option(
         "effort",

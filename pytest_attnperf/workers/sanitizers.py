@@ -19,6 +19,12 @@ from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.launch import LaunchPlan
 
 FLAG = "--attnperf-sanitize"
+ON_A_CPU = (
+    "needs a GPU: its tools watch kernels on a device. C++ extensions on a CPU must be compiled with "
+    "-fsanitize=address for that, which no option can do afterwards; build them so, and run pytest with "
+    "LD_PRELOAD=$(gcc -print-file-name=libasan.so) and without this option"
+)
+
 NVIDIA_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 ASAN = "asan"
 TOOLS = (*NVIDIA_TOOLS, ASAN)
@@ -202,10 +208,11 @@ def parse_compute_sanitizer(tool: str, texts: Sequence[str]) -> SanitizerReport:
     )
 
 
-def _add_finding(findings: dict[tuple[str, str, str], SanitizerFinding], new: SanitizerFinding) -> None:
+def _add_finding(known: dict[tuple[str, str, str], SanitizerFinding], new: SanitizerFinding) -> None:
     """Adds a finding, or counts it where another thread did the same at the same place."""
-    key = new.kind, new.kernel, new.place
-    findings[key] = replace(findings[key], count=findings[key].count + 1) if key in findings else new
+    place = new.kind, new.kernel, new.place
+    before = known.get(place)
+    known[place] = new if before is None else replace(before, count=before.count + 1)
 
 
 def _split_blocks(text: str) -> Iterator[tuple[str, list[str]]]:

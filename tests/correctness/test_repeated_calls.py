@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_attnperf.correctness.repeated_calls import AHEAD, REPLAYS, USUAL, RepeatedCalls, Repeats
+from pytest_attnperf.correctness.repeated_calls import AHEAD, REPLAYS, USUAL, CallRepeats, RepeatedCalls
 
 RIGHT = torch.arange(8.0)
 LEAST = USUAL.calls_least
@@ -32,7 +32,7 @@ class Backend:
 
 
 def repeated(
-    run: Callable[[], Any], single: Callable[[], Any] | None = None, repeats: Repeats = UNHURRIED
+    run: Callable[[], Any], single: Callable[[], Any] | None = None, repeats: CallRepeats = UNHURRIED
 ) -> RepeatedCalls:
     """The calls as a GPU's are made, which is no other on a CPU."""
 
@@ -61,7 +61,7 @@ def test_calls_without_a_fault_are_right() -> None:
 
 def test_as_many_calls_are_made_as_asked() -> None:
     """A caller whose calls are slow on purpose asks for fewer."""
-    assert 3 <= repeated(Backend(), repeats=Repeats(3, 0.0, 60.0)).calls <= 2 + AHEAD < LEAST
+    assert 3 <= repeated(Backend(), repeats=CallRepeats(3, 0.0, 60.0)).calls <= 2 + AHEAD < LEAST
 
 
 @pytest.mark.parametrize("buffers", [1, 2])

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_attnperf.correctness.repeated_calls import Repeats
+from pytest_attnperf.correctness.repeated_calls import CallRepeats
 from pytest_attnperf.measure.flight_recorder import watch_launches, watch_operators
 from pytest_attnperf.measure.patching import Patch, Patches
 from pytest_attnperf.measure.timers.capture import capture_graph, warm_up_for_capture
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NAME = "jitter"
 NEIGHBOUR, REPLAYED, DELAYS = "neighbour", "neighbour, replayed", "delays"
 
-REPEATS = Repeats(calls_least=20, seconds_least=0.0, seconds_most=0.4)
+REPEATS = CallRepeats(calls_least=20, seconds_least=0.0, seconds_most=0.4)
 """Calls of each variant."""
 
 CALL_SECONDS_MOST = 0.2

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.records import CaseKey, Verdict
@@ -22,7 +20,7 @@ from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.look import Ending, Look, take_look
 from pytest_attnperf.workers.pool import WorkerPool
-from pytest_attnperf.workers.sanitizers import FLAG, Sanitizer, find_sanitizer, read_tools
+from pytest_attnperf.workers.sanitizers import Sanitizer, find_sanitizer, read_tools
 
 if TYPE_CHECKING:
     import pytest
@@ -34,23 +32,6 @@ SLOWER = 20.0
 
 SHOWN = 8
 """Findings of a case that its reasons tell."""
-
-ON_A_CPU = (
-    f"{FLAG} needs a GPU: these tools watch kernels on a device. C++ extensions on a CPU must be compiled with "
-    "-fsanitize=address for that, which no option can do afterwards; build them so, and run pytest with "
-    "LD_PRELOAD=$(gcc -print-file-name=libasan.so) and without this option"
-)
-
-
-def refuse_sanitize(asked: RunConfig, *, on_gpu: bool) -> None:
-    """Raises UsageError if the tools cannot be used: on a CPU, in pytest's own process, or where one is missing."""
-    tools = read_tools(asked.name_of("sanitize"), asked.sanitize)
-    if asked.in_process:
-        raise UsageError(f"{FLAG} needs processes of its own; drop --attnperf-isolate=none")
-    if not on_gpu:
-        raise UsageError(ON_A_CPU)
-    for tool in tools:
-        find_sanitizer(tool)
 
 
 @dataclass(eq=False)

@@ -46,7 +46,7 @@ def try_out(fn: Callable[..., Any]) -> dict[str, Tried]:
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine ends no calls early, and leaves no slow one out."""
-    monkeypatch.setattr(jitter, "REPEATS", jitter.Repeats(8, 0.0, UNHURRIED))
+    monkeypatch.setattr(jitter, "REPEATS", jitter.CallRepeats(8, 0.0, UNHURRIED))
     monkeypatch.setattr(jitter, "CALL_SECONDS_MOST", UNHURRIED)
 
 
