@@ -165,7 +165,7 @@ class Judge:
         single: Callable[[], Any] | None = None,
         repeats: CallRepeats = USUAL,
     ) -> CheckReport:
-        """CallRepeats calls on the inputs of the last check, to detect races; returns `first` with their problems added.
+        """Repeats calls on the inputs of the last check, to detect races; returns `first` with their problems added.
 
         first    the report of that check
         single   one call, where `run` replays a whole block of calls, of which only the last result can be read

@@ -45,9 +45,10 @@ def try_out(fn: Callable[..., Any]) -> dict[str, Tried]:
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine ends no calls early, and leaves no slow one out."""
+    """A busy machine ends no calls and no neighbour early, and leaves no slow call out."""
     monkeypatch.setattr(jitter, "REPEATS", jitter.CallRepeats(8, 0.0, UNHURRIED))
     monkeypatch.setattr(jitter, "CALL_SECONDS_MOST", UNHURRIED)
+    monkeypatch.setattr(jitter, "LIFETIME_SECONDS", UNHURRIED)
 
 
 def test_an_honest_call_is_right_in_both_variants() -> None:
