@@ -32,6 +32,7 @@ from pytest_attnperf.records.gpus import DeviceState, GpuRecord, Together
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.published import PublishedTimes
+from pytest_attnperf.records.sanitizers import SanitizerReport
 from pytest_attnperf.records.stages import Breakdown
 
 RESULTS_SCHEMA = 5
@@ -87,7 +88,8 @@ class CaseResult:
     opened, by a mark, a fixture or itself, else ''. `source_id` is a hash of the content of all folders that `sources`
     come from (`workers.source_tree`), '' where that is not known. `pinned` are processes of a suspect that ran with the
     stored choice of its autotuners. `cost_limits` has the costs that its test gates (`records.costs`), each with the
-    growth in percent that it allows; `costly` are fresh processes that a suspected growth was measured in.
+    growth in percent that it allows; `costly` are fresh processes that a suspected growth was measured in. `sanitized`
+    has what each tool of `--attnperf-sanitize` said of the case, if it ran under one.
     """
 
     key: CaseKey
@@ -141,6 +143,7 @@ class CaseResult:
     pinned: tuple[ProcessSummary, ...] = ()
     cost_limits: dict[str, float] = field(default_factory=dict)
     costly: tuple[ProcessSummary, ...] = ()
+    sanitized: tuple[SanitizerReport, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,13 @@ from pytest_attnperf.correctness.digest import Digest, compute_input_digests
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
 from pytest_attnperf.correctness.references import Expected, References, count_reveals
-from pytest_attnperf.correctness.repeated_calls import CALL_SECONDS_MOST, RepeatedCalls, compare_hot_calls
+from pytest_attnperf.correctness.repeated_calls import (
+    CALL_SECONDS_MOST,
+    USUAL,
+    CallRepeats,
+    RepeatedCalls,
+    compare_hot_calls,
+)
 from pytest_attnperf.correctness.result import Results
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, ErrorFigures, Tolerance
 from pytest_attnperf.workloads.defined import ADHOC
@@ -153,12 +159,19 @@ class Judge:
         return tuple(filter(None, found))
 
     def check_again(
-        self, check: str, run: Callable[[], Any], first: CheckReport, *, single: Callable[[], Any] | None = None
+        self,
+        check: str,
+        run: Callable[[], Any],
+        first: CheckReport,
+        *,
+        single: Callable[[], Any] | None = None,
+        repeats: CallRepeats = USUAL,
     ) -> CheckReport:
         """Repeats calls on the inputs of the last check, to detect races; returns `first` with their problems added.
 
         first    the report of that check
         single   one call, where `run` replays a whole block of calls, of which only the last result can be read
+        repeats  how many calls to make; calls without a pause are compared after USUAL ones only
 
         The first result is compared with the reference, and so is every later one whose bits differ from a right one.
         After a wrong result, the calls only show whether every call is wrong; after any other problem, none is made.
@@ -184,7 +197,7 @@ class Judge:
             found, figures = self._reader.judge(name, raw, expected, written)
             return (*found, *list_problems(figures))
 
-        again = RepeatedCalls(make_call, judge_call, on_gpu=self._device != "cpu" and not loaded)
+        again = RepeatedCalls(make_call, judge_call, on_gpu=self._device != "cpu" and not loaded, repeats=repeats)
         again.repeat(run, single)
         spent, said = time.perf_counter() - started, again.problems
         if not first.right and len(said) == again.calls:
@@ -192,7 +205,7 @@ class Judge:
         wrong, of = len(said) + (not first.right), again.calls + (not first.right)
         counted = [f"{check}: {wrong} of {of} calls on the same inputs are wrong"] if wrong else []
         found = counted + list(said[0] if said else ()) or [f"{check}: {text}" for text in reading.list_problems(run)]
-        if not found and single is None and spent < again.calls * CALL_SECONDS_MOST:
+        if not found and single is None and repeats is USUAL and spent < again.calls * CALL_SECONDS_MOST:
             hot = compare_hot_calls(self._prepared.tensors, self._own.writable, lambda: self._copy_results(run))
             found += [f"{check}: {text}" for text in hot]
         if loaded:

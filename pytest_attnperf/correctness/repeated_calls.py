@@ -23,11 +23,23 @@ if TYPE_CHECKING:
 
     from pytest_attnperf.backends import Tensors
 
-LEAST, SECONDS_LEAST = 40, 0.004
-"""Least number of calls, and least seconds of calls: a fault of 1 call in 20 is detected in 7 of 8 processes."""
 
-SECONDS_MOST = 0.06
-"""No further call is made after this time, even if fewer than LEAST were made."""
+@dataclass(frozen=True)
+class CallRepeats:
+    """How many calls are made on the same inputs.
+
+    calls_least     as many, if time allows
+    seconds_least   go on for this long, however many calls it takes
+    seconds_most    no further call is made after this time, even if fewer than `calls_least` were made
+    """
+
+    calls_least: int
+    seconds_least: float
+    seconds_most: float
+
+
+USUAL = CallRepeats(40, 0.004, 0.06)
+"""Detects a fault of 1 call in 20 in 7 of 8 processes."""
 
 AHEAD, AHEAD_BYTES = 8, 2**28
 """Results that may wait for comparison at once: their number, and their bytes together."""
@@ -60,12 +72,14 @@ class RepeatedCalls:
     make       makes one call; returns its result, and copies of what it wrote
     judge      returns the problems of a call, given its number; empty if it is right
     on_gpu     whether calls can be queued
+    repeats    how many calls to make
     problems   the problems of each wrong call
     """
 
     make: Callable[[Call, int], tuple[Any, dict[int, torch.Tensor]]]
     judge: Callable[[int, Any, dict[int, torch.Tensor]], tuple[str, ...]]
     on_gpu: bool
+    repeats: CallRepeats = USUAL
     calls: int = 0
     problems: list[tuple[str, ...]] = field(default_factory=list)
     _right: list[torch.Tensor] | None = None
@@ -74,8 +88,10 @@ class RepeatedCalls:
     def repeat(self, run: Call, single: Call | None = None) -> None:
         """Makes calls of `run` for some ms; fills `calls` and `problems`. With `single`, `run` is a whole block of
         calls: it is called REPLAYS times, and then `single` instead."""
-        started = time.perf_counter()
-        while (spent := time.perf_counter() - started) < SECONDS_LEAST or (self.calls < LEAST and spent < SECONDS_MOST):
+        started, many = time.perf_counter(), self.repeats
+        while (spent := time.perf_counter() - started) < many.seconds_least or (
+            self.calls < many.calls_least and spent < many.seconds_most
+        ):
             replay = single is not None and self.calls < REPLAYS
             ahead = 1 if replay else self._count_ahead()
             for made in self._make_some(run if replay or single is None else single, ahead):

@@ -36,10 +36,16 @@ BEGUN, ENDED, RAISED = "> ", "< ", "! "
 TEXT_LIMIT = 500
 
 
+Around = Callable[[str], AbstractContextManager[None]]
+"""Makes the context of one launch from the kernel's name."""
+
+
 class _Recorder:
-    """The open file of this process; `fd` is None while nothing is recorded."""
+    """What this process does around launches: `fd` is the open file, None while nothing is recorded; `around` makes the
+    context of each launch, None while nobody watches."""
 
     fd: int | None = None
+    around: Around | None = None
 
 
 class _RecordedLaunch:
@@ -57,13 +63,45 @@ class _RecordedLaunch:
         _write_line(f"{ENDED}{self._name}" if error is None else f"{RAISED}{self._name}\t{_one_line(str(error))}")
 
 
-_UNRECORDED: AbstractContextManager[None] = nullcontext()
+_UNWATCHED: AbstractContextManager[None] = nullcontext()
 
 
 def launch(name: str) -> AbstractContextManager[None]:
     """Returns a context for one launch of the kernel `name` by a launcher that is not Triton's.
-    It writes a line before and after the launch while this process records, else it does nothing."""
-    return _UNRECORDED if _Recorder.fd is None else _RecordedLaunch(name)
+    It writes a line before and after the launch while this process records, or does what `watch_launches` was given;
+    else it does nothing."""
+    return _UNWATCHED if _Recorder.around is None else _Recorder.around(name)
+
+
+@contextlib.contextmanager
+def watch_launches(around: Around) -> Iterator[None]:
+    """Enters `around(name)` around every launch inside the context, on this thread where torch's operators launch.
+
+    A context around this one stays in effect outside the inner one. Launches of torch's operators are watched only if
+    torch is already imported.
+    """
+    outer = _Recorder.around
+    patches = [
+        Patch(*TRITON, "run", _before_triton),
+        Patch(*INTERPRETED, "run", _before_triton),
+        Patch(*COMPILED, "__getitem__", _before_compiled),
+        Patch(*INDUCTOR, "run", _before_inductor),
+    ]
+    with ExitStack() as stack:
+        if outer is None:
+            stack.enter_context(Patches(patches))
+            stack.enter_context(watch_operators())
+        _Recorder.around = around if outer is None else functools.partial(_nest, outer, around)
+        try:
+            yield
+        finally:
+            _Recorder.around = outer
+
+
+@contextlib.contextmanager
+def _nest(outer: Around, inner: Around, name: str) -> Iterator[None]:
+    with outer(name), inner(name):
+        yield
 
 
 def stop_recording() -> None:
@@ -79,16 +117,8 @@ def record_launches(path: Path) -> Iterator[None]:
     Launches of torch's operators are recorded only if torch is already imported."""
     stop_recording()
     _Recorder.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    patches = [
-        Patch(*TRITON, "run", _before_triton),
-        Patch(*INTERPRETED, "run", _before_triton),
-        Patch(*COMPILED, "__getitem__", _before_compiled),
-        Patch(*INDUCTOR, "run", _before_inductor),
-    ]
     try:
-        with ExitStack() as stack:
-            stack.enter_context(Patches(patches))
-            stack.enter_context(_torch_operators())
+        with watch_launches(_RecordedLaunch):
             yield
     finally:
         stop_recording()
@@ -170,14 +200,19 @@ def _name_of(function: Any) -> str:
     return str(getattr(inner, "__name__", None) or getattr(function, "__name__", None) or type(function).__name__)
 
 
-def _torch_operators() -> AbstractContextManager[Any]:
-    """Returns a context that records each torch operator as a launch; an empty one if torch is not loaded."""
+def watch_operators() -> AbstractContextManager[Any]:
+    """Returns a context in which each torch operator of this thread is a `launch`; an empty one without torch."""
     if "torch" not in sys.modules:
         return nullcontext()
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Recorded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         supports_higher_order_operators = True
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            """Returns whether torch's compiler is loaded; else torch would load it here, which takes seconds."""
+            return "torch._dynamo" in sys.modules
 
         @classmethod
         def ignore_compile_internals(cls) -> bool:

@@ -79,6 +79,7 @@ class RunConfig:
     effort: str = _DEFAULT["effort"]
     determinism: str = _DEFAULT["determinism"]
     trials: str = _DEFAULT["trials"]
+    sanitize: str = _DEFAULT["sanitize"]
     case_limit: str = _DEFAULT["case_limit"]
     seed: str = _DEFAULT["seed"]
     baselines: str = _DEFAULT["baselines"]

@@ -131,6 +131,19 @@ def _check_trials(_config: pytest.Config, asked: RunConfig) -> None:
     read_trials(asked)
 
 
+def _check_sanitize(config: pytest.Config, asked: RunConfig) -> None:
+    from pytest_attnperf.plugin.session_setup import device_kind
+    from pytest_attnperf.workers.sanitizers import ON_A_CPU, find_sanitizer, read_tools
+
+    tools = read_tools(asked.name_of("sanitize"), asked.sanitize)
+    if asked.in_process:
+        raise UsageError(f"{asked.name_of('sanitize')} needs processes of its own; drop --attnperf-isolate=none")
+    if device_kind(config)[0] == "cpu":
+        raise UsageError(f"{asked.name_of('sanitize')} {ON_A_CPU}")
+    for tool in tools:
+        find_sanitizer(tool)
+
+
 def _check_tier(_config: pytest.Config, asked: RunConfig) -> None:
     require_tier(asked.tier, asked.name_of("tier"))
 
@@ -212,6 +225,7 @@ CHECKS: Mapping[str, Callable[[pytest.Config, RunConfig], None]] = {
     "effort": _check_effort,
     "determinism": _check_determinism,
     "trials": _check_trials,
+    "sanitize": _check_sanitize,
     "tier": _check_tier,
     "timer": _check_timer,
     "budget": _check_budget,

@@ -148,9 +148,16 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "trials",
         "",
-        "prove right cases again under changed circumstances, separated by commas: guards, layouts; all or none; "
-        "default: guards (all with --attnperf-tier=nightly)",
+        "prove right cases again under changed circumstances, separated by commas: guards, layouts, jitter; all or "
+        "none; default: guards (all with --attnperf-tier=nightly)",
         "NAMES",
+    ),
+    Option(
+        "sanitize",
+        "",
+        "prove every case under these tools, separated by commas, and time nothing: memcheck, racecheck, initcheck, "
+        "synccheck (NVIDIA's compute-sanitizer), asan (ROCm's address sanitizer); default: none",
+        "TOOLS",
     ),
     Option(
         "effort",

@@ -27,6 +27,10 @@ BESIDE = {
         (("gate", "--attnperf"), *RECORDING, PROFILE),
         "warming compiles ahead of a run and times nothing; run it first, alone",
     ),
+    "sanitize": (
+        (("gate", "--attnperf"), *RECORDING, PROFILE, WARM, ("together", "--attnperf-together")),
+        "under such a tool kernels run many times slower, so nothing is timed; drop one",
+    ),
 }
 """Field of a kind of run -> ((field, option) of each option that it cannot be combined with, the reason)."""
 

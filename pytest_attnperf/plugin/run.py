@@ -111,6 +111,8 @@ class Run:
         starts while another worker times.
         """
         settings = self.session.bench.settings
+        if run_config(self.config).sanitize:
+            return  # each case gets processes of its own
         places = {
             RunMode.TOGETHER: range(0),  # a case starts a worker on every GPU itself
             **dict.fromkeys(RECORDING, range(RECORD_PLACES, RECORD_PLACES + settings.processes)),

@@ -22,7 +22,7 @@ from pytest_attnperf.records.notes import NoteKind
 from pytest_attnperf.stats.summaries import reason_not_believable
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.doing import DOING, Waiting
-from pytest_attnperf.workers.launch import TEMPLATE, LaunchPlan
+from pytest_attnperf.workers.launch import EXIT_LIMIT_SECONDS, TEMPLATE, LaunchPlan
 from pytest_attnperf.workers.protocol import (
     PROTOCOL_VERSION,
     Channel,
@@ -41,7 +41,6 @@ LOG_TAIL_LINES = 25
 LOG_TAIL_BYTES = 1 << 20
 """Most bytes of a log that are read: a kernel that prints in a loop can fill the log beyond memory."""
 CRASH_LINES = 8
-EXIT_LIMIT_SECONDS = 10.0
 SEND_LIMIT_SECONDS = 30.0
 HANG_UP_SECONDS = 5.0
 """Seconds that a command has to end after its standard input is closed; its worker needs at most half of them."""
@@ -99,6 +98,7 @@ class Worker:
         self._title = f"worker {name} (`{self._command.title}`)" if self._command else f"worker {name}"
         self.gpu = gpu
         self._role = plan.role
+        self._exit_seconds = plan.exit_seconds if isinstance(plan, LaunchPlan) else EXIT_LIMIT_SECONDS
         self.log = plan.scratch / f"{name}.log"
         self.poisoned = False
         self._killed = False
@@ -210,10 +210,10 @@ class Worker:
                 self._channel.send({"id": 0, "op": "exit"}, EXIT_LIMIT_SECONDS)
 
     def exit(self) -> None:
-        """Asks the worker to end, waits EXIT_LIMIT_SECONDS, and kills what is left of its process group."""
+        """Asks the worker to end, waits as long as its plan says, and kills what is left of its process group."""
         self.ask_to_exit()
         with contextlib.suppress(subprocess.TimeoutExpired), DOING.record_wait(Waiting(self.name, self._role, "end")):
-            self._process.wait(EXIT_LIMIT_SECONDS)
+            self._process.wait(self._exit_seconds)
         self.kill()
 
     def kill(self) -> None:

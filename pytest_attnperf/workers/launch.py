@@ -25,6 +25,8 @@ FP_FUSION = "TRITON_DEFAULT_FP_FUSION"
 """Whether Triton fuses a multiplication and an addition by default. It does up to 3.9, but not from 3.10 on. It
 is set, so that every version compiles as it did for stored baselines."""
 
+EXIT_LIMIT_SECONDS = 10.0
+
 TEMPLATE = "template:"
 """Prefix of the descriptor in `--attnperf-worker-fd` for a template, from which workers are forked."""
 
@@ -44,6 +46,9 @@ class LaunchPlan:
                    inherited PYTHONPATH inside the first are moved to the second
     selected       files and folders that are selected as a whole; empty if a filter selects only some of their cases
     patterns       name patterns of test files
+    wrapped_by     words before the command of a worker: a program that runs it and watches it
+    forks          whether workers may be forked from one that is started ahead
+    exit_seconds   how long a worker may take to end once it is asked to
     """
 
     files: Sequence[str]
@@ -58,6 +63,9 @@ class LaunchPlan:
     moved: tuple[Path, Path] | None = None
     selected: Sequence[Path] = ()
     patterns: Sequence[str] = ("test_*.py", "*_test.py")
+    wrapped_by: Sequence[str] = ()
+    forks: bool = True
+    exit_seconds: float = EXIT_LIMIT_SECONDS
 
     @property
     def harness(self) -> Path:
@@ -80,6 +88,7 @@ class LaunchPlan:
         `--lf` or `--junitxml` must not act in the worker."""
         config = ["-c", str(self.config_file)] if self.config_file else []
         return [
+            *self.wrapped_by,
             self.python,
             "-c",
             START,

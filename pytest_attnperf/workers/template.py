@@ -40,9 +40,10 @@ Start = Callable[[int], "subprocess.Popen[bytes]"]
 
 
 def may_fork(plan: LaunchPlan | CommandPlan, environ: Mapping[str, str] = os.environ) -> bool:
-    """Returns whether workers of a plan may be forked: on a GPU, on Linux with pidfds, and not if ATTNPERF_FORK is '0'.
+    """Returns whether workers of a plan may be forked: on a GPU, on Linux with pidfds, if the plan allows it, and not
+    if ATTNPERF_FORK is '0'.
     The template may still refuse after it has collected."""
-    on_gpu = isinstance(plan, LaunchPlan) and plan.role is Role.DEVICE
+    on_gpu = isinstance(plan, LaunchPlan) and plan.role is Role.DEVICE and plan.forks
     if not on_gpu or environ.get(SWITCH) == "0" or sys.platform != "linux":
         return False
     pidfd = open_pidfd(os.getpid())

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from pytest_attnperf.correctness import repeated_calls
-from pytest_attnperf.correctness.repeated_calls import AHEAD, LEAST, REPLAYS, RepeatedCalls
+from pytest_attnperf.correctness.repeated_calls import AHEAD, REPLAYS, USUAL, CallRepeats, RepeatedCalls
 
 RIGHT = torch.arange(8.0)
-
-
-@pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine does not end the calls before as many were made as are promised."""
-    monkeypatch.setattr(repeated_calls, "SECONDS_MOST", 60.0)
+LEAST = USUAL.calls_least
+UNHURRIED = replace(USUAL, seconds_most=60.0)
+"""A busy machine does not end the calls before as many were made as are promised."""
 
 
 class Backend:
@@ -34,13 +31,15 @@ class Backend:
         return self.buffers[self.made % len(self.buffers)].copy_(result) if self.buffers else result
 
 
-def repeated(run: Callable[[], Any], single: Callable[[], Any] | None = None) -> RepeatedCalls:
+def repeated(
+    run: Callable[[], Any], single: Callable[[], Any] | None = None, repeats: CallRepeats = UNHURRIED
+) -> RepeatedCalls:
     """The calls as a GPU's are made, which is no other on a CPU."""
 
     def judge(number: int, raw: Any, written: Any) -> tuple[str, ...]:
         return () if torch.equal(raw, RIGHT) else (f"call {number}",)
 
-    calls = RepeatedCalls(lambda call, number: (call(), {}), judge, on_gpu=True)
+    calls = RepeatedCalls(lambda call, number: (call(), {}), judge, on_gpu=True, repeats=repeats)
     calls.repeat(run, single)
     return calls
 
@@ -58,6 +57,11 @@ def test_calls_without_a_fault_are_right() -> None:
     found = repeated(Backend())
     assert not found.problems
     assert found.calls >= LEAST
+
+
+def test_as_many_calls_are_made_as_asked() -> None:
+    """A caller whose calls are slow on purpose asks for fewer."""
+    assert 3 <= repeated(Backend(), repeats=CallRepeats(3, 0.0, 60.0)).calls <= 2 + AHEAD < LEAST
 
 
 @pytest.mark.parametrize("buffers", [1, 2])

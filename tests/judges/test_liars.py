@@ -14,7 +14,8 @@ from pytest_attnperf.records import Tolerance
 from pytest_attnperf.testing.liars import LIARS, Liar
 
 ON_CPU = [liar for liar in LIARS if not liar.needs_gpu]
-CHECKED = [liar for liar in ON_CPU if not liar.needs_timing]
+CHECKED = [liar for liar in ON_CPU if not liar.needs_timing and not liar.needs_trial]
+TRIED = [liar for liar in ON_CPU if liar.needs_trial]
 TIMED = [liar for liar in ON_CPU if liar.needs_timing]
 DEVICE = "--attnperf-device=cpu"
 FLOOR_US = 8000
@@ -46,6 +47,12 @@ def timed(make_project: Callable[..., Any]) -> Any:
     return {"stored": stored, "again": project.run(*gate, patient, honest=True), "lying": project.run(*gate)}
 
 
+@pytest.fixture(scope="module")
+def tried(make_project: Callable[..., Any]) -> Any:
+    """What one `pytest --attnperf-trials=all suites/` says of the liars that need a trial, and of their twins."""
+    return make_project(TRIED).run(DEVICE, "--attnperf-trials=all")
+
+
 @each(CHECKED)
 def test_a_liar_is_incorrect_and_its_trick_is_named(liar: Liar, checked: dict[str, Any]) -> None:
     """`pytest suites/` fails the liar, and the text says what the trick did."""
@@ -67,6 +74,23 @@ def test_its_twin_passes(liar: Liar, checked: dict[str, Any]) -> None:
 def test_a_liar_that_needs_timing_is_right_when_it_is_only_checked(liar: Liar, checked: dict[str, Any]) -> None:
     """What only a timed run can see is no false alarm of a check."""
     assert checked[liar.lying.name].verdict == "RIGHT"
+
+
+@each(TRIED)
+def test_a_liar_that_needs_a_trial_is_right_without_it(liar: Liar, checked: dict[str, Any]) -> None:
+    """The usual proof does not see the trick, which is why there is a trial."""
+    assert checked[liar.lying.name].verdict == "RIGHT"
+
+
+@each(TRIED)
+def test_a_liar_is_caught_by_its_trial(liar: Liar, tried: dict[str, Any]) -> None:
+    """With all trials `pytest suites/` fails the liar, and the text says what the trick did; its twin passes."""
+    said = tried[liar.lying.name]
+    assert said.failed, f"passed as {said.verdict}: {liar.says}"
+    assert said.verdict == liar.verdict.value
+    assert re.search(liar.clue, said.text), said.text
+    honest = tried[liar.honest.name]
+    assert honest.verdict == "RIGHT", honest.text
 
 
 @each(TIMED)

@@ -14,7 +14,8 @@ from pytest_attnperf.testing.liars import LIARS, Liar
 ON_GPU = [liar for liar in LIARS if not liar.needs_cpu]
 AGAINST_TWIN = [liar for liar in ON_GPU if liar.verdict in (Verdict.SLOWER, Verdict.SUSPICIOUS)]
 LATE = [liar for liar in ON_GPU if liar.needs_timing and liar not in AGAINST_TWIN]
-OTHERS = [liar for liar in ON_GPU if liar not in (*AGAINST_TWIN, *LATE)]
+TRIED = [liar for liar in ON_GPU if liar.needs_trial]
+OTHERS = [liar for liar in ON_GPU if liar not in (*AGAINST_TWIN, *LATE, *TRIED)]
 DEVICE = "--attnperf-device=gpu"
 
 pytestmark = pytest.mark.gpu
@@ -38,7 +39,14 @@ def timed(make_project: Callable[..., Any]) -> Any:
     assert {said.verdict for said in stored.values()} == {"RECORDED"}, "\n".join(said.text for said in stored.values())
     against_twin = project.run(*flags, "--attnperf", "--attnperf-threshold=50")
     late = make_project(LATE).run(*flags, "--attnperf")
-    return {**against_twin, **late, **make_project(OTHERS).run(DEVICE, "--attnperf")}
+    tried = make_project(TRIED).run(DEVICE, "--attnperf", "--attnperf-trials=all")
+    return {**against_twin, **late, **tried, **make_project(OTHERS).run(DEVICE, "--attnperf")}
+
+
+@pytest.fixture(scope="module")
+def untried(make_project: Callable[..., Any]) -> Any:
+    """What `pytest --attnperf` says of the liars that need a trial, without one."""
+    return make_project(TRIED).run(DEVICE, "--attnperf", "--attnperf-trials=none")
 
 
 @each(ON_GPU)
@@ -56,3 +64,9 @@ def test_its_twin_passes(liar: Liar, timed: dict[str, Any]) -> None:
     said = timed[liar.honest.name]
     assert not said.failed, said.text
     assert said.verdict in (("SAME", "FASTER", "UNDECIDED") if liar in AGAINST_TWIN else ("NO_BASELINE",))
+
+
+@each(TRIED)
+def test_a_liar_that_needs_a_trial_is_right_without_it(liar: Liar, untried: dict[str, Any]) -> None:
+    """The usual proof does not see the trick, which is why there is a trial."""
+    assert untried[liar.lying.name].verdict == "NO_BASELINE", untried[liar.lying.name].text

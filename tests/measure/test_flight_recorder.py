@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from pytest_attnperf.measure.flight_recorder import (
     launch,
     record_launches,
     stop_recording,
+    watch_launches,
 )
 from pytest_attnperf.measure.ran_code import COMPILED, TRITON
 
@@ -51,6 +54,34 @@ def test_a_file_that_was_cut_off_is_read() -> None:
     """A process may die in the middle of a line."""
     assert find_blamed_kernel("> a\n< a\n> b\n<", is_fault) == "b"
     assert find_last_launch("> a\n< a\n> b\n< b\n<") == "b"
+
+
+def test_launches_are_watched_inside_what_watches_already(tmp_path: Path) -> None:
+    """The recorder's line comes first and last; afterwards nobody watches."""
+    path, seen = tmp_path / "launches", []
+
+    @contextlib.contextmanager
+    def note(name: str) -> Iterator[None]:
+        seen.append((name, path.read_text()))
+        yield
+
+    with record_launches(path), watch_launches(note), launch("scale"):
+        pass
+    with launch("unseen"):
+        pass
+    assert seen == [("scale", "> scale\n")]
+    assert path.read_text() == "> scale\n< scale\n"
+
+
+def test_watching_operators_loads_no_compiler() -> None:
+    """torch would load it for every such mode, which takes seconds in each worker."""
+    code = (
+        "import sys, torch; from contextlib import nullcontext; "
+        "from pytest_attnperf.measure.flight_recorder import watch_launches\n"
+        "with watch_launches(lambda name: nullcontext()): torch.ones(2).add(1)\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_launch_stands_on_disk_before_it_happens(tmp_path: Path) -> None:

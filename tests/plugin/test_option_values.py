@@ -16,6 +16,8 @@ FREE = ("build", "accept", "first")
 """Options that take any text."""
 
 BAD = {
+    "trials": "guard",
+    "sanitize": "memchek",
     "backend": "fake.z",
     "workload": "b=1,s=0,h=8,d=64",
     "model": "small.json,heads=2",

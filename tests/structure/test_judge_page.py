@@ -16,7 +16,8 @@ def listing() -> str:
     for verdict in dict.fromkeys(one.verdict for one in LIARS):
         lines += [f"**{verdict.value}**", ""]
         for one in (liar for liar in LIARS if liar.verdict is verdict):
-            needs = ", ".join(["GPU"] * one.needs_gpu + ["timed"] * one.needs_timing)
+            trial = [f"trial {one.needs_trial}"] * bool(one.needs_trial)
+            needs = ", ".join(["GPU"] * one.needs_gpu + ["timed"] * one.needs_timing + trial)
             lines.append(f"- `{one.trick}`{needs and f' ({needs})'}: {one.says}")
         lines.append("")
     return "\n".join(lines)

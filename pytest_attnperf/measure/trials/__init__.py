@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 TRIALS = {
     "guards": "pytest_attnperf.measure.trials.guards",
     "layouts": "pytest_attnperf.measure.trials.layouts",
+    "jitter": "pytest_attnperf.measure.trials.jitter",
 }
 """Trial -> the module whose `run_trial(case)` yields its `Tried`."""
 
@@ -90,7 +91,7 @@ class TrialCase:
         try:
             with flight_recorder.launch(f"a trial ({result.name}) of {self.prover.case}"):
                 found = run_guarded(work, result.name, lambda: None)
-                self._wait()
+                self.wait()
         except CaseFailedError as error:
             if not error.out_of_memory:
                 raise
@@ -105,11 +106,12 @@ class TrialCase:
     def _require_healthy(self, result: TrialResult, error: Exception) -> None:
         """Raises RuntimeError with the text of `error` if no work can be done on the device any more."""
         try:
-            self._wait()
+            self.wait()
         except RuntimeError:
             raise RuntimeError(f"in a trial ({result.name}): {error}") from error
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Waits until a GPU has done all queued work."""
         if self.device != "cpu":
             import torch
 

@@ -100,6 +100,7 @@ class Listed:
 
 FEATURES: tuple[Listed, ...] = (
     Listed("features.budgeting", lambda run: bool(run.cases) and run.settings.budget_seconds is not None),
+    Listed("features.sanitizing", lambda run: bool(run.cases) and bool(run.asked.sanitize)),
     Listed("features.warming", lambda run: bool(run.cases) and run.mode is RunMode.WARM),
     Listed("ending", lambda run: bool(run.asked.against)),
     Listed("features.journal.journaling", lambda run: run.asked.resume or not (run.mode in UNTIMED or run.is_worker)),

@@ -96,6 +96,7 @@ class Liar:
     needs_gpu     the trick does not exist on a CPU
     needs_cpu     the trick runs on the host in every call, which no GPU graph does
     needs_timing  right whenever it is only checked; the verdict comes from a timed run
+    needs_trial   right unless it is proven again by this trial; '' if the usual proof shows it
     """
 
     trick: str
@@ -108,6 +109,7 @@ class Liar:
     needs_gpu: bool = False
     needs_cpu: bool = False
     needs_timing: bool = False
+    needs_trial: str = ""
 
     @property
     def as_honest(self) -> Backend:
@@ -132,6 +134,7 @@ def make_liar(
     needs_gpu: bool = False,
     needs_cpu: bool = False,
     needs_timing: bool = False,
+    needs_trial: str = "",
 ) -> Liar:
     """Returns a liar (a backend that cheats by `trick`) made of `kernel`, with an honest counterpart made of `twin`; or
     both of `packs`: the liar's, the counterpart's. Only the liar uses `outputs`; both use `declares`."""
@@ -149,4 +152,5 @@ def make_liar(
         needs_gpu=needs_gpu,
         needs_cpu=needs_cpu,
         needs_timing=needs_timing,
+        needs_trial=needs_trial,
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.testing.liars.honest import attend
-from pytest_attnperf.testing.liars.liar import make_liar
+from pytest_attnperf.testing.liars.liar import Kernel, make_liar
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
+    import triton.language as tl
 
     from pytest_attnperf.backends import Tensors
 
@@ -46,6 +48,99 @@ def _never_the_same_order(workload: Prefill, inputs: Tensors) -> Callable[..., t
     return call
 
 
+WAIT_SECONDS = 0.015
+"""How long a call waits for its thread: many times as long as that takes, unless it is held back."""
+
+
+def _wait_for_thread(limit_seconds: float | None) -> Kernel:
+    """Returns a kernel whose second half is computed by a thread, into a buffer that the call reads after it has waited
+    for the thread this long, or, without a limit, until the thread is done."""
+
+    def prepare(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        import torch
+
+        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            rows = q.shape[1] // 2
+            first, _ = attend(q[:, :rows], k, v)
+            scratch, done = torch.zeros_like(q[:, rows:]), threading.Event()
+
+            def compute_rest() -> None:
+                scratch.copy_(attend(q[:, rows:], k, v)[0])
+                done.set()
+
+            threading.Thread(target=compute_rest, daemon=True).start()
+            done.wait(limit_seconds)
+            return torch.cat((first, scratch), 1)
+
+        return call
+
+    return prepare
+
+
+POLLS_FEW, POLLS_MANY = 50, 1 << 22
+"""Looks at a flag: some ten microseconds, where its block is due after a few; and seconds."""
+
+
+WARPS = 32
+"""Warps of a block: so many that few blocks fit on a multiprocessor beside another kernel's."""
+
+
+def _make_copy_kernel() -> Any:
+    """Returns a Triton kernel that copies by way of scratch memory: its last block writes all of it there and sets a
+    flag; each block copies its part from there once it has seen the flag, or has looked POLLS times."""
+    import triton
+    import triton.language
+
+    globals()["tl"] = triton.language  # Triton looks names up where a kernel's file has them
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def copy_by_scratch(source, scratch, flag, out, size, POLLS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        block = tl.program_id(0)
+        offsets = tl.arange(0, BLOCK)
+        if block == tl.num_programs(0) - 1:
+            for start in range(0, size, BLOCK):
+                values = tl.load(source + start + offsets, mask=start + offsets < size)
+                tl.store(scratch + start + offsets, values, mask=start + offsets < size)
+            tl.debug_barrier()
+            tl.atomic_xchg(flag, 1, sem="release")
+        polls = 0
+        done = tl.atomic_add(flag, 0, sem="acquire")
+        while (done == 0) & (polls < POLLS):
+            done = tl.atomic_add(flag, 0, sem="acquire")
+            polls += 1
+        for start in range(block * BLOCK, size, tl.num_programs(0) * BLOCK):
+            values = tl.load(scratch + start + offsets, mask=start + offsets < size, volatile=True)
+            tl.store(out + start + offsets, values, mask=start + offsets < size)
+
+    return copy_by_scratch
+
+
+def _hand_over(polls: int) -> Kernel:
+    """Returns attention whose result another kernel copies, block by block of the device, with so many looks."""
+
+    def prepare(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        import torch
+
+        kernel, blocks = _make_copy_kernel(), torch.cuda.get_device_properties("cuda").multi_processor_count
+
+        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return copy_together(kernel, attend(q, k, v)[0], blocks, polls)
+
+        return call
+
+    return prepare
+
+
+def copy_together(kernel: Any, source: torch.Tensor, blocks: int, polls: int) -> torch.Tensor:
+    """Returns a copy of `source` that `blocks` blocks of `kernel` make together, each after at most `polls` looks."""
+    import torch
+
+    scratch, out = torch.zeros_like(source), torch.empty_like(source)
+    flag = torch.zeros(1, dtype=torch.int32, device=source.device)
+    kernel[(blocks,)](source, scratch, flag, out, source.numel(), polls, BLOCK=1024, num_warps=WARPS)
+    return out
+
+
 RACING = (
     make_liar(
         "wrong_now_and_then",
@@ -55,5 +150,25 @@ RACING = (
         r"\d+ of \d+ calls on the same inputs are wrong",
         twin=_never_the_same_order,
         needs_cpu=True,  # Python counts
+    ),
+    make_liar(
+        "gives_up_waiting",
+        "A thread computes half of the rows, and is waited for 15 ms at most.",
+        SMALL,
+        _wait_for_thread(WAIT_SECONDS),
+        r"under delays: \d+ of \d+ calls on the same inputs are wrong",
+        twin=_wait_for_thread(None),
+        needs_cpu=True,  # a graph holds no threads
+        needs_trial="jitter",
+    ),
+    make_liar(
+        "gives_up_polling",
+        "Blocks look at a flag 50 times, which its block has set by then unless the device is busy.",
+        SMALL,
+        _hand_over(POLLS_FEW),
+        r"under neighbour(, replayed)?: \d+ of \d+ calls on the same inputs are wrong",
+        twin=_hand_over(POLLS_MANY),
+        needs_gpu=True,
+        needs_trial="jitter",
     ),
 )

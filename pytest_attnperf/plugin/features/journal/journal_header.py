@@ -31,7 +31,7 @@ FOLDER = Path(".attnperf") / "journal"
 FLAG = "--attnperf-resume"
 MEANT = (
     *("isolate", "against", "interleave", "pairs", "build", "timer", "accept", "processes", "second-look"),
-    *("effort", "determinism", "trials", "baselines", "worker-args", "seed"),
+    *("effort", "determinism", "trials", "sanitize", "baselines", "worker-args", "seed"),
     *(option.name for option in (*options.CASE_OPTIONS, *options.CODE_OPTIONS)),
 )
 """Options that change how verdicts are made. Options that select cases show in the number of tests instead."""
