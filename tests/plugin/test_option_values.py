@@ -25,7 +25,6 @@ BAD = {
     "against": "mian",
     "candidate": "mian",
     "timer": "sundial",
-    "trials": "guard",
     "effort": "blocks=4",
     "baselines": "conftest.py",
     "results": "suites",
