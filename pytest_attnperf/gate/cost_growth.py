@@ -48,7 +48,7 @@ class CostGrowth:
 
 def find_growth(limits: Mapping[str, float], stored: Values, new: Values) -> list[CostGrowth]:
     """Returns the costs that in every new process exceed the greatest stored one by more than `limits` allows
-    (percent), in the order of `limits`. GatedCosts that are not comparable (`list_incomparable`) never grew."""
+    (percent), in the order of `limits`. Costs that are not comparable (`list_incomparable`) never grew."""
     apart = list_incomparable(limits, stored, new)
     found = []
     for name, percent in limits.items():

@@ -162,7 +162,7 @@ def _strict_reasons(run: RunResult) -> list[str]:
     if run.findings:
         reasons.append(f"strict: {len(run.findings)} findings")
     judged = len(run.cases) + len(run.code)
-    if run.complete and judged < run.selected:
+    if judged < run.selected:
         reasons.append(f"strict: {run.selected - judged} of {run.selected} selected cases have no verdict")
     if run.gated == 0 and not only_new(run):
         reasons.append(f"strict: gated 0 of {run.selected}")
