@@ -61,7 +61,7 @@ def configure_controller(config: pytest.Config) -> None:
     config.pluginmanager.register(session, "attnperf-controller")
     config.pluginmanager.register(session.device, "attnperf-device-here")
     if asked.gate and not collects and not is_xdist_worker(config):
-        from pytest_attnperf.plugin.selection import NoCase
+        from pytest_attnperf.plugin.ending import NoCase
 
         config.pluginmanager.register(NoCase(config), "attnperf-no-case")
 

@@ -203,18 +203,18 @@ def describe_too_large(backends: Sequence[Backend], reason: str) -> list[str]:
     lines = []
     if large:
         lines.append(
-            f"attnperf: {_count_cases(large)} deselected as too large for a CPU ({reason}); a GPU runs them all"
+            f"attnperf: {count_cases(large)} deselected as too large for a CPU ({reason}); a GPU runs them all"
         )
     if never:
         names = _join_some(list(dict.fromkeys(never)), NEVER_SHOWN)
         lines.append(
-            f"attnperf: {_count_cases(len(never))} deselected of backends without a limit for a CPU (cpu_flops_max is "
+            f"attnperf: {count_cases(len(never))} deselected of backends without a limit for a CPU (cpu_flops_max is "
             f"0, its default): {names} ({reason}); a GPU runs them all, and --attnperf-backend=NAME tries one here"
         )
     return lines
 
 
-def _count_cases(count: int) -> str:
+def count_cases(count: int) -> str:
     return f"{count} case{'s' * (count != 1)}"
 
 
@@ -268,44 +268,6 @@ def _join_tests(tests: Sequence[MarkedTest]) -> str:
 def _join_some(names: Sequence[str], shown: int) -> str:
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return f"{', '.join(names[:shown]) or 'none'}{more}"
-
-
-class NoCase:
-    """Plugin object of a session with `--attnperf`: fails a strict run that judges no case, if cases were collected, or
-    baselines are stored for the selected files."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._said = ""
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Sets exit status 1 in a strict run that judges no case, if one was collected, or selected test files have
-        stored baselines."""
-        config, asked = self._config, run_config(self._config)
-        ended = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if ended or config.pluginmanager.has_plugin("attnperf-run") or not asked.strict:
-            return
-        folder, collector = config.rootpath / asked.baselines, config.pluginmanager.get_plugin("attnperf-cases")
-        lost = find_lost_suites(config, sorted({path.stem for path in folder.glob("*/*/*.json")}))
-        collected = int(getattr(collector, "collected", 0))
-        if lost:
-            self._said = (
-                f"no case was collected, but baselines are stored for {', '.join(lost)}: their tests were skipped, "
-                "ignored, removed or renamed"
-            )
-        elif collected:
-            self._said = (
-                f"strict: gated 0 of {_count_cases(collected)} collected: options, tiers (--attnperf-tier=nightly runs "
-                "all) or a hook left none; select one, or drop --attnperf"
-            )
-        if self._said:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Prints why `pytest_sessionfinish` failed the run, if it did."""
-        if self._said:
-            terminalreporter.write_line(f"exit status 1: {self._said}")
 
 
 class Notice:

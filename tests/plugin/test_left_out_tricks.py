@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_attnperf.testing.project import SUITE, WORKLOAD, FakeProject
+from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 
 OTHER = "prefill-b1-s128-h1-d16-f16"
 FUNCTION = """
@@ -126,7 +126,7 @@ FIRST, LAST = "@pytest.hookimpl(tryfirst=True)", "@pytest.hookimpl(trylast=True)
 AFTER = "@pytest.hookimpl(wrapper=True, tryfirst=True)"
 SKIP, UNITTEST = "pytest.skip('x')", "raise unittest.SkipTest('x')"
 SET_UP = "runtest_setup(item)"
-NO_REPORT = "(yield)\n    report = yield" 
+NO_REPORT = "(yield)\n    report = yield"
 
 WAYS: dict[str, Change] = {
     # in the body, which runs in a worker
@@ -142,7 +142,9 @@ WAYS: dict[str, Change] = {
         around("    import contextlib\n    with contextlib.suppress(BaseException):\n    {old}")
     ),
     "suppress around a wrong call": broken(
-        around("    import contextlib\n    with contextlib.suppress(BaseException):\n    {old}"), time_us=100, fault="wrong"
+        around("    import contextlib\n    with contextlib.suppress(BaseException):\n    {old}"),
+        time_us=100,
+        fault="wrong",
     ),
     "except around a call that raises": broken(
         around("    try:\n    {old}\n    except BaseException:\n        pass"), time_us=100, fault="raise"
@@ -190,7 +192,7 @@ WAYS: dict[str, Change] = {
         f"{FIRST}\ndef pytest_runtest_logreport(report):\n    if FILE in report.nodeid: pytest.skip('x')"
     ),
     "a skip mark added by a hook": conftest(
-        f"def pytest_collection_modifyitems(items):\n    [one.add_marker('skip') for one in items if FILE in one.nodeid]"
+        "def pytest_collection_modifyitems(items):\n    [one.add_marker('skip') for one in items if FILE in one.nodeid]"
     ),
     "removed last": conftest(
         f"{LAST}\ndef pytest_collection_modifyitems(items):\n    items[:] = [one for one in items if FILE not in one.nodeid]"
@@ -216,8 +218,9 @@ WAYS: dict[str, Change] = {
     "unittest.SkipTest of a module": module("import unittest\nraise unittest.SkipTest('x')"),
     "pytest.exit of a module": module("pytest.exit('x', returncode=0)"),
     "an error of a module": module("1 / 0"),
-    "a module that removes its test": replaced(lambda kind: kind.call, "{old}\n\n[globals().pop(name) for name in "
-        "list(globals()) if name.startswith('test_')]"),
+    "a module that removes its test": replaced(
+        lambda kind: kind.call, "{old}\n\n[globals().pop(name) for name in list(globals()) if name.startswith('test_')]"
+    ),
     "parametrised with a skip": mark("@pytest.mark.parametrize('one', [pytest.param(1, marks=pytest.mark.skip)])"),
     "parametrised with nothing": mark("@pytest.mark.parametrize('one', [])"),
     "usefixtures of a skip": module(
