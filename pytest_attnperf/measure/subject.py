@@ -336,7 +336,7 @@ class TorchSubject:
             self._require_meaning()
         values: dict[str, float] = {}
         if check.right and timer is not None and costs.limits:
-            known = {FIRST_CALL_MS: self._first_call_ms, COMPILE_MS: self._build_ms}
+            known: dict[str, float | None] = {FIRST_CALL_MS: self._first_call_ms, COMPILE_MS: self._build_ms}
             known[PEAK_BYTES] = self._peak.allocated_bytes
             values = measure_costs(costs, prepared, self._device.torch_device, known)
         if check.right and isinstance(timer, (EventTimer, ProfilerTimer)):

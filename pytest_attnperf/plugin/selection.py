@@ -215,6 +215,7 @@ def describe_too_large(backends: Sequence[Backend], reason: str) -> list[str]:
 
 
 def count_cases(count: int) -> str:
+    """Returns '1 case' or '2 cases'."""
     return f"{count} case{'s' * (count != 1)}"
 
 

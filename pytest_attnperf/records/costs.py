@@ -22,7 +22,7 @@ PEAK_BYTES, KEPT_BYTES, ALLOCATIONS = "peak_bytes", "kept_bytes", "allocations"
 BUILT_IN = {
     HOST_US: "microseconds until a call returns on the host, with nothing queued on the device; median of 20 calls",
     FIRST_CALL_MS: "milliseconds of the process's first call, compiling or loading kernels, until the device is done",
-    COMPILE_MS: "milliseconds of building the backend and of its first call beyond a later one, with empty compile caches",
+    COMPILE_MS: "milliseconds of building, and of the first call beyond a later one, with empty compile caches",
     PEAK_BYTES: "most bytes that one call holds at a time from torch's allocator, beyond its inputs",
     KEPT_BYTES: "bytes of torch's allocator that a call leaves allocated when its result is gone; mean of 16 calls",
     ALLOCATIONS: "requests of one call to torch's allocator",

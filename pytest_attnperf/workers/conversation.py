@@ -12,6 +12,7 @@ import msgspec
 from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.records.code import KernelObject
+from pytest_attnperf.records.costs import CostSettings
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
@@ -64,6 +65,7 @@ class OpenRequest:
 
     repeats   number of calls on the same inputs whose bits are compared; 0 for none
     pin       stored configuration that the backend must use; if empty, it chooses itself
+    costs     the costs that the run gates; None where no cost is compared
     """
 
     key: CaseKey
@@ -73,6 +75,7 @@ class OpenRequest:
     limit_seconds: float = 300.0
     repeats: int = 0
     pin: Mapping[str, str] = field(default_factory=dict)
+    costs: CostSettings | None = None
 
 
 class Conversation(Protocol):
@@ -123,6 +126,7 @@ class RemoteCase:
             next_key=msgspec.to_builtins(following) if following else None,
             seeds={"check": self.request.check_seed, "final": self.request.final_seed},
             pin=dict(self.request.pin),
+            costs=msgspec.to_builtins(self.request.costs),
         )
         opened = self.worker.decode_answer("open", answer, Opened)
         self.inside = opened.state == "open"
