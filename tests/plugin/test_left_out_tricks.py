@@ -195,7 +195,7 @@ WAYS: dict[str, Change] = {
         "def pytest_collection_modifyitems(items):\n    [one.add_marker('skip') for one in items if FILE in one.nodeid]"
     ),
     "removed last": conftest(
-        f"{LAST}\ndef pytest_collection_modifyitems(items):\n    items[:] = [one for one in items if FILE not in one.nodeid]"
+        f"{LAST}\ndef pytest_collection_modifyitems(items):\n    items[:] = [x for x in items if FILE not in x.nodeid]"
     ),
     "deselected by a hook": conftest(
         "def pytest_collection_modifyitems(config, items):\n"

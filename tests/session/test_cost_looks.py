@@ -195,11 +195,11 @@ def test_many_costs_need_more_processes(bench: Bench) -> None:
     """In a run of 100 cases growth must show in 9 processes, so that chance fails at most 1 run in 100; the first one
     that is no worse than what is stored ends the search."""
     recorded(bench)
-    bench.bench = replace(bench.bench, settings=replace(bench.bench.settings, cases=100))
-    grown = bench.judge(final=costing(1500))
+    settings = {"cases": 100}
+    grown = bench.judge(settings=settings, final=costing(1500))
     assert (grown.verdict, len(grown.first), len(grown.costly)) == (Verdict.GREW, 1, 8)
     bench.pool.by_place = {2: {"final": costing(1000)}}
-    chance = bench.judge(final=costing(1500))
+    chance = bench.judge(settings=settings, final=costing(1500))
     assert (chance.verdict, chance.fails, len(chance.costly)) == (Verdict.SAME, False, 3)
 
 
