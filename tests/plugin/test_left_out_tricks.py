@@ -118,7 +118,11 @@ def hook(name: str, do: str, decorator: str = "") -> Change:
 
 def ini(text: str) -> Change:
     """Lines of pytest.ini."""
-    return lambda project, kind: project.pytester.makeini(f"[pytest]\n{text.format(file=kind.file)}\n") and None
+
+    def change(project: FakeProject, kind: Kind) -> None:
+        project.pytester.makeini(f"[pytest]\n{text.format(file=kind.file)}\n")
+
+    return change
 
 
 FIXTURE = "@pytest.fixture(autouse=True, scope='{scope}')\ndef each():\n    {do}"
@@ -126,7 +130,6 @@ FIRST, LAST = "@pytest.hookimpl(tryfirst=True)", "@pytest.hookimpl(trylast=True)
 AFTER = "@pytest.hookimpl(wrapper=True, tryfirst=True)"
 SKIP, UNITTEST = "pytest.skip('x')", "raise unittest.SkipTest('x')"
 SET_UP = "runtest_setup(item)"
-NO_REPORT = "(yield)\n    report = yield"
 
 WAYS: dict[str, Change] = {
     # in the body, which runs in a worker
@@ -234,8 +237,6 @@ WAYS: dict[str, Change] = {
     "python_files": ini("python_files = test_more.py"),
     "python_functions": ini("python_functions = check_*"),
 }
-BY_PYTEST = {"pytest.exit in setup", "an error of a module", "pytest.exit of a module"}
-"""Ways by which pytest itself judges no case at all."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -253,5 +254,4 @@ def test_no_trick_leaves_the_gate_green(project: FakeProject, way: str, kind: st
         file.write_text(file.read_text().replace("(attnperf)", "(attnperf, one)"))
     WAYS[way](project, KINDS[kind])
     result = project.run("--attnperf", "--attnperf-strict")
-    print(way, kind, "EXIT", result.ret)
     assert result.ret != pytest.ExitCode.OK, result.stdout.str()
