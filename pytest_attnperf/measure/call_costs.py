@@ -6,6 +6,7 @@ allocates without torch's allocator is not counted.
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 import time
@@ -15,13 +16,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.timers.timer import Call
-from pytest_attnperf.records.costs import ALLOCATIONS, HOST_LOOP_US, HOST_US, OF_THE_HOST, GatedCosts
+from pytest_attnperf.records.costs import (
+    ALLOCATIONS,
+    COMPILE_MS,
+    FIRST_CALL_MS,
+    HOST_LOOP_US,
+    HOST_US,
+    KEPT_BYTES,
+    OF_THE_HOST,
+    GatedCosts,
+)
 from pytest_attnperf.records.raised import describe_raised
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared
 
-HOST_CALLS = 20
+HOST_CALLS, KEEPING_CALLS, LATER_CALLS = 20, 16, 3
 LOOPS, LOOP_ADDITIONS = 5, 20_000
 T = TypeVar("T")
 
@@ -105,23 +115,64 @@ def _measure_peak_on_gpu(call: Call) -> PeakMemory:
 
 def _measure_peak_on_cpu(call: Call) -> PeakMemory:
     """Returns the largest running sum of the profiler's allocations (+) and releases (-); torch keeps no CPU peak."""
+    changes = _record_memory(call)
+    if changes is None:
+        return PeakMemory(None, "this torch is built without its profiler, which counts memory on a CPU")
+    allocated = peak = 0
+    for _, change in changes:
+        allocated += change
+        peak = max(peak, allocated)
+    return PeakMemory(peak)
+
+
+def measure_kept_bytes(call: Call, torch_device: str) -> float | None:
+    """Returns how many bytes of torch's allocator a call on 'cuda' or 'cpu' leaves allocated after its result is gone:
+    the mean of KEEPING_CALLS calls, 0 where they free more than they take. None if this torch cannot report it.
+
+    A cache that has filled during earlier calls, and cycles that Python's collector frees, keep nothing.
+    """
+    kept = _count_kept_on_gpu(call) if torch_device == "cuda" else _count_kept_on_cpu(call)
+    return None if kept is None else max(0.0, kept / KEEPING_CALLS)
+
+
+def _call_and_collect(call: Call) -> None:
+    for _ in range(KEEPING_CALLS):
+        call()
+    gc.collect()
+
+
+def _count_kept_on_gpu(call: Call) -> int:
+    import torch
+
+    torch.cuda.synchronize()
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    _call_and_collect(call)
+    torch.cuda.synchronize()
+    return int(torch.cuda.memory_allocated()) - int(before)
+
+
+def _count_kept_on_cpu(call: Call) -> int | None:
+    gc.collect()
+    changes = _record_memory(lambda: _call_and_collect(call))
+    return None if changes is None else sum(change for _, change in changes)
+
+
+def _record_memory(work: Callable[[], object]) -> list[tuple[int, int]] | None:
+    """Returns (time in ns, bytes allocated, or freed if negative) of every change of torch's CPU memory that `work`
+    makes, in order; None if this torch was built without Kineto. What `work` returns is freed after that."""
     import torch
 
     # Not torch.profiler: importing that loads Inductor, which takes 2 s.
     from torch.autograd.profiler import profile
 
     if not torch._C._autograd.kineto_available():
-        return PeakMemory(None, "this torch is built without its profiler, which counts memory on a CPU")
+        return None
     with profile(use_cpu=True, profile_memory=True, use_kineto=True) as profiler:
-        result = call()
+        result = work()
     del result
     recorded = profiler.kineto_results.events() if profiler.kineto_results is not None else []
-    changes = sorted((event.start_ns(), event.nbytes()) for event in recorded if event.name() == "[memory]")
-    allocated = peak = 0
-    for _, change in changes:
-        allocated += change
-        peak = max(peak, allocated)
-    return PeakMemory(peak)
+    return sorted((event.start_ns(), event.nbytes()) for event in recorded if event.name() == "[memory]")
 
 
 def run_and_wait(work: Callable[[], T], torch_device: str) -> tuple[T, float]:
@@ -135,8 +186,8 @@ def run_and_wait(work: Callable[[], T], torch_device: str) -> tuple[T, float]:
 def measure_costs(
     costs: GatedCosts, prepared: Prepared, torch_device: str, known: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """Returns cost -> value for every cost that is gated. `known` holds those that were measured before; None is not
-    known.
+    """Returns cost -> value for every cost that is gated. `known` holds those that were measured before, and under
+    COMPILE_MS the milliseconds of building alone; None is not known.
 
     Raises CaseFailedError if one is not known, and for a test's own function that raises or returns no number of 0 or
     more.
@@ -144,8 +195,12 @@ def measure_costs(
     values: dict[str, float | None] = {name: value for name, value in known.items() if name in costs.limits}
     if HOST_US in costs.limits:
         values[HOST_US] = _measure_host_us(prepared, torch_device)
+    if COMPILE_MS in costs.limits:
+        values[COMPILE_MS] = _without_later_call(known, prepared, torch_device)
     if OF_THE_HOST & costs.limits.keys():
         values[HOST_LOOP_US] = _measure_host_loop_us()
+    if KEPT_BYTES in costs.limits:
+        values[KEPT_BYTES] = measure_kept_bytes(prepared.run, torch_device)
     if ALLOCATIONS in costs.limits:
         counted = count_allocations(prepared.run, torch_device)
         values[ALLOCATIONS] = None if counted is None else float(counted.count)
@@ -154,6 +209,16 @@ def measure_costs(
         _wait_for(torch_device)
         values |= {name: _compute_own(name, metric, result) for name, metric in costs.metrics.items()}
     return {name: _require_known(name, value) for name, value in values.items()}
+
+
+def _without_later_call(known: Mapping[str, float | None], prepared: Prepared, torch_device: str) -> float | None:
+    """Returns the milliseconds of building and of the first call, less those of a later call; None if they are not
+    known."""
+    build_ms, first_ms = known.get(COMPILE_MS), known.get(FIRST_CALL_MS)
+    if build_ms is None or first_ms is None:
+        return None
+    later_ms = statistics.median(run_and_wait(prepared.run, torch_device)[1] for _ in range(LATER_CALLS))
+    return build_ms + max(0.0, first_ms - later_ms)
 
 
 def _measure_host_loop_us() -> float:

@@ -39,7 +39,7 @@ from pytest_attnperf.records import (
     Samples,
 )
 from pytest_attnperf.records.code import KernelObject
-from pytest_attnperf.records.costs import FIRST_CALL_MS, NO_COSTS, PEAK_BYTES, GatedCosts
+from pytest_attnperf.records.costs import COMPILE_MS, FIRST_CALL_MS, NO_COSTS, PEAK_BYTES, GatedCosts
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
@@ -339,7 +339,8 @@ class TorchSubject:
             self._require_meaning()
         values: dict[str, float] = {}
         if check.right and timer is not None and costs.limits:
-            known = {FIRST_CALL_MS: self._first_call_ms, PEAK_BYTES: self._peak.allocated_bytes}
+            known: dict[str, float | None] = {FIRST_CALL_MS: self._first_call_ms, COMPILE_MS: self._build_ms}
+            known[PEAK_BYTES] = self._peak.allocated_bytes
             values = measure_costs(costs, prepared, self._device.torch_device, known)
         if check.right and isinstance(timer, (EventTimer, ProfilerTimer)):
             # Without a graph only a profiler shows what ran, and it may only be used now.

@@ -11,6 +11,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import parse_number, run_config
+from pytest_attnperf.records.costs import CostSettings, parse_cost_text
 
 
 def case_overrides(texts: Sequence[str]) -> dict[str, Any]:
@@ -26,10 +27,22 @@ def case_overrides(texts: Sequence[str]) -> dict[str, Any]:
     return overrides
 
 
+def make_cost_settings(config: pytest.Config) -> CostSettings:
+    """Returns the costs of the command line or the ini file, and those of --attnperf-override. Raises UsageError for a
+    cost that is not known, and a percentage that is out of range."""
+    asked = run_config(config)
+    typed = case_overrides(asked.override).get("costs", "")
+    return CostSettings(
+        parse_cost_text(asked.text("costs"), asked.name_of("costs")),
+        parse_cost_text(str(typed), "--attnperf-override"),
+    )
+
+
 def check_case_options(config: pytest.Config) -> None:
     """Raises UsageError for case settings of the command line or the ini file that are no policy."""
     try:
         make_policy(config, {})
+        make_cost_settings(config)
     except (UsageError, ValueError) as error:
         raise UsageError(f"an option or ini key: {error}") from error
 

@@ -60,6 +60,8 @@ class CaseCollector:
     families: Families = field(default_factory=Families)
     tests: list[MarkedTest] = field(default_factory=list)
     left_to_nightly: tuple[CaseKey, ...] = ()
+    collected: int = 0
+    """Number of cases before any was deselected."""
     _counter: int = 0
     _unfit: str = ""
     """Why the typed workload is none of the first selected test's family, nor of another one."""
@@ -146,6 +148,7 @@ class CaseCollector:
                 return
             try:
                 item.stash[CASE] = _key_of(item, marker, pair)
+                self.collected += 1
             except UsageError as error:
                 invalid_markers.keep_reason(self.config, item.nodeid.partition("[")[0], str(error))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import unittest
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def configure_controller(config: pytest.Config) -> None:
     config.pluginmanager.register(session, "attnperf-controller")
     config.pluginmanager.register(session.device, "attnperf-device-here")
     if asked.gate and not collects and not is_xdist_worker(config):
-        from pytest_attnperf.plugin.selection import NoCase
+        from pytest_attnperf.plugin.ending import NoCase
 
         config.pluginmanager.register(NoCase(config), "attnperf-no-case")
 
@@ -213,10 +214,10 @@ class ControllerSession:
         try:
             with self._without_fixtures(item):
                 return (yield)
-        except (pytest.skip.Exception, pytest.xfail.Exception) as skip:
+        except (pytest.skip.Exception, pytest.xfail.Exception, unittest.SkipTest) as skip:
             if self._run is None or (case_key(item) is None and build_key(item) is None):
                 raise
-            item.stash[_SKIPPED] = str(skip.msg)
+            item.stash[_SKIPPED] = str(getattr(skip, "msg", skip))
             return None
 
     @contextlib.contextmanager
@@ -254,13 +255,14 @@ class ControllerSession:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Gives a verdict also to a case with xfail(run=False): pytest raises for it only here."""
+        """Gives a verdict also to a case with xfail(run=False), for which pytest raises only here, and to one that a
+        hook skips before it is judged."""
         try:
             return (yield)
-        except pytest.xfail.Exception as expected:
+        except (pytest.skip.Exception, pytest.xfail.Exception, unittest.SkipTest) as skip:
             if self._run is None or case_key(item) is None or encode_result(item):
                 raise
-            raise_verdict(self._run.record_skipped(item, str(expected.msg)), item.config)
+            raise_verdict(self._run.record_skipped(item, str(getattr(skip, "msg", skip))), item.config)
             return None
 
     @pytest.hookimpl(wrapper=True)

@@ -20,7 +20,7 @@ from pytest_attnperf.gate.policy import CPU, NIGHTLY, Policy
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.recorded_tree import name_recorded_tree
-from pytest_attnperf.plugin.selection import find_lost_suites, is_unfiltered, run_tier
+from pytest_attnperf.plugin.selection import count_cases, find_lost_suites, is_unfiltered, run_tier
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.files import json_results
@@ -162,7 +162,7 @@ def _strict_reasons(run: RunResult) -> list[str]:
     if run.findings:
         reasons.append(f"strict: {len(run.findings)} findings")
     judged = len(run.cases) + len(run.code)
-    if run.complete and judged < run.selected:
+    if judged < run.selected:
         reasons.append(f"strict: {run.selected - judged} of {run.selected} selected cases have no verdict")
     if run.gated == 0 and not only_new(run):
         reasons.append(f"strict: gated 0 of {run.selected}")
@@ -292,6 +292,44 @@ def find_unused_entries(
             if stored[entry].policy.get("tier") not in (CPU, NIGHTLY)
         ]
     return found
+
+
+class NoCase:
+    """Plugin object of a session with `--attnperf`: fails a strict run that judges no case, if cases were collected, or
+    baselines are stored for the selected files."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._said = ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Sets exit status 1 in a strict run that judges no case, if one was collected, or selected test files have
+        stored baselines."""
+        config, asked = self._config, run_config(self._config)
+        ended = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if ended or config.pluginmanager.has_plugin("attnperf-run") or not asked.strict:
+            return
+        folder, collector = config.rootpath / asked.baselines, config.pluginmanager.get_plugin("attnperf-cases")
+        lost = find_lost_suites(config, sorted({path.stem for path in folder.glob("*/*/*.json")}))
+        collected = int(getattr(collector, "collected", 0))
+        if collected:
+            self._said = (
+                f"strict: gated 0 of {count_cases(collected)} collected: options, tiers (--attnperf-tier=nightly runs "
+                "all) or a hook left none; select one, or drop --attnperf"
+            )
+        elif lost:
+            self._said = (
+                f"no case was collected, but baselines are stored for {', '.join(lost)}: their tests were skipped, "
+                "ignored, removed or renamed"
+            )
+        if self._said:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Prints why `pytest_sessionfinish` failed the run, if it did."""
+        if self._said:
+            terminalreporter.write_line(f"exit status 1: {self._said}")
 
 
 class BaseSideFindings(Feature):

@@ -17,6 +17,9 @@ from pytest_attnperf.results import CaseResult
 
 Result = CaseResult | CodeResult
 
+NAMED_MOST = 10
+"""Cases without a verdict that findings name."""
+
 CASE = "attnperf_result"
 """Attribute of a report with the case's result as builtin types, which xdist can send."""
 
@@ -54,6 +57,7 @@ class Gathered:
     selected   number of cases and kernels to judge
     hidden     a line for each case that fails although a marker or hook keeps its test from failing
     dealt      number of tests that xdist's workers have not finished yet
+    planned    the cases of this process that are to be judged; xdist's controller knows none
     """
 
     selected: int
@@ -63,6 +67,15 @@ class Gathered:
     code: dict[CaseKey, CodeResult] = field(default_factory=dict)
     hidden: list[str] = field(default_factory=list)
     dealt: int = 0
+    planned: tuple[CaseKey, ...] = ()
+
+    def list_unjudged(self) -> list[str]:
+        """Returns a finding for each case that has no verdict in a run that went to its end; of many the first ones and
+        their number."""
+        lacking = [key for key in self.planned if key not in self.cases]
+        found = [f"{key} has no verdict: a hook or a plugin ended its test before it" for key in lacking[:NAMED_MOST]]
+        more = len(lacking) - NAMED_MOST
+        return [*found, f"{more} more cases have no verdict"] if more > 0 else found
 
     def take_result(self, report: Any) -> Result | None:
         """Stores and returns the result that a test's report holds; None if it holds none. Notes in `hidden` a failure

@@ -32,6 +32,7 @@ ADVANCED = "pytest-attnperf: advanced"
 HELP_INDENT = "    "
 KEYS = "pytest-attnperf: settings without an option (ini key, marker argument, --attnperf-override=KEY=VALUE)"
 FIRST = "Options of pytest-attnperf. A marker's argument comes before an option, an option before its ini key."
+COSTS_HELP = "growth in percent that other costs of a call may have, e.g. host_us=20,peak_bytes=0; default: by test"
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -248,6 +249,7 @@ OPTIONS: tuple[Option, ...] = (
         case=True,
         key=True,
     ),
+    Option("costs", "", COSTS_HELP, "COST=PERCENT,...", case=True, group="compare"),
     Option(
         "fail-on",
         "SLOWER,INCORRECT,SUSPICIOUS,ERROR",

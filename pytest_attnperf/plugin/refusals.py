@@ -11,7 +11,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.measure.timers import is_gating
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.case_policies import make_policy
+from pytest_attnperf.plugin.case_policies import make_cost_settings, make_policy
 from pytest_attnperf.plugin.cases import MARKER, marker_settings, read_switches, tier_of
 from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.keys import PLANNED, case_key
@@ -42,7 +42,7 @@ OWN_PROCESSES = {
 
 OF_TIMING = (
     *("interleave", "pairs", "timer", "processes", "second-look", "effort", "results"),
-    *("report", "history", "benchmark", "threshold", "record-local", "strict"),
+    *("report", "history", "benchmark", "threshold", "costs", "record-local", "strict"),
 )
 """Options that have an effect only in runs that measure."""
 
@@ -209,7 +209,8 @@ def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
 
 def plan_case(config: pytest.Config, item: pytest.Item, key: CaseKey) -> Case:
     """Returns how the case is judged: key, policy and switches; `next_key` is None. Raises as `policy_for`."""
-    return Case(key, item.nodeid, policy_for(config, item), None, **read_switches(item))
+    costs = make_cost_settings(config)
+    return Case(key, item.nodeid, policy_for(config, item), None, **read_switches(item), costs=costs)
 
 
 def plan_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:

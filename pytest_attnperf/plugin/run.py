@@ -94,7 +94,8 @@ class Run:
         commit = read_tree_state(asked.root, asked.baselines).name
         bench = RunBench(settings, pool, store, asked.root / LOCAL_STORE, commit, against)
         session = Session(replace(bench, revisions=find_known_base(asked.root, base)))
-        gathered = Gathered(len(cases) + len(builds))
+        planned = tuple(key for item in cases if (key := case_key(item)) is not None)
+        gathered = Gathered(len(cases) + len(builds), planned=planned)
         features = Features.make_enabled(FeatureContext(config, session, gathered, cases, builds, plan))
         gpus = _gpus_of_xdist(config) if sides is None else sides.gpus
         run = cls(config, session, gathered, features, gpus, in_process=sides is None)
@@ -169,6 +170,8 @@ class Run:
         device, fingerprint = self._find_device()
         every = self.features.every
         findings = tuple(finding for feature in every for finding in feature.collect_findings(self.gathered.cases))
+        if self.session.bench.settings.mode is RunMode.GATE and not (session.shouldstop or session.shouldfail):
+            findings += tuple(self.gathered.list_unjudged())
         interrupted = int(exitstatus) in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
         self.features.enter_phase(ENDING)
         with _ignore_interrupts():

@@ -8,6 +8,7 @@ runs that time nothing or have no GPU; 'nightly' none. A run is of tier `pr`, or
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -46,16 +47,43 @@ def take_suites(config: pytest.Config) -> None:
 
 
 def is_unfiltered(config: pytest.Config) -> bool:
-    """Returns whether no filter is set: only then does a stored entry without a case mean that the case is gone."""
+    """Returns whether no filter was typed: only then does a stored entry without a case mean that the case is gone.
+
+    A filter of the ini file or of a conftest is none: a change under review could hide cases with it.
+    """
     get, asked = config.getoption, run_config(config)
-    filters = (
-        get("keyword", default=""),
-        get("markexpr", default=""),
-        get("lf", default=False),
+    words = [*asked.words, *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
+    if any(word.startswith("@") for word in words):  # a file of options, which may hold any
+        return not _has_filter(config)
+    typed = (
+        bool(get("keyword", default="")) and _is_short_typed("k", words),
+        bool(get("markexpr", default="")) and _is_short_typed("m", words),
+        bool(get("lf", default=False)) and not {"--lf", "--last-failed"}.isdisjoint(words),
+        any("::" in word for word in words) and any("::" in str(arg) for arg in config.args),
+        *(bool(asked.text(name)) and _is_option_typed(name, words) for name in OUR_FILTERS),
     )
-    narrowed = any(filters) or any("::" in str(arg) for arg in config.args)
-    by_us = asked.backend or asked.workload or asked.model or asked.code_set
-    return not narrowed and not by_us
+    return not any(typed)
+
+
+OUR_FILTERS = ("backend", "workload", "model", "code-set")
+
+
+def _has_filter(config: pytest.Config) -> bool:
+    """Returns whether a filter is set, wherever it comes from."""
+    get, asked = config.getoption, run_config(config)
+    filters = (get("keyword", default=""), get("markexpr", default=""), get("lf", default=False))
+    by_us = any(asked.text(name) for name in OUR_FILTERS)
+    return any(filters) or by_us or any("::" in str(arg) for arg in config.args)
+
+
+def _is_short_typed(letter: str, words: Sequence[str]) -> bool:
+    """Returns whether a word gives the option of one letter, alone or behind others: -k, -kTEXT, -xk."""
+    return any(word[:1] == "-" and word[1:2] != "-" and letter in word for word in words)
+
+
+def _is_option_typed(name: str, words: Sequence[str]) -> bool:
+    flag = options.BY_NAME[name].flag
+    return any(word == flag or word.startswith(f"{flag}=") for word in words)
 
 
 def whole_parts(config: pytest.Config) -> tuple[Path, ...]:
@@ -175,18 +203,19 @@ def describe_too_large(backends: Sequence[Backend], reason: str) -> list[str]:
     lines = []
     if large:
         lines.append(
-            f"attnperf: {_count_cases(large)} deselected as too large for a CPU ({reason}); a GPU runs them all"
+            f"attnperf: {count_cases(large)} deselected as too large for a CPU ({reason}); a GPU runs them all"
         )
     if never:
         names = _join_some(list(dict.fromkeys(never)), NEVER_SHOWN)
         lines.append(
-            f"attnperf: {_count_cases(len(never))} deselected of backends without a limit for a CPU (cpu_flops_max is "
+            f"attnperf: {count_cases(len(never))} deselected of backends without a limit for a CPU (cpu_flops_max is "
             f"0, its default): {names} ({reason}); a GPU runs them all, and --attnperf-backend=NAME tries one here"
         )
     return lines
 
 
-def _count_cases(count: int) -> str:
+def count_cases(count: int) -> str:
+    """Returns '1 case' or '2 cases'."""
     return f"{count} case{'s' * (count != 1)}"
 
 
@@ -240,34 +269,6 @@ def _join_tests(tests: Sequence[MarkedTest]) -> str:
 def _join_some(names: Sequence[str], shown: int) -> str:
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return f"{', '.join(names[:shown]) or 'none'}{more}"
-
-
-class NoCase:
-    """Plugin object of a session with `--attnperf`: fails a strict run without cases if baselines are stored."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._lost: list[str] = []
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Sets exit status 1 in a strict run without any case, if selected test files have stored baselines."""
-        config, asked = self._config, run_config(self._config)
-        ended = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if ended or config.pluginmanager.has_plugin("attnperf-run") or not asked.strict:
-            return
-        folder = config.rootpath / asked.baselines
-        self._lost = find_lost_suites(config, sorted({path.stem for path in folder.glob("*/*/*.json")}))
-        if self._lost:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Prints the stored suites without a case, if `pytest_sessionfinish` failed the run for them."""
-        if self._lost:
-            terminalreporter.write_line(
-                f"exit status 1: no case was collected, but baselines are stored for {', '.join(self._lost)}: their "
-                "tests were skipped, ignored, removed or renamed"
-            )
 
 
 class Notice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from pytest_attnperf.session.case_records import mark_disappeared, mark_proven_o
 from pytest_attnperf.session.interleaved import Against
 from pytest_attnperf.session.settings import Case, RunMode, RunSettings
 from pytest_attnperf.stats.noise import NoiseEstimate
+from pytest_attnperf.workers.controller import UsedProcessError
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
 from pytest_attnperf.workers.look import Ending, Look, take_look
 from pytest_attnperf.workers.pool import Pool, WorkerPool
@@ -51,6 +53,7 @@ class RunBench:
     against      the base side of interleaved looks; None without one
     revisions    with the base revision that the run is a change of; None where none is known
     examined     the (backend, kind of fault) of every second run that searched for a kernel
+    alone        the cases whose costs are measured only in a process that has served no other
     """
 
     settings: RunSettings
@@ -63,6 +66,7 @@ class RunBench:
     clock: Callable[[], float] = time.monotonic
     today: Callable[[], date] = date.today
     examined: list[tuple[str, str]] = field(default_factory=list)
+    alone: set[CaseKey] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Passes `settings.isolate`, which says which cases may share a process, to both sides' worker pools."""
@@ -92,6 +96,7 @@ class RunBench:
         stages: bool = False,
         pin: Mapping[str, str] | None = None,
         trials: bool = False,
+        unused: bool = False,
     ) -> Look:
         """Measures a case once in process number `place` and returns what it found.
 
@@ -101,6 +106,7 @@ class RunBench:
         rotate    also times calls on changing inputs; `stages` also the stages of a call
         pin       the configuration that its backend must run with; None for the one of the run's settings
         trials    at its end the case goes through the run's trials
+        unused    first replaces a process that has served a case
 
         Raises WorkerError if a worker fails, and CaseFailedError if the case raises there.
         """
@@ -108,8 +114,24 @@ class RunBench:
         request, profiled = self.make_request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED
         request = request if pin is None else replace(request, pin=dict(pin))
         request = replace(request, trials=self.settings.trials) if trials else request
-        ahead = plausibility.read_ahead
-        return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled, loaded=ahead)
+        request = request if plan is None else replace(request, costs=case.costs)
+        take = functools.partial(
+            take_look, self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled,
+            loaded=plausibility.read_ahead,
+        )  # fmt: skip
+        if unused or (plan is not None and case.key in self.alone):
+            self._replace_used(place)
+        try:
+            return take()
+        except UsedProcessError:
+            self.alone.add(case.key)
+            self._replace_used(place)
+            return take()
+
+    def _replace_used(self, place: int) -> None:
+        """Ends process number `place` if it has served a case; a fresh one starts when needed."""
+        if isinstance(self.pool, WorkerPool):
+            self.pool.replace_used(place)
 
     def make_request(self, case: Case, next_key: CaseKey | None, fresh: int = 0) -> OpenRequest:
         """Returns the request that opens a case, with its seeds, limit and repeats, and the stored configuration if the

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pytest_attnperf.errors import quote_nodeid
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey
+from pytest_attnperf.records.costs import CostSettings
 from pytest_attnperf.workers.conversation import BlockPlan
 
 STORED_IN = ("--attnperf-baselines", "--attnperf-device")
@@ -79,6 +80,7 @@ class Case:
 
     timed       False where its test wants it only proven right, in every mode
     breakdown   whether the stages of its call are timed, too, by a run that gates
+    costs       costs that the run gates in every case, and those that it overrides
     """
 
     key: CaseKey
@@ -87,3 +89,4 @@ class Case:
     next_key: CaseKey | None = None
     timed: bool = True
     breakdown: bool = False
+    costs: CostSettings = field(default_factory=CostSettings)

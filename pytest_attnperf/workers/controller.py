@@ -79,6 +79,10 @@ class WrongAsTimedError(CaseFailedError):
         self.report = report
 
 
+class UsedProcessError(CaseFailedError):
+    """A case whose costs are those of a process that has done nothing else was opened in one that has."""
+
+
 class PoisonedError(CaseFailedError):
     """A case that raised and left a device that does not answer any more; with the end of its worker's log."""
 
@@ -328,6 +332,8 @@ class Worker:
             return self._kill_and_report(f"{self._title} refused {operation!r}: {message}")
         if operation == "check" and error.get("unsupported") and not error.get("poisoned"):
             return UnsupportedError(message)
+        if error.get("used"):
+            return UsedProcessError(message)
         if error.get("report"):
             return WrongAsTimedError(message, self.decode_answer(operation, error["report"], CheckReport))
         trace, out_of_memory = str(error.get("traceback", "")), bool(error.get("out_of_memory"))

@@ -12,6 +12,7 @@ import msgspec
 from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.records.code import KernelObject
+from pytest_attnperf.records.costs import CostSettings
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
@@ -65,6 +66,7 @@ class OpenRequest:
     repeats   number of calls on the same inputs whose bits are compared; 0 for none
     pin       stored configuration that the backend must use; if empty, it chooses itself
     trials    names of the trials that prove a right case again at its end
+    costs     the costs that the run gates; None where no cost is compared
     """
 
     key: CaseKey
@@ -75,6 +77,7 @@ class OpenRequest:
     repeats: int = 0
     pin: Mapping[str, str] = field(default_factory=dict)
     trials: tuple[str, ...] = ()
+    costs: CostSettings | None = None
 
 
 class Conversation(Protocol):
@@ -125,6 +128,7 @@ class RemoteCase:
             next_key=msgspec.to_builtins(following) if following else None,
             seeds={"check": self.request.check_seed, "final": self.request.final_seed},
             pin=dict(self.request.pin),
+            costs=msgspec.to_builtins(self.request.costs),
         )
         opened = self.worker.decode_answer("open", answer, Opened)
         self.inside = opened.state == "open"

@@ -178,6 +178,12 @@ class WorkerPool:
         fresh ones start when needed."""
         self._retire_workers([place for place, last in self._served.items() if self._is_outworn(last, key)])
 
+    def replace_used(self, place: int) -> None:
+        """Ends process number `place` if it has served a case or measured a canary; a fresh one starts when needed."""
+        worker = self._places.get(place)
+        if worker is not None and (place in self._served or worker.name in self._canaries):
+            self._retire_workers([place])
+
     @property
     def can_examine(self) -> bool:
         """Whether `examine` works: not for a command, whose processes have another environment and other files."""

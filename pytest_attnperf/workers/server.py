@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from pytest_attnperf.errors import CaseFailedError, CodeObjectError, Unsupported
 from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
-from pytest_attnperf.records.costs import NO_COSTS, GatedCosts
+from pytest_attnperf.records.costs import COMPILE_MS, NO_COSTS, OF_THE_FIRST_CALL, CostSettings, GatedCosts
 from pytest_attnperf.records.raised import format_user_frames
 from pytest_attnperf.workers.device_protocol import Device, prepare_or_reasons
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, WorkerState, protocol_error, to_plain
@@ -37,6 +38,12 @@ Request = dict[str, Any]
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Random id that the kernel makes at every boot; containers see that of their machine."""
+
+COMPILE_CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+"""Environment variables that name folders of compiled kernels. Compilers read them whenever they look up a kernel."""
+
+FUNCTIONS = "gate"
+"""The backend in the keys of tests that are not parametrised by backend and workload."""
 
 COMPILER_VARIABLES = "TRITON_"
 """Prefix of the environment variables that `_own_compilers` restores."""
@@ -59,6 +66,7 @@ class Server:
         self._met = False
         self._misused = ""
         self._own_code = OwnCode()
+        self._used = False
 
     def announce(self) -> None:
         """Sends the worker's first message, {'event': 'ready', ...}, with its device, fingerprint and cases."""
@@ -88,6 +96,7 @@ class Server:
             if request["op"] == "list":
                 self._send_answer(request, {"cases": [asdict(key) for key in self._keys]})
             elif request["op"] == "canary":
+                self._used = True
                 self._reply_with(request, self._device.canary)
             elif request["op"] == "open":
                 self._pending, self._met, self._misused = request, False, ""
@@ -104,15 +113,35 @@ class Server:
         seeds = request["seeds"]
         self.state = WorkerState.OPEN
         subjects: list[Subject] = []
+        settings = request.get("costs")
+        costs = costs if settings is None else CostSettings(**settings).apply_to(costs)
 
         def open_subject() -> dict[str, Any]:
+            self._require_own_case(request, backend, workload)
+            firsts = sorted(OF_THE_FIRST_CALL & costs.limits.keys())
+            if settings is not None and firsts and self._used:
+                raise UsedError(f"{', '.join(firsts)}: this process has done other work before")
+            self._used = True
             wanted = _pin_backend(backend, request.get("pin") or {})
             subjects.append(self._device.subject(wanted, workload, (int(seeds["check"]), int(seeds["final"]))))
             return _prepare_and_answer(subjects[0], workload)
 
-        with _own_compilers(os.environ):
+        with _own_compilers(os.environ), _empty_caches(os.environ, needed=COMPILE_MS in costs.limits):
             self._reply_with(request, open_subject)
             self._serve_subject(subjects, costs)
+
+    @staticmethod
+    def _require_own_case(request: Request, backend: Backend, workload: Workload) -> None:
+        """Raises UsageError if a test that was parametrised by backend and workload runs another one of them."""
+        key = CaseKey(**request["key"])
+        if key.backend == FUNCTIONS:
+            return
+        for what, given, wanted in (("backend", backend.name, key.backend), ("workload", workload.id, key.workload)):
+            if given != wanted:
+                raise UsageError(
+                    f"attnperf.run() got the {what} {given!r:.200} in the test of {wanted!r:.200}: pass the fixtures "
+                    "`backend` and `workload` on, or write a test without them"
+                )
 
     def _meet_request(self, call: str) -> Request:
         """Returns the running item's `open` request. Raises UsageError, which names `call`, on a second call."""
@@ -213,6 +242,7 @@ class Server:
             "unsupported": unsupported,
             "traceback": "" if no_compiler or out_of_memory or isinstance(error, TOLD) else format_user_frames(error),
             "out_of_memory": out_of_memory,
+            "used": isinstance(error, UsedError),
             "report": to_plain(getattr(error, "report", None)),
             "poisoned": not self._device.healthy(),
         }
@@ -222,6 +252,32 @@ class Server:
 
     def _send_error(self, request: Request, error: dict[str, Any]) -> None:
         self._channel.send({"id": request.get("id"), "error": error})
+
+
+class UsedError(CaseFailedError):
+    """Costs of a first call cannot be measured in this process, because it has served a case or measured a canary."""
+
+
+@contextlib.contextmanager
+def _empty_caches(environment: MutableMapping[str, str], *, needed: bool) -> Iterator[None]:
+    """If `needed`, gives the case an empty folder for what Triton, Inductor and torch's extensions compile: a kernel
+    that is loaded from a cache takes no time to compile."""
+    if not needed:
+        yield
+        return
+    before = {name: environment.get(name) for name in COMPILE_CACHES}
+    with tempfile.TemporaryDirectory(prefix="attnperf-compile-", ignore_cleanup_errors=True) as folder:
+        environment.update({name: os.path.join(folder, name) for name in COMPILE_CACHES})
+        for name in COMPILE_CACHES:
+            os.mkdir(environment[name])
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    environment.pop(name, None)
+                else:
+                    environment[name] = value
 
 
 def host_identity(path: Path = BOOT_ID) -> str:

@@ -23,7 +23,7 @@ from pytest_attnperf.workloads.adhoc_reference import MADE, Reference, require_f
 from pytest_attnperf.workloads.defined import ADHOC, PLANTS, TENSORS
 from pytest_attnperf.workloads.gradients import Apart, Withheld
 from pytest_attnperf.workloads.input_memory import copy_guarded, copy_tensors
-from pytest_attnperf.workloads.input_notes import notes_on
+from pytest_attnperf.workloads.input_notes import note_left, notes_on
 from pytest_attnperf.workloads.returned import name_outputs
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ class AdHoc:
     @property
     def input_notes(self) -> tuple[str, ...]:
         """Notes about errors that no check can detect because of what the inputs are; empty before inputs are made."""
-        return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant_names, self.planting.one_signed)
+        planting, learned = self.planting, self.learned
+        notes = notes_on(learned.names, learned.dtypes, planting.constant_names, planting.one_signed)
+        return (*notes, *note_left(planting.left_names))
 
     @property
     def proven_with(self) -> AdHoc | None:

@@ -102,6 +102,16 @@ class Planting:
         return tuple(self.reference.names[number] for number in sorted(self._constant or ()) if number not in planted)
 
     @property
+    def left_names(self) -> tuple[str, ...]:
+        """Names of the floating-point inputs that vary and have no planted elements, where others have some."""
+        if self.unplanted or not self._free:
+            return ()
+        names, dtypes = self.reference.names, self.reference.dtypes
+        floats = {name for name, dtype in zip(names, dtypes, strict=False) if dtype.is_floating_point}
+        seen = {names[number] for number in (*self._free, *self.reference.overwritten_numbers)}
+        return tuple(name for name in names if name in floats - seen - {*self.constant_names, *self.one_signed})
+
+    @property
     def one_signed(self) -> tuple[str, ...]:
         """Names of the floating-point inputs that vary, but whose elements all had the same sign so far."""
         numbers = (self._one_signed or set()) - (self._constant or set())

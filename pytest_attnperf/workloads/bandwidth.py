@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
@@ -130,6 +130,9 @@ class Bandwidth(FamilyWorkload):
         }
         fields = {"kind": self.kind, "array_bytes": self.array_bytes, "dtype": self.dtype}
         return {"family": self.family, **fields, **convention[self.kind]}
+
+    unplanted: ClassVar[str] = "every element affects an output"
+    """Why `planted` changes no input, for the name of the check."""
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Draws the arrays from N(0, 1). `planted` changes nothing: every element affects an output, so a lost one

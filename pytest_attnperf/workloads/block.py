@@ -223,6 +223,11 @@ class Block(FamilyWorkload):
         b_out = others.pop(0) if self.out_bias else None
         return BlockInputs(x, w_qkv, w_out, b_qkv, b_out, *others)
 
+    @property
+    def unplanted(self) -> str:
+        """Why `planted` changes no input; '' where it does."""
+        return f"inputs of the regime {self.regime} are the values themselves" if self.regime else ""
+
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Makes x, weights, caches and tables on `device`; their distributions are those of
         `block_inputs.make_inputs`. With `planted`, rows of x make single keys dominate. A regime is never planted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_stages
@@ -67,6 +67,9 @@ class CausalMask(AttentionStage):
 
     def _conventions(self) -> dict[str, Any]:
         return {"mask_alignment": "bottom-right"}
+
+    unplanted: ClassVar[str] = "every score is compared"
+    """Why `planted` changes no input, for the name of the check."""
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Makes (scores,) from N(0, 1). `planted` changes nothing: every score is compared, so one hidden or left by

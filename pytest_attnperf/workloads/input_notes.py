@@ -35,6 +35,16 @@ def notes_on_unseen(unseen: Sequence[str]) -> tuple[str, ...]:
     )
 
 
+def note_left(left: Sequence[str]) -> tuple[str, ...]:
+    """Returns a note about inputs without planted elements, where others have some; () if `left` is empty."""
+    if not left:
+        return ()
+    named, has = ", ".join(map(repr, left)), "have" if len(left) > 1 else "has"
+    return (
+        f"{named} {has} no planted elements, as bounded or normalised numbers; inputs(seed, planted) may plant them",
+    )
+
+
 def _notes_on_signs(one_signed: Sequence[str]) -> tuple[str, ...]:
     """Returns a note, in words, about inputs of one sign, as torch.rand makes; () if there are none."""
     if not one_signed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
@@ -82,6 +82,9 @@ class Rope(FamilyWorkload):
 
     def _conventions(self) -> dict[str, Any]:
         return {"pairs": "(2 i, 2 i + 1)" if self.interleaved else "(i, i + head_dim / 2)", "theta": THETA}
+
+    unplanted: ClassVar[str] = "every element affects an output"
+    """Why `planted` changes no input, for the name of the check."""
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Draws q and k from N(0, 1), and makes the tables cos and sin of position * 10000^(-2 i / D). `planted`

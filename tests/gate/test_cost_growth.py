@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 
-from pytest_attnperf.gate.cost_growth import find_growth, list_incomparable
+import pytest
+
+from pytest_attnperf.gate.cost_growth import count_needed, find_growth, list_incomparable
 from pytest_attnperf.stats.quantiles import rate_bound95
 
 RUNS = 4000
@@ -51,6 +53,46 @@ def test_unchanged_noisy_costs_rarely_grow() -> None:
     grown = sum(bool(find_growth({"host_us": 0.0}, drawn(7), drawn(4))) for _ in range(RUNS))
     assert rate_bound95(grown, RUNS) < 1.7 / 330
     assert grown > 0
+
+
+@pytest.mark.parametrize(
+    ("stored", "compared", "rate", "needed"),
+    [(7, 1, 0.01, 4), (7, 3, 0.01, 4), (7, 100, 0.01, 9), (7, 1000, 0.01, 14), (14, 100, 0.01, 5), (7, 100, 0.4, 4)],
+)
+def test_the_processes_that_are_needed(stored: int, compared: int, rate: float, needed: int) -> None:
+    """As few as make the chance of all costs together at most the rate; never fewer than two looks take."""
+    assert count_needed(stored, compared, rate) == needed
+    assert count_needed(0, compared, rate) == 4
+
+
+@pytest.mark.parametrize("cases", [1, 20, pytest.param(100, marks=pytest.mark.soak)])
+def test_runs_of_unchanged_code_are_red_at_the_rate_at_most(cases: int) -> None:
+    """10,000 runs of unchanged code, with costs of a heavy-tailed distribution, of two values, or of one: at most 1 in
+    100 has a growth, whatever the number of cases."""
+    draw, runs, rate, red = random.Random(7), 10_000, 0.01, 0
+    needed = count_needed(7, cases, rate)
+    shapes = (
+        lambda: draw.lognormvariate(2, 0.5),
+        lambda: float(draw.random() < 4 / 11),
+        lambda: 1.0,
+        lambda: draw.paretovariate(1.1),
+    )
+    for _ in range(runs):
+        for case in range(cases):
+            value = shapes[case % len(shapes)]
+            greatest = max(value() for _ in range(7))
+            if all(value() > greatest for _ in range(needed)):
+                red += 1
+                break
+    assert red / runs <= rate, red
+
+
+def test_the_rule_of_before_would_be_red_one_run_in_four() -> None:
+    """The same runs with four processes for each of 100 cases fail far more often: this is why more are needed."""
+    draw, red = random.Random(8), 0
+    for _ in range(1000):
+        red += any(min(draw.random() for _ in range(4)) > max(draw.random() for _ in range(7)) for _case in range(100))
+    assert red > 200
 
 
 def test_a_real_growth_of_noisy_costs_is_found() -> None:

@@ -56,6 +56,37 @@ def test_what_is_known_already_is_taken_over() -> None:
     assert values == {"peak_bytes": 4096}
 
 
+def test_bytes_that_calls_leave_behind() -> None:
+    """A list that grows by 1 MiB a call keeps 1 MiB; a temporary of 1 MiB, a filled cache and a cycle keep nothing."""
+    kept: list[torch.Tensor] = []
+    filled: dict[int, torch.Tensor] = {}
+
+    def leak(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(torch.zeros(2**18))
+        return tensor + 1
+
+    def cycle(tensor: torch.Tensor) -> torch.Tensor:
+        ring: list[object] = [torch.zeros(2**18)]
+        ring.append(ring)
+        return tensor + 1
+
+    def cache(tensor: torch.Tensor) -> torch.Tensor:
+        return filled.setdefault(0, torch.zeros(2**18))[:1] + tensor
+
+    cache(TENSOR)
+    calls = {"leak": leak, "temporary": lambda tensor: torch.zeros(2**18)[:1] + tensor, "cycle": cycle, "cache": cache}
+    found = {name: measured({"kept_bytes": 0}, bound(call))["kept_bytes"] for name, call in calls.items()}
+    assert found == {"leak": 2.0**20, "temporary": 0.0, "cycle": 0.0, "cache": 0.0}
+
+
+def test_compiling_is_what_a_first_call_takes_beyond_a_later_one() -> None:
+    """Building counts whole; of a first call of 50 ms, whose later calls take 20 ms, the rest does."""
+    call = bound(lambda _tensor: time.sleep(0.020))
+    value = measured({"compile_ms": 0}, call, compile_ms=100.0, first_call_ms=50.0)["compile_ms"]
+    assert 115 <= value <= 131
+    assert measured({"compile_ms": 0}, call, compile_ms=100.0, first_call_ms=1.0)["compile_ms"] == 100.0
+
+
 def test_a_cost_of_the_tests_own_is_computed_from_the_result() -> None:
     """The function gets what the call returned."""
     values = measured({"sum": (lambda result: result.sum(), 1)}, bound(lambda tensor: tensor * 2))
@@ -116,3 +147,32 @@ def test_each_request_is_counted_on_a_gpu() -> None:
     twice(x)
     assert count_allocations(lambda: twice(x), "cuda") == Allocations(2, 2 * x.numel() * 4)
     assert count_allocations(lambda: x[1:].t(), "cuda") == Allocations(0, 0)
+
+
+@pytest.mark.gpu
+def test_a_call_that_waits_for_the_device_takes_its_time_of_the_host() -> None:
+    """The same products take the host longer where the call waits for them, which is what host_us sees."""
+    large = torch.ones(4096, 4096, device="cuda")
+
+    def launch(_tensor: torch.Tensor) -> torch.Tensor:
+        return large @ large
+
+    def wait(_tensor: torch.Tensor) -> torch.Tensor:
+        out = large @ large
+        torch.cuda.synchronize()
+        return out
+
+    given = parse_costs({"host_us": 0}, "here")
+    launched, waited = (measure_costs(given, bound(call), "cuda", {})["host_us"] for call in (launch, wait))
+    assert waited > 3 * launched
+
+
+@pytest.mark.gpu
+def test_bytes_that_calls_leave_behind_on_a_gpu() -> None:
+    """A list that grows by 1 MiB a call keeps 1 MiB a call; a temporary of that size keeps nothing."""
+    kept: list[torch.Tensor] = []
+    leak = bound(lambda tensor: kept.append(torch.zeros(2**18, device="cuda")) or tensor)
+    temporary = bound(lambda _tensor: torch.zeros(2**18, device="cuda")[:1] + 1)
+    given = parse_costs({"kept_bytes": 0}, "here")
+    assert measure_costs(given, leak, "cuda", {})["kept_bytes"] == 2.0**20
+    assert measure_costs(given, temporary, "cuda", {})["kept_bytes"] == 0.0

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.costs import BUILT_IN, NO_COSTS, GatedCosts, format_costs, parse_costs
+from pytest_attnperf.records.costs import (
+    BUILT_IN,
+    NO_COSTS,
+    CostSettings,
+    GatedCosts,
+    format_costs,
+    parse_cost_text,
+    parse_costs,
+)
 
 
 def count(result: object) -> float:
@@ -66,3 +74,40 @@ def test_costs_are_printed_in_one_unit() -> None:
     assert format_costs("peak_bytes", [512, 1000]) == ["512 bytes", "1000 bytes"]
     assert format_costs("peak_bytes", [2**18, 3 * 2**20]) == ["0.25 MiB", "3 MiB"]
     assert format_costs("pages", [7, 16448]) == ["7", "16448"]
+
+
+def test_costs_of_a_text() -> None:
+    """Percentages with or without a sign, `off` for a cost that is not gated, nothing for no costs."""
+    assert parse_cost_text("host_us=20, peak_bytes=0%,allocations=off", "here") == {
+        "host_us": 20.0, "peak_bytes": 0.0, "allocations": None,
+    }  # fmt: skip
+    assert parse_cost_text("", "here") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("host_us", "here: 'host_us' is no COST=PERCENT; give e.g. host_us=20,peak_bytes=0"),
+        ("host_u=5", "costs has 'host_u', which is not measured; did you mean 'host_us'"),
+        ("pages=5", "costs has 'pages', which is not measured; measured are"),
+        ("host_us=fast", r"costs\['host_us'\] is 'fast'; expected the growth in percent"),
+        ("host_us=nan", r"is nan; expected"),
+        ("host_us=-1", r"is -1.0; expected"),
+        ("host_us=1,host_us=2", "costs names 'host_us' twice; leave one of them"),
+    ],
+)
+def test_other_texts_are_named(text: str, said: str) -> None:
+    """What is no cost with a percentage is one sentence with what to write."""
+    with pytest.raises(UsageError, match=said) as caught:
+        parse_cost_text(text, "here")
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_of_a_run_lie_below_and_above_those_of_a_test() -> None:
+    """A test's costs replace the project's, cost by cost, and may take one out; an override replaces both."""
+    project = {"host_us": 20.0, "peak_bytes": 5.0}
+    given = parse_costs({"peak_bytes": 1, "host_us": None, "pages": (count, 3)}, "here")
+    assert CostSettings(project).apply_to(NO_COSTS).limits == project
+    assert CostSettings(project).apply_to(given).limits == {"peak_bytes": 1.0, "pages": 3.0}
+    over = CostSettings(project, {"host_us": 50.0, "peak_bytes": None}).apply_to(given)
+    assert (over.limits, over.metrics) == ({"host_us": 50.0, "pages": 3.0}, {"pages": count})

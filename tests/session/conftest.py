@@ -131,7 +131,7 @@ class Bench:
             pool.visited.clear()
             pool.pins.clear()
         self.pool.common = {"time_us": 100.0, **common}
-        run = RunSettings(mode, cases=1, seed=41, **(settings or {}))
+        run = RunSettings(mode, **{"cases": 1, "seed": 41, **(settings or {})})
         return Session(looking.RunBench(run, self.pool, self.store, self.local, against=self.against)).judge(case)
 
     def record(self, case: Case = CASE, **common: Any) -> None:

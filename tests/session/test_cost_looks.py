@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.records.notes import NoteKind, filter_notes
-from pytest_attnperf.session.cost_looks import judge_costs, rejudge_costs
+from pytest_attnperf.session.cost_looks import CostRule, judge_costs, rejudge_costs
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench
@@ -114,9 +114,9 @@ def test_a_results_file_cannot_loosen_what_is_stored(bench: Bench) -> None:
     found = bench.store.find("fake", "fake1", "prefill", bench.case.key.entry)
     assert found is not None
     plain = replace(grown, verdict=Verdict.SAME, reasons=(), notes=(), cost_limits={"peak_bytes": 900.0})
-    again = rejudge_costs(plain, found)
+    again = rejudge_costs(plain, found, 1, 0.01)
     assert (again.verdict, again.fails) == (Verdict.GREW, True)
-    assert rejudge_costs(replace(plain, cost_limits={}), found).verdict is Verdict.GREW
+    assert rejudge_costs(replace(plain, cost_limits={}), found, 1, 0.01).verdict is Verdict.GREW
 
 
 def test_growth_without_a_second_look_is_undecided_and_fails(bench: Bench) -> None:
@@ -125,9 +125,9 @@ def test_growth_without_a_second_look_is_undecided_and_fails(bench: Bench) -> No
     found = bench.store.find("fake", "fake1", "prefill", bench.case.key.entry)
     assert found is not None
     cut = replace(grown, verdict=Verdict.SAME, reasons=(), costly=())
-    again = judge_costs(cut, found)
+    again = judge_costs(cut, found, CostRule(1, 0.01))
     assert (again.verdict, again.fails) == (Verdict.UNDECIDED, True)
-    assert again.summary.endswith("but no second look was taken")
+    assert again.summary.endswith("but in 1 of the 4 processes that are needed")
 
 
 def test_gated_memory_has_no_second_note(bench: Bench) -> None:
@@ -160,7 +160,7 @@ def test_costs_of_an_entry_that_is_not_comparable_are_not_compared(bench: Bench)
     assert (result.verdict, result.fails, result.costly) == (Verdict.SAME, False, ())
     found = bench.store.find("fake", "fake1", "prefill", bench.case.key.entry)
     assert found is not None
-    assert rejudge_costs(result, found) == result
+    assert rejudge_costs(result, found, 1, 0.01) == result
 
 
 def test_growth_fails_whatever_may_fail_by_time(bench: Bench) -> None:
@@ -189,3 +189,25 @@ def test_several_costs_are_named_in_the_summary_and_told_in_reasons(bench: Bench
     result = bench.judge(final={"costs": {"peak_bytes": 1500, "allocations": 3}, "cost_limits": limits})
     assert result.summary == "cost peak_bytes grew by 50 %; cost allocations grew by 200 %"
     assert [str(reason).partition(":")[0] for reason in result.reasons[:2]] == result.summary.split("; ")
+
+
+def test_many_costs_need_more_processes(bench: Bench) -> None:
+    """In a run of 100 cases growth must show in 9 processes, so that chance fails at most 1 run in 100; the first one
+    that is no worse than what is stored ends the search."""
+    recorded(bench)
+    settings = {"cases": 100}
+    grown = bench.judge(settings=settings, final=costing(1500))
+    assert (grown.verdict, len(grown.first), len(grown.costly)) == (Verdict.GREW, 1, 8)
+    bench.pool.by_place = {2: {"final": costing(1000)}}
+    chance = bench.judge(settings=settings, final=costing(1500))
+    assert (chance.verdict, chance.fails, len(chance.costly)) == (Verdict.SAME, False, 3)
+
+
+def test_a_file_with_too_few_processes_is_undecided(bench: Bench) -> None:
+    """Judged again beside 99 other cases, four processes are not enough, and the case fails."""
+    grown = recorded(bench).judge(final=costing(1500))
+    found = bench.store.find("fake", "fake1", "prefill", bench.case.key.entry)
+    assert found is not None
+    again = rejudge_costs(replace(grown, verdict=Verdict.SAME, reasons=()), found, 100, 0.01)
+    assert (again.verdict, again.fails) == (Verdict.UNDECIDED, True)
+    assert again.summary.endswith("but in 4 of the 9 processes that are needed")

@@ -50,6 +50,25 @@ def test_a_problem_that_is_not_planted_says_why() -> None:
         assert all(map(torch.equal, inputs, workload.make_inputs(1, "cpu", planted=False)))
 
 
+def test_inputs_that_are_left_out_are_named() -> None:
+    """Where some inputs are planted, a bounded one beside them is named in a note; none is where all are planted."""
+
+    def make(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        draw = torch.Generator().manual_seed(seed)
+        return torch.randn(64, 100, generator=draw), torch.randint(0, 2, (64, 100), generator=draw) * 2.0 - 1
+
+    workload = AdHoc("x", make, lambda x, signs: x * signs)
+    for seed in (1, 2):
+        workload.make_inputs(seed, "cpu", planted=True)
+    assert workload.unplanted == ""
+    (note,) = workload.input_notes
+    assert note.startswith("'signs' has no planted elements")
+    whole = AdHoc("x", lambda seed: make(seed)[0], lambda x: x * 2)
+    for seed in (1, 2):
+        whole.make_inputs(seed, "cpu", planted=True)
+    assert whole.input_notes == ()
+
+
 def test_an_input_that_is_only_written_to_does_not_hinder() -> None:
     """An output buffer is read by no reference; named in in_place it follows from nothing."""
     workload = AdHoc(

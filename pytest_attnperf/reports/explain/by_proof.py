@@ -16,8 +16,11 @@ from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
 TEXT_LIMIT = 400
-PLANTED = "replay"
-"""Part of the names of checks whose inputs hold planted keys."""
+PLANTED = ("replay", "planted inputs", "last call")
+"""Parts of the names of checks whose inputs are planted, unless a check of the case says that they are not."""
+
+UNPLANTED, FUNCTIONS = "not planted", "gate"
+"""Part of the name of the second check where its inputs are not planted; the backend in the keys of functions."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,7 @@ def explain_incorrect(told: Told) -> Words:
     said = next((p for check in case.checks for p in check.problems), case.summary)
     sentences = ["The result is wrong, so its time means nothing and is not judged."]
     sentences += [f"{_format_clause(said)}."] if worst is None else _describe_worst_output(worst)
+    sentences += [] if worst is None else _describe_planting(case, worst)
     sentences.append(
         "It is not noise: the allowed error comes from the plain computation in the same precision, and the "
         "reference is exact."
@@ -348,7 +352,7 @@ def _describe_worst_output(worst: ErrorFigures) -> list[str]:
     if worst.worst_index:
         got, wanted = f"{worst.worst_got:.6g}", f"{worst.worst_expected:.6g}"
         sentences.append(f"The worst element is {list(worst.worst_index)}: got {got}, expected {wanted}.")
-    return [*sentences, *_describe_box(worst), *_describe_planted_keys(worst)]
+    return [*sentences, *_describe_box(worst)]
 
 
 def _describe_box(worst: ErrorFigures) -> list[str]:
@@ -362,9 +366,16 @@ def _describe_box(worst: ErrorFigures) -> list[str]:
     ]
 
 
-def _describe_planted_keys(worst: ErrorFigures) -> list[str]:
-    if PLANTED not in worst.check:
+def _describe_planting(case: CaseResult, worst: ErrorFigures) -> list[str]:
+    """Returns what the planted elements of the failed check's inputs are; [] where none were planted."""
+    checks = [figures.check for report in case.checks for figures in report.figures]
+    if not any(name in worst.check for name in PLANTED) or any(UNPLANTED in check for check in checks):
         return []
+    if case.key.backend == FUNCTIONS:
+        return [
+            "Where inputs allow it, this check makes single elements and rows of them large, at edges (first, last, "
+            "powers of two, tile borders): a wrong result there alone means that such an element was lost."
+        ]
     return [
         "The inputs of this check hold planted keys, each of which dominates one row at an edge (first, last, tile "
         "borders, mask, window): a completely wrong row means that its key was lost, counted twice or not masked."

@@ -244,7 +244,9 @@ class _Bench:
         if reasons:
             return replace(base, verdict=Verdict.ERROR, summary=reasons[0].text, reasons=tuple(reasons))
         judged = claims.not_comparable_by_itself(case, self._judge_timed(case, base, found, policy))
-        return judged if found is None else rejudge_costs(judged, found)
+        if found is None:
+            return judged
+        return rejudge_costs(judged, found, self.compared_count, policy.suite_false_alarm_rate)
 
     def _judge_timed(self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy) -> CaseResult:
         """Returns the verdict of a case whose figures are consistent, by the steps of `session.case_judge`."""
