@@ -1,0 +1,169 @@
+"""Serves calls of one kernel: `python -m pytest_attnperf.measure.kernel_process FD`, in a process with nothing else.
+
+It holds no reference, no seed and no judge: what it imports for a kernel can only be called. See `remote_function` for
+the messages. Everything is imported before the kernel, so that no time of loading is in a call.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import AttnperfError, propose_name
+from pytest_attnperf.measure import interpreting
+from pytest_attnperf.measure.remote_function import RemoteProtocolError, Wire, read_dtype
+from pytest_attnperf.records.call_fit import find_misfit, format_kind
+from pytest_attnperf.workloads.returned import name_outputs
+
+if TYPE_CHECKING:
+    import torch
+
+SHOWN_FRAMES = 12
+
+
+class FunctionMissingError(AttnperfError):
+    """A file that has no function of the name that was asked for."""
+
+
+def load_file(path: str, name: str = "kernel_under_judgement") -> ModuleType:
+    """Imports a file as the module `name`, with its folder on the path while it runs. Raises what it raises."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, os.path.dirname(path))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(os.path.dirname(path))
+    return module
+
+
+def find_function(module: ModuleType, name: str, file: str) -> Callable[..., Any]:
+    """Returns the callable `name` of a module. Raises FunctionMissingError with those that there are."""
+    found = getattr(module, name, None)
+    if callable(found):
+        function: Callable[..., Any] = found
+        return function
+    own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    here = [key for key in own if getattr(vars(module)[key], "__module__", "") == module.__name__] or own
+    has = f"it has {', '.join(here[:20])}" if here else "it has none"
+    kind = "no function" if found is None else f"{format_kind(found)}, not a function, as"
+    raise FunctionMissingError(f"{file} has {kind} {name!r}{propose_name(name, here)}; {has}")
+
+
+class KernelServer:
+    """Answers the messages of one connection until it ends. Inputs of one place and size get the same memory in every
+    call: a kernel that keeps results by address returns old ones."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._function: Callable[..., Any] | None = None
+        self._file = ""
+        self._memory: dict[tuple[int, str, int], torch.Tensor] = {}
+        self._on_device: dict[tuple[int, str, int], torch.Tensor] = {}
+
+    def serve(self) -> None:
+        """Answers until the other side closes the connection."""
+        while True:
+            message = self._wire.receive()
+            try:
+                answer, tensors = self._answer(message)
+            except RemoteProtocolError:
+                raise
+            except BaseException as error:  # SystemExit of a kernel is an answer, too
+                answer, tensors = {"error": describe_error(error), "trace": describe_trace(error)}, []
+            self._wire.send(answer, tensors)
+
+    def _answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        if "load" in message:
+            path, name = message["load"], message["name"]
+            self._file = os.path.basename(path)
+            self._function = find_function(load_file(path), name, self._file)
+            return {"loaded": True}, []
+        assert self._function is not None, "load comes first"
+        inputs = self._receive_inputs(message["call"], message["device"])
+        if misfit := find_misfit(self._function, *inputs):
+            raise FunctionMissingError(f"{self._file}: it is called with {len(inputs)} inputs, but {misfit}")
+        return describe_outputs(self._function(*inputs), message["device"])
+
+    def _receive_inputs(self, described: list[dict[str, Any]], device: str) -> list[torch.Tensor]:
+        import torch
+
+        inputs = []
+        for number, one in enumerate(described):
+            key = number, one["dtype"], one["span"]
+            flat = self._memory.get(key)
+            if flat is None:
+                flat = self._memory[key] = torch.empty(one["span"], dtype=read_dtype(one["dtype"]))
+            self._wire.fill(flat)
+            if device != "cpu":
+                there = self._on_device.get(key)
+                if there is None:
+                    there = self._on_device[key] = torch.empty_like(flat, device=device)
+                flat = there.copy_(flat)
+            inputs.append(flat.as_strided(one["shape"], one["stride"]))
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return inputs
+
+
+def describe_outputs(returned: object, device: str) -> tuple[dict[str, Any], list[torch.Tensor]]:
+    """Returns (the message on what a kernel returned, its tensors on the CPU). Raises TypeError for what is no tensor,
+    number or structure of them."""
+    import torch
+
+    named = name_outputs(returned, device)
+    for name, value in named.items():
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"the kernel returned {format_kind(value)} as {name!r}; it must return tensors or numbers")
+    tensors = [tensor.resolve_conj().resolve_neg().contiguous().cpu() for tensor in named.values()]
+    described = [
+        {"name": name, "dtype": str(tensor.dtype)[6:], "shape": tuple(tensor.shape)}
+        for name, tensor in zip(named, tensors, strict=True)
+    ]
+    return {"outputs": described}, tensors
+
+
+def describe_error(error: BaseException) -> str:
+    """Returns the kind and the text of an error in one line; of our own errors only the text."""
+    try:
+        text = str(error).strip().partition("\n")[0]
+    except Exception:  # a class of the kernel's file
+        text = "its text cannot be read"
+    return text if isinstance(error, FunctionMissingError) else f"{type(error).__name__}: {text}"[:2000]
+
+
+def describe_trace(error: BaseException) -> str:
+    """Returns the innermost lines of an error's traceback."""
+    if isinstance(error, FunctionMissingError):
+        return ""
+    try:
+        return "".join(traceback.format_exception(error, limit=-SHOWN_FRAMES))[-8000:]
+    except Exception:
+        return ""
+
+
+def main() -> None:
+    """Serves the connection whose descriptor is the only argument."""
+    import torch  # noqa: F401
+
+    interpreting.start_interpreting()
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        wire = Wire(connection)
+        wire.send({"ready": True})
+        try:
+            KernelServer(wire).serve()
+        except RemoteProtocolError:
+            sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
