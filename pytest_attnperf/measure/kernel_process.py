@@ -12,11 +12,13 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.errors import AttnperfError, propose_name
+from pytest_attnperf.errors import AttnperfError, UnsupportedError, propose_name
 from pytest_attnperf.measure import interpreting
+from pytest_attnperf.measure.not_interpreted import translate_errors
 from pytest_attnperf.measure.remote_function import RemoteProtocolError, Wire, read_dtype
 from pytest_attnperf.records.call_fit import find_misfit, format_kind
 from pytest_attnperf.workloads.returned import name_outputs
@@ -33,14 +35,14 @@ class FunctionMissingError(AttnperfError):
 
 def load_file(path: str, name: str = "kernel_under_judgement") -> ModuleType:
     """Imports a file as the module `name`, with its folder on the path while it runs. Raises what it raises."""
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = SourceFileLoader(name, path)  # whatever the file's suffix is
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None, path
-    assert spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, os.path.dirname(path))
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     finally:
         sys.path.remove(os.path.dirname(path))
     return module
@@ -66,7 +68,7 @@ class KernelServer:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._function: Callable[..., Any] | None = None
-        self._file = ""
+        self._file = self._path = ""
         self._memory: dict[tuple[int, str, int], torch.Tensor] = {}
         self._on_device: dict[tuple[int, str, int], torch.Tensor] = {}
 
@@ -79,20 +81,36 @@ class KernelServer:
             except RemoteProtocolError:
                 raise
             except BaseException as error:  # SystemExit of a kernel is an answer, too
-                answer, tensors = {"error": describe_error(error), "trace": describe_trace(error)}, []
+                told = {"error": describe_error(error), "trace": self._describe_trace(error)}
+                answer, tensors = {**told, "unsupported": isinstance(error, UnsupportedError)}, []
             self._wire.send(answer, tensors)
 
     def _answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[torch.Tensor]]:
         if "load" in message:
             path, name = message["load"], message["name"]
-            self._file = os.path.basename(path)
+            self._file, self._path = os.path.basename(path), path
             self._function = find_function(load_file(path), name, self._file)
             return {"loaded": True}, []
         assert self._function is not None, "load comes first"
         inputs = self._receive_inputs(message["call"], message["device"])
         if misfit := find_misfit(self._function, *inputs):
             raise FunctionMissingError(f"{self._file}: it is called with {len(inputs)} inputs, but {misfit}")
-        return describe_outputs(self._function(*inputs), message["device"])
+        with translate_errors(interpreting.is_interpreting()):
+            returned = self._function(*inputs)
+        return describe_outputs(returned, message["device"])
+
+    def _describe_trace(self, error: BaseException) -> str:
+        """Returns the lines of an error's traceback from the kernel's file on; '' if it is not in it."""
+        frame = error.__traceback__
+        while frame is not None and frame.tb_frame.f_code.co_filename != self._path:
+            frame = frame.tb_next
+        if frame is None:
+            return ""
+        try:
+            lines = traceback.format_exception(type(error), error, frame, limit=-SHOWN_FRAMES, chain=False)
+        except Exception:  # a class of the kernel's file
+            return ""
+        return "".join(lines).replace(self._path, self._file)[-8000:]
 
     def _receive_inputs(self, described: list[dict[str, Any]], device: str) -> list[torch.Tensor]:
         import torch
@@ -138,17 +156,7 @@ def describe_error(error: BaseException) -> str:
         text = str(error).strip().partition("\n")[0]
     except Exception:  # a class of the kernel's file
         text = "its text cannot be read"
-    return text if isinstance(error, FunctionMissingError) else f"{type(error).__name__}: {text}"[:2000]
-
-
-def describe_trace(error: BaseException) -> str:
-    """Returns the innermost lines of an error's traceback."""
-    if isinstance(error, FunctionMissingError):
-        return ""
-    try:
-        return "".join(traceback.format_exception(error, limit=-SHOWN_FRAMES))[-8000:]
-    except Exception:
-        return ""
+    return text if isinstance(error, AttnperfError) else f"{type(error).__name__}: {text}"[:2000]
 
 
 def main() -> None:

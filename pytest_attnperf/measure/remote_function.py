@@ -4,7 +4,8 @@ The judge calls it like any function. Nothing that the other process sends is ex
 names is believed beyond a limit. A message is a line of JSON, followed by the bytes of the tensors that it lists.
 
     -> {"call": [{"dtype", "shape", "stride", "span"}, ...], "device": "cpu"} and bytes, or {"load": path, "name": name}
-    <- {"outputs": [{"name", "dtype", "shape"}, ...]} and bytes, or {"loaded": true}, or {"error": text, "trace": text}
+    <- {"outputs": [{"name", "dtype", "shape"}, ...]} and bytes, or {"loaded": true}, or
+       {"error": text, "trace": text, "unsupported": false}
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness.metrics import COMPARABLE
-from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.errors import CaseFailedError, UnsupportedError
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +44,19 @@ class RemoteProtocolError(Exception):
         self.late = late
 
 
+@dataclass(frozen=True)
+class RemoteFailure:
+    """Why a remote function gave no result: `kind` is RAISED, UNSUPPORTED, LATE, ENDED or INVALID; `trace` is the end
+    of its traceback, '' without one."""
+
+    kind: str
+    text: str
+    trace: str = ""
+
+
+RAISED, UNSUPPORTED, LATE, ENDED, INVALID = "raised", "unsupported", "late", "ended", "invalid"
+
+
 class RemoteKernelError(CaseFailedError):
     """The remote function raised, could not be loaded, did not answer in time, or its process ended."""
 
@@ -55,8 +69,8 @@ class Wire:
     deadline: float | None = None
 
     def send(self, message: dict[str, Any], tensors: Sequence[torch.Tensor] = ()) -> None:
-        """Sends a message, then the bytes of contiguous tensors on the CPU. Raises RemoteProtocolError if the other side
-        has gone or reads too slowly."""
+        """Sends a message, then the bytes of contiguous tensors on the CPU. Raises RemoteProtocolError if the other
+        side has gone or reads too slowly."""
         try:
             self._limit_wait()
             self.connection.sendall(json.dumps(message).encode() + b"\n")
@@ -139,6 +153,7 @@ class RemoteFunction:
     answer_us       microseconds between the last byte of the inputs sent and the last byte of the outputs received, of
                     each call: what the call took, seen from outside, and the way back
     sent_bytes      bytes of the inputs of the last call; returned_bytes of its outputs
+    failure         why the last call, or loading, gave no result
     """
 
     wire: Wire
@@ -147,14 +162,16 @@ class RemoteFunction:
     answer_us: list[float] = field(default_factory=list)
     sent_bytes: int = 0
     returned_bytes: int = 0
+    failure: RemoteFailure | None = None
 
     def load(self, path: str, name: str) -> None:
-        """Lets the other process import the file and find the function. Raises RemoteKernelError if it cannot."""
+        """Lets the other process import the file and find the function. Raises as a call."""
         self._ask({"load": path, "name": name}, (), "while it loaded the kernel")
 
     def __call__(self, *tensors: torch.Tensor) -> Outputs:
         """Calls the function on copies with the same strides; returns its outputs on the device of the first input.
-        Raises RemoteKernelError if it raises, ends or does not answer in time."""
+        Raises RemoteKernelError if it raises, ends or does not answer in time, and UnsupportedError if it needs what
+        this machine lacks."""
         device = str(tensors[0].device) if tensors else "cpu"
         flat = [lay_flat(tensor) for tensor in tensors]
         described = [
@@ -179,14 +196,24 @@ class RemoteFunction:
         except RemoteProtocolError as error:
             raise self._explain(error, doing) from error
         if "error" in answer:
-            raise RemoteKernelError(make_printable(answer["error"]), traceback=make_printable(answer.get("trace", "")))
+            raise self._fail(
+                UNSUPPORTED if answer.get("unsupported") is True else RAISED,
+                make_printable(answer["error"]),
+                make_printable(answer.get("trace", "")),
+            )
         if "call" in message:
             self.answer_us.append((time.perf_counter() - sent) * 1e6)
         return answer
 
-    def _explain(self, error: RemoteProtocolError, doing: str) -> RemoteKernelError:
+    def _explain(self, error: RemoteProtocolError, doing: str) -> Exception:
         said = self.ended() if error.ended else str(error)
-        return RemoteKernelError(f"the kernel's process failed {doing}: {said}")
+        kind = ENDED if error.ended else LATE if error.late else INVALID
+        return self._fail(kind, f"the kernel's process failed {doing}: {said}")
+
+    def _fail(self, kind: str, text: str, trace: str = "") -> Exception:
+        """Notes the failure, and returns the error to raise."""
+        self.failure = RemoteFailure(kind, text, trace)
+        return UnsupportedError(text) if kind == UNSUPPORTED else RemoteKernelError(text, traceback=trace)
 
     def _read_outputs(self, described: object) -> Outputs:
         import torch

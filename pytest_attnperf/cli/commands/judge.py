@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -26,8 +25,8 @@ FILE_BYTES_MOST = 10_000_000
 WIDTH = 100
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
-EPILOG = """REF.py defines reference(*inputs) in plain torch, and make_inputs(seed), which returns a tensor or a tuple of
-them on the device; make_inputs(seed, planted) also plants elements that show lost work. KERNEL.py defines
+EPILOG = """REF.py defines reference(*inputs) in plain torch, and make_inputs(seed), which returns a tensor or a tuple
+of them on the device; make_inputs(seed, planted) also plants elements that show lost work. KERNEL.py defines
 kernel(*inputs), and returns what the reference returns. docs/judge.md says how it is judged.
 
 The kernel runs in two processes, one after the other, with limits of memory, time, files and network. The first holds
@@ -53,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and options of `attnperf judge` to its parser."""
     parser.add_argument("kernel", type=Path, metavar="KERNEL.py", help="the file to judge")
     parser.add_argument(
-        "--reference", required=True, metavar="REF.py[::NAME]", help="file of the reference, and its function (default: "
-        "reference)")  # fmt: skip
+        "--reference", required=True, metavar="REF.py[::NAME]", help="file of the reference, and its function ("
+        "default: reference)")  # fmt: skip
     parser.add_argument("--function", default="kernel", metavar="NAME", help="function of KERNEL.py (default: kernel)")
     parser.add_argument(
         "--inputs", default="make_inputs", metavar="NAME", help="function of REF.py that makes inputs (default: "
@@ -73,21 +72,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time", type=float, default=60.0, metavar="SECONDS", help="of each of the kernel's processes (default: 60)"
     )
     limits.add_argument(
-        "--memory", type=_parse_size, default=8 << 30, metavar="BYTES", help="of all the kernel's processes, not on the "
-        "device; 512M, 8G (default: 8G)")  # fmt: skip
+        "--memory", type=_parse_size, default=8 << 30, metavar="BYTES", help="of all the kernel's processes, not on "
+        "the device; 512M, 8G (default: 8G)")  # fmt: skip
     limits.add_argument(
         "--disk", type=_parse_size, default=1 << 30, metavar="BYTES", help="of all files that it writes (default: 1G)"
     )
     limits.add_argument(
-        "--readable", action="append", default=[], metavar="PATH", help="a further file or folder that it may read; may "
-        "be repeated")  # fmt: skip
+        "--readable", action="append", default=[], metavar="PATH", help="a further file or folder that it may read; "
+        "may be repeated")  # fmt: skip
     limits.add_argument("--require-limits", action="store_true", help="refuse to judge where a limit is not enforced")
 
 
 def run(options: argparse.Namespace) -> int:
     """Judges the file and prints the judgement. Returns 0 if it is RIGHT, else 1. Raises UsageError for invalid options
     and for a reference that cannot be judged with."""
-    from pytest_attnperf.tools.judging.judgement import render_judgement
+    from pytest_attnperf.tools.judging.judgement import encode_judgement, render_judgement
     from pytest_attnperf.tools.judging.judging import judge_kernel
     from pytest_attnperf.tools.judging.kernel_workers import JudgeRequest
 
@@ -112,18 +111,10 @@ def run(options: argparse.Namespace) -> int:
     _require_functions(request.reference, (request.reference_name, request.inputs_name))
     judged = judge_kernel(request)
     if options.json:
-        sys.stdout.write(f"{_render_json(judged)}\n")
+        sys.stdout.write(f"{encode_judgement(judged)}\n")
     else:
         sys.stdout.write(render_judgement(judged, count_columns(WIDTH)))
     return 0 if judged.is_right else 1
-
-
-def _render_json(judged: object) -> str:
-    import msgspec
-
-    from pytest_attnperf.reports.text.figures import printable_json
-
-    return printable_json(json.dumps(msgspec.to_builtins(judged), indent=1))
 
 
 def _parse_size(text: str) -> int:

@@ -4,8 +4,8 @@ Run as a program, `python -I confinement.py SPEC REPORT -- COMMAND...` sets the 
 writes a `LimitState` per limit into REPORT, and becomes COMMAND. All limits stay over that and in every child process,
 and cannot be lifted. Each comes from the kernel and needs no rights:
 
-- files: Landlock. What is not named cannot be opened, made or removed, whoever owns it. Traced, signalled, or reached by
-  an abstract socket can be only processes under the same limits (Landlock from version 6 on for the last two).
+- files: Landlock. What is not named cannot be opened, made or removed, whoever owns it. Only processes under the same
+  limits can be traced, signalled, or reached by an abstract socket (the last two with Landlock from version 6 on).
 - network: a seccomp filter refuses every socket but pairs, and io_uring, which could open one unseen. The filter also
   refuses what reaches other processes (ptrace, shared memory of System V, limits of another process) and what Landlock
   does not cover (owners, modes and attributes of files).
@@ -29,6 +29,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 FILES, PROCESSES, SIGNALS, NETWORK, MEMORY, FILE_SIZE, RIGHTS = (
     *("files", "processes", "signals", "network", "memory", "file size", "rights"),
@@ -98,7 +99,7 @@ def apply_limits(confinement: Confinement) -> list[LimitState]:
     scoped = restricted and version >= _SCOPES_FROM
     why = "" if scoped else f"Landlock of version {_SCOPES_FROM} is needed, this kernel has {version or 'none'}"
     states.append(LimitState(SIGNALS, scoped, why))
-    filtered = _try_limit(NETWORK, _filter_calls)
+    filtered = _try_limit(NETWORK, refuse_calls)
     states.append(filtered)
     hidden = restricted and filtered.enforced
     states.append(LimitState(PROCESSES, hidden, "" if hidden else states[3].why or filtered.why))
@@ -135,7 +136,7 @@ def restrict_files(confinement: Confinement) -> str:
         for paths, rights in (
             (confinement.readable, _READ),
             (confinement.listable, _READ_DIR),
-            (confinement.devices, _READ | _WRITE_FILE | _IOCTL_DEV),
+            (confinement.devices, _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV),
             (confinement.writable, handled),
         ):
             for path in paths:
@@ -150,7 +151,10 @@ def restrict_files(confinement: Confinement) -> str:
 
 def list_devices() -> list[str]:
     """Returns the devices that a kernel's process may use: those of DEVICES, and each NVIDIA GPU's own."""
-    return [*DEVICES, *(f"/dev/{name}" for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit())]
+    return [
+        *DEVICES,
+        *(f"/dev/{name}" for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()),
+    ]
 
 
 def _allow_below(rules: int, path: str, rights: int) -> None:
@@ -234,13 +238,14 @@ _OWN_ONLY = "prlimit64"
 """Refused unless its first argument is 0, which is the calling process."""
 
 
-def _filter_calls() -> None:
-    """Refuses system calls for this thread and what it starts. Raises ConfinementError on other machines."""
+def refuse_calls(numbers: dict[str, int] | None = None) -> None:
+    """Refuses system calls, by name and number, for this thread and what it starts; by default those that reach beyond
+    a process. Raises ConfinementError on other machines."""
     known = _DENIED.get(platform.machine())
     if known is None:
         machines = " and ".join(sorted(_DENIED))
         raise ConfinementError(f"system calls are known for {machines}, this machine is {platform.machine()}")
-    program = b"".join(_build_filter(*known))
+    program = b"".join(_build_filter(known[0], known[1] if numbers is None else numbers))
     buffer = ctypes.create_string_buffer(program)
     described = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     _set_control(_SET_NO_NEW_PRIVS, 1)
@@ -274,7 +279,18 @@ def _build_filter(machine: int, denied: dict[str, int]) -> Iterator[bytes]:
     yield struct.pack("HBBI", answer, 0, 0, allow)
 
 
-SYSTEM_FOLDERS = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/nix/store", "/run/opengl-driver", "/sys")
+SYSTEM_FOLDERS = (
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/bin",
+    "/sbin",
+    "/opt",
+    "/nix/store",
+    "/run/opengl-driver",
+    "/sys",
+)
 SYSTEM_FILES = (
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/passwd", "/etc/group"),
     *("/etc/nsswitch.conf", "/etc/os-release", "/etc/alternatives", "/etc/OpenCL", "/etc/vulkan", "/etc/nvidia"),
@@ -327,6 +343,12 @@ def write_spec(path: str, confinement: Confinement) -> None:
         json.dump(dataclasses.asdict(confinement), file)
 
 
+def parse_confinement(given: dict[str, Any]) -> Confinement:
+    """Returns the limits that were written as JSON."""
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    return Confinement(**values)
+
+
 def read_report(path: str) -> tuple[LimitState, ...]:
     """Returns what a confined process has reported on its limits; empty if it has not come that far."""
     try:
@@ -340,10 +362,9 @@ def main(arguments: Sequence[str]) -> None:
     """Sets the limits and becomes the command; see the module's text."""
     spec, report, _, *command = arguments
     with open(spec, encoding="utf-8") as file:
-        asked = {key: tuple(value) if isinstance(value, list) else value for key, value in json.load(file).items()}
-    told = open(report, "w", encoding="utf-8")  # before the limits: afterwards it could not be opened
-    with contextlib.closing(told):
-        json.dump([dataclasses.asdict(state) for state in apply_limits(Confinement(**asked))], told)
+        asked = parse_confinement(json.load(file))
+    with open(report, "w", encoding="utf-8") as told:  # before the limits: afterwards it could not be opened
+        json.dump([dataclasses.asdict(state) for state in apply_limits(asked)], told)
     os.execv(command[0], command)
 
 

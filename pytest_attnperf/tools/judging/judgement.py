@@ -6,17 +6,23 @@ in microseconds per call, sizes in bytes, durations in seconds.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
+from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, ErrorFigures, Verdict
 from pytest_attnperf.records.time_units import format_time
-from pytest_attnperf.reports.text.figures import format_speedup, one_line
+from pytest_attnperf.reports.text.figures import format_speedup, one_line, printable_json
 from pytest_attnperf.reports.text.text_width import wrap_text
 from pytest_attnperf.tools.judging.confinement import LimitState
 
 SCHEMA = "attnperf.judgement/1"
 TEXT_LIMIT = 4000
+LINES_SHOWN = 10
+"""Most lines of a traceback and of a log that are printed; --json has more."""
 
 ALONE, INNER, OUTSIDE = "alone", "inner", "outside"
 """Who found something: the judging worker in the kernel's process alone, the judge inside the kernel's other process,
@@ -76,7 +82,8 @@ class Judgement:
     input_seeds  seeds with which inputs were made in the judging worker
     versions     of this package, Python, torch, triton and the driver, by name
     seconds      wall time: 'total' and its parts
-    log          end of what the kernel's processes have printed
+    traceback    of an error that the kernel raised, from its file on
+    log          end of what the kernel has printed, in the process in which it failed
     """
 
     verdict: Verdict
@@ -93,6 +100,7 @@ class Judgement:
     device: DeviceInfo | None = None
     versions: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    traceback: str = ""
     log: str = ""
     schema: str = SCHEMA
 
@@ -100,6 +108,23 @@ class Judgement:
     def is_right(self) -> bool:
         """Whether the verdict is RIGHT."""
         return self.verdict is Verdict.RIGHT
+
+
+def encode_judgement(judged: Judgement) -> str:
+    """Returns the judgement as one JSON object, `schema` first."""
+    values = msgspec.to_builtins(judged)
+    return printable_json(json.dumps({"schema": values.pop("schema"), **values}, indent=1))
+
+
+def decode_judgement(text: str) -> Judgement:
+    """Reads what `encode_judgement` has written. Raises UsageError naming the field for anything else."""
+    try:
+        judged = msgspec.json.decode(text, type=Judgement)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise UsageError(f"this is not what attnperf judge --json prints: {error}") from error
+    if judged.schema != SCHEMA:
+        raise UsageError(f"the judgement has the format {judged.schema[:100]!r}; this version reads {SCHEMA!r}")
+    return judged
 
 
 def render_judgement(judged: Judgement, width: int) -> str:
@@ -110,8 +135,10 @@ def render_judgement(judged: Judgement, width: int) -> str:
     lines += [_format_worst(judged.errors)] if judged.is_right and judged.errors else []
     lines += _list_times(judged.times) if judged.is_right else []
     lines += [f"note: {one_line(note, TEXT_LIMIT)}" for note in judged.notes]
-    if not judged.is_right and judged.log:
-        lines += ["its output ends with:", *(f"  {one_line(line, 500)}" for line in judged.log.splitlines()[-10:])]
+    if judged.verdict is Verdict.ERROR:
+        lines += [f"  {one_line(line, 500)}" for line in judged.traceback.splitlines()[-LINES_SHOWN:]]
+        shown = judged.log.splitlines()[-LINES_SHOWN:]
+        lines += ["its output ends with:", *(f"  {one_line(line, 500)}" for line in shown)] if shown else []
     lines += _list_limits(judged.limits)
     if judged.seed is not None:
         lines.append(f"the same inputs again: --seed {judged.seed}")
@@ -141,4 +168,6 @@ def _list_limits(limits: Sequence[LimitState]) -> list[str]:
     """Returns one line on limits that hold, and one for each that does not."""
     held = [limit.name for limit in limits if limit.enforced]
     lines = [f"limits enforced: {', '.join(held)}"] if held else []
-    return lines + [f"limit NOT enforced: {limit.name}: {one_line(limit.why, 500)}" for limit in limits if not limit.enforced]
+    return lines + [
+        f"limit NOT enforced: {limit.name}: {one_line(limit.why, 500)}" for limit in limits if not limit.enforced
+    ]

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest_attnperf
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import CaseFailedError, UsageError, WorkerError
+from pytest_attnperf.measure.remote_function import LATE
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
 from pytest_attnperf.records.notes import NoteKind
 from pytest_attnperf.records.time_units import format_time
@@ -73,6 +74,7 @@ class Judging:
     errors: list[JudgedErrors] = field(default_factory=list)
     times: JudgedTimes = field(default_factory=JudgedTimes)
     ready: Ready | None = None
+    traceback: str = ""
 
     def judge(self) -> Judgement:
         """Asks the workers in turn, and returns the judgement. Raises as `judge_kernel`."""
@@ -127,9 +129,7 @@ class Judging:
         """Judges and times the kernel in its other process; returns the verdict on all that is known then."""
         request = self.workers.request
         plan = BlockPlan() if request.timed else None
-        found, look = self._judge_in(
-            INNER, self.workers.inner_pool, worker_cases.INNER_CASE, request.seconds, plan
-        )
+        found, look = self._judge_in(INNER, self.workers.inner_pool, worker_cases.INNER_CASE, request.seconds, plan)
         if found is not None or look is None:
             return found or (Verdict.ERROR, "")
         self._note_times(look, reference)
@@ -144,18 +144,29 @@ class Judging:
         try:
             look = self._take_look(pool, case, limit_seconds, plan)
         except (WorkerError, CaseFailedError, NotProvenRightError) as error:
-            text = self._describe_failure(error)
-            self.problems.append(JudgedProblem(where, text))
-            return (Verdict.ERROR, text.partition("\n")[0]), None
+            return self._note_failure(where, error), None
         self.errors += [JudgedErrors(where, figures) for figures in look.report.figures]
         self.notes += [note for note in look.report.notes if note not in self.notes]
         if look.ending in (Ending.MEASURED, Ending.RIGHT):
             return None, look
-        verdicts = {Ending.INCORRECT: Verdict.INCORRECT, Ending.UNSUPPORTED: Verdict.UNSUPPORTED}
-        verdict = verdicts.get(look.ending, Verdict.ERROR)
-        reasons = [self._describe_exceeded() or reason for reason in look.reasons[:1]] + list(look.reasons[1:])
-        self.problems += [JudgedProblem(where, reason) for reason in reasons]
-        return (verdict, reasons[0].partition("\n")[0] if reasons else ""), look
+        if look.ending is Ending.INCORRECT:
+            self.problems += [JudgedProblem(where, reason) for reason in look.reasons]
+            return (Verdict.INCORRECT, look.reasons[0]), look
+        said = CaseFailedError("; ".join(look.reasons))
+        failed, summary = self._note_failure(where, said)
+        return (Verdict.UNSUPPORTED if look.ending is Ending.UNSUPPORTED else failed, summary), look
+
+    def _note_failure(self, where: str, error: Exception) -> tuple[Verdict, str]:
+        """Adds the problem that the kernel gave no result; returns the verdict."""
+        request, failure = self.workers.request, self.workers.read_report().failure
+        text, self.traceback = failure.text if failure else _summarise(error), failure.trace if failure else ""
+        late = isinstance(error, WorkerError) and error.kind is NoteKind.NO_ANSWER
+        if exceeded := self._describe_exceeded():
+            text = exceeded
+        elif late or (failure and failure.kind == LATE):
+            text = f"it took more than {request.seconds:g} s (--time) and was ended"
+        self.problems.append(JudgedProblem(where, text))
+        return Verdict.ERROR, text
 
     def _take_look(self, pool: WorkerPool, case: str, limit_seconds: float, plan: BlockPlan | None) -> Look:
         known = pool.wait_until_ready(0).cases
@@ -165,15 +176,9 @@ class Judging:
             check, final = (worker_cases.derive_seed(self.workers.request.seed, number) for number in (1, 2))
         request = OpenRequest(key, None, check, final, limit_seconds)
         timed = plan is not None
-        return take_look(pool, 0, request, plan, rotate=timed and pool is self.workers.inner_pool, profiled=self.workers.on_gpu)
-
-    def _describe_failure(self, error: Exception) -> str:
-        exceeded = self._describe_exceeded()
-        if exceeded:
-            return exceeded
-        if isinstance(error, WorkerError) and error.kind is NoteKind.NO_ANSWER:
-            return f"it took more than {self.workers.request.seconds:g} s (--time) and was ended"
-        return error.summary if isinstance(error, WorkerError) else str(error)
+        return take_look(
+            pool, 0, request, plan, rotate=timed and pool is self.workers.inner_pool, profiled=self.workers.on_gpu
+        )
 
     def _describe_exceeded(self) -> str:
         found = self.workers.watch.exceeded
@@ -232,9 +237,7 @@ class Judging:
             verdict=verdict,
             summary=summary,
             kernel=_describe_file(request.kernel, self.workers.kernel, request.function),
-            reference=_describe_file(
-                request.reference, request.reference, request.reference_name, request.inputs_name
-            ),
+            reference=_describe_file(request.reference, request.reference, request.reference_name, request.inputs_name),
             problems=tuple(self.problems),
             notes=tuple(self.notes),
             errors=tuple(self.errors),
@@ -245,7 +248,8 @@ class Judging:
             device=self.ready.device if self.ready else None,
             versions={"pytest_attnperf": pytest_attnperf.__version__, **(fingerprint.named if fingerprint else {})},
             seconds=self.seconds,
-            log=self.workers.read_logs(),
+            traceback=self.traceback,
+            log=self.workers.read_log(inner=any(problem.found_by == INNER for problem in self.problems)),
         )
 
     @contextlib.contextmanager
@@ -258,4 +262,14 @@ class Judging:
 
 
 def _describe_file(shown: Path, content: Path, *functions: str) -> JudgedFile:
-    return JudgedFile(str(shown), functions, hashlib.sha256(content.read_bytes()).hexdigest())
+    return JudgedFile(
+        os.fsencode(shown).decode("utf-8", "backslashreplace"),
+        functions,
+        hashlib.sha256(content.read_bytes()).hexdigest(),
+    )
+
+
+def _summarise(error: Exception) -> str:
+    """Returns the first line of an error, without its traceback or log."""
+    text = error.summary if isinstance(error, (WorkerError, CaseFailedError)) else str(error)
+    return text.strip().partition("\n")[0]

@@ -64,7 +64,7 @@ class JudgeRequest:
 
 @dataclass(frozen=True)
 class ConfinedPlan(LaunchPlan):
-    """How a worker under limits is started. `limits` and `report` are files of `confinement`; `home` is its own folder."""
+    """How a worker under limits is started. `limits` and `report` are files of `confinement`; `home` is its folder."""
 
     limits: str = ""
     report: str = ""
@@ -129,16 +129,17 @@ class KernelWorkers:
         """Reads what the judging worker has seen of the kernel's process."""
         return worker_cases.read_remote_report(self._folder / "judging" / "remote.json")
 
-    def read_logs(self) -> str:
-        """Returns the end of what the kernel's processes have printed."""
-        texts = []
-        for path in (self._folder / "judging" / "kernel.log", *sorted((self._folder / "inner" / "pool").glob("*.log"))):
+    def read_log(self, *, inner: bool) -> str:
+        """Returns the end of what the kernel's own process has printed, or with `inner` its other process."""
+        paths = [self._folder / "judging" / "kernel.log"]
+        if inner:
+            paths = sorted((self._folder / "inner" / "pool").glob("*.log"))[-1:]
+        lines: list[str] = []
+        for path in paths:
             with contextlib.suppress(OSError), path.open("rb") as log:
                 log.seek(max(0, path.stat().st_size - LOG_BYTES_MOST))
-                texts += log.read(LOG_BYTES_MOST).decode(errors="replace").splitlines()
-            if texts:
-                break
-        return "\n".join(select_log_lines(texts)).encode("utf-8", "replace").decode()
+                lines = log.read(LOG_BYTES_MOST).decode(errors="replace").splitlines()
+        return "\n".join(select_log_lines(lines))
 
     def list_limits(self) -> list[LimitState]:
         """Returns every limit of the kernel's processes: enforced if it is in both of them."""
@@ -148,7 +149,9 @@ class KernelWorkers:
             before = found.get(state.name, state)
             found[state.name] = before if not before.enforced else state
         if not all(reports):
-            found = {name: replace(state, enforced=False, why="a process did not start") for name, state in found.items()}
+            found = {
+                name: replace(state, enforced=False, why="a process did not start") for name, state in found.items()
+            }
         files = found.get(confinement.FILES, LimitState(confinement.FILES, False, "no process has started"))
         watched = f"looked at {1 / Watch.interval_seconds:.0f} times a second: more may be used between two looks"
         why = "" if files.enforced else files.why

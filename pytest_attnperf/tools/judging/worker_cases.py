@@ -30,7 +30,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.measure.kernel_process import find_function, load_file
-from pytest_attnperf.measure.remote_function import RemoteFunction, RemoteKernelError, RemoteProtocolError, Wire
+from pytest_attnperf.measure.remote_function import (
+    RemoteFailure,
+    RemoteFunction,
+    RemoteKernelError,
+    RemoteProtocolError,
+    Wire,
+)
 from pytest_attnperf.tools.judging import confinement
 from pytest_attnperf.tools.judging.confinement import Confinement
 from pytest_attnperf.tools.judging.process_tree import end_descendants
@@ -109,6 +115,7 @@ class RemoteReport:
     load_seconds     time that importing the kernel's file took
     calls            number of calls; `answer_us` is the shortest time of one from outside
     moved_bytes      bytes of the inputs and outputs of a call
+    failure          why the kernel gave no result; None if it gave one
     """
 
     seed: int | None = None
@@ -117,6 +124,7 @@ class RemoteReport:
     calls: int = 0
     answer_us: float = 0.0
     moved_bytes: int = 0
+    failure: RemoteFailure | None = None
 
 
 @dataclass(frozen=True)
@@ -143,8 +151,8 @@ class KernelProcess:
 def read_spec(path: str) -> CaseSpec:
     """Reads a file that `write_spec` has written."""
     given = json.loads(Path(path).read_text(encoding="utf-8"))
-    limits = {key: tuple(value) if isinstance(value, list) else value for key, value in given["inner"].items()}
-    return CaseSpec(**{**given, "command": tuple(given["command"]), "inner": Confinement(**limits)})
+    inner = confinement.parse_confinement(given["inner"])
+    return CaseSpec(**{**given, "command": tuple(given["command"]), "inner": inner})
 
 
 def write_spec(path: Path, spec: CaseSpec) -> None:
@@ -155,7 +163,8 @@ def write_spec(path: Path, spec: CaseSpec) -> None:
 def read_remote_report(path: Path) -> RemoteReport:
     """Reads what the judging worker has written; an empty report if it has not come that far."""
     try:
-        return RemoteReport(**json.loads(path.read_text(encoding="utf-8")))
+        given = json.loads(path.read_text(encoding="utf-8"))
+        return RemoteReport(**{**given, "failure": RemoteFailure(**given["failure"]) if given["failure"] else None})
     except (OSError, ValueError):
         return RemoteReport()
 
@@ -231,6 +240,7 @@ def serve_remote(handle: CaseHandle, spec: CaseSpec, remote: KernelProcess) -> N
             "kernel", function, reference=reference, inputs=with_own_seeds(make_inputs, choose_seed), host_sync=True
         )
     finally:
+        report.failure = function.failure
         report.calls = len(function.answer_us)
         report.answer_us = round(min(function.answer_us, default=0.0), 3)
         report.moved_bytes = function.sent_bytes + function.returned_bytes
