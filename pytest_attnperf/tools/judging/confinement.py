@@ -313,7 +313,8 @@ def choose_readable(hidden: Sequence[str], more: Sequence[str] = ()) -> tuple[li
     folders = [*SYSTEM_FOLDERS, *SYSTEM_FILES, sys.prefix, sys.base_prefix, sys.exec_prefix, *path, *given, *more]
     readable: list[str] = []
     listable: list[str] = []
-    for folder in dict.fromkeys(os.path.realpath(one) for one in folders if one and one != os.sep):
+    own = "/proc/self"  # of the process that will be confined, not of this one
+    for folder in dict.fromkeys(one if one == own else os.path.realpath(one) for one in folders if one.strip(os.sep)):
         _add_without(folder, {os.path.realpath(one) for one in hidden}, readable, listable)
     return readable, listable
 
