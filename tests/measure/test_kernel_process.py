@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from pytest_attnperf.errors import UnsupportedError
-from pytest_attnperf.measure.kernel_process import describe_error, describe_outputs, find_function, load_file
+from pytest_attnperf.measure.kernel_process import describe_error, describe_outputs
 
 torch = pytest.importorskip("torch")
-
-
-def test_any_file_name_can_be_loaded(tmp_path: Path) -> None:
-    """Whatever its suffix; its folder is on the path meanwhile, and not afterwards."""
-    (tmp_path / "beside_it.py").write_text("VALUE = 3\n")
-    (tmp_path / "my kernel.txt").write_text("from beside_it import VALUE\ndef kernel(): return VALUE\n")
-    module = load_file(str(tmp_path / "my kernel.txt"), "named_by_a_test")
-    assert find_function(module, "kernel", "my kernel.txt")() == 3
-    assert str(tmp_path) not in sys.path
 
 
 def test_what_is_no_tensor_is_refused() -> None:

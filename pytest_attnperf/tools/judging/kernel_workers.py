@@ -15,7 +15,7 @@ from pytest_attnperf.environment.gpu_tokens import has_gpu, visible_gpus
 from pytest_attnperf.records import Role
 from pytest_attnperf.tools.judging import confinement, worker_cases
 from pytest_attnperf.tools.judging.confinement import Confinement, LimitState
-from pytest_attnperf.tools.judging.process_tree import Watch, end_descendants, list_descendants
+from pytest_attnperf.tools.judging.process_tree import UsageWatch, end_descendants, list_descendants
 from pytest_attnperf.tools.judging.worker_cases import CaseSpec, RemoteReport
 from pytest_attnperf.workers.controller import select_log_lines
 from pytest_attnperf.workers.launch import LaunchPlan
@@ -104,7 +104,7 @@ class KernelWorkers:
         shared = (package, str(folder / "kernel"), *request.more)
         self._readable, self._listable = confinement.choose_readable([self._reference], shared)
         self._others = set(list_descendants(os.getpid()))
-        self.watch = Watch(
+        self.watch = UsageWatch(
             self._list_kernel_processes, request.memory_bytes, request.disk_bytes, (folder / "alone", folder / "inner")
         )
         self.inner_pool = WorkerPool(self._plan_inner(), self._gpus, prefix="inner")
@@ -153,7 +153,7 @@ class KernelWorkers:
                 name: replace(state, enforced=False, why="a process did not start") for name, state in found.items()
             }
         files = found.get(confinement.FILES, LimitState(confinement.FILES, False, "no process has started"))
-        watched = f"looked at {1 / Watch.interval_seconds:.0f} times a second: more may be used between two looks"
+        watched = f"looked at {1 / UsageWatch.interval_seconds:.0f} times a second: more may be used between two looks"
         why = "" if files.enforced else files.why
         states = [
             *found.values(),

@@ -131,7 +131,7 @@ class Exceeded:
 
 
 @dataclass
-class Watch:
+class UsageWatch:
     """Kills the watched processes as soon as they use more than allowed. `exceeded` is the limit that they exceeded.
 
     list_processes returns the ids of the processes to watch
@@ -148,7 +148,7 @@ class Watch:
     _ended: threading.Event = field(default_factory=threading.Event)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[Watch]:
+    def running(self) -> Iterator[UsageWatch]:
         """Watches until the block ends."""
         thread = threading.Thread(target=self._watch, name="watch of a judged kernel", daemon=True)
         thread.start()

@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.measure.kernel_process import find_function, load_file
+from pytest_attnperf.measure.function_file import find_function, load_file
 from pytest_attnperf.measure.remote_function import (
     RemoteFailure,
     RemoteFunction,

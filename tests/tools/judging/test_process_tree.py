@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.tools.judging.process_tree import (
-    Watch,
+    UsageWatch,
     adopting_orphans,
     count_disk,
     count_memory,
@@ -120,7 +120,7 @@ def test_removed_files_are_counted(tmp_path: Path) -> None:
 def test_a_watch_ends_what_uses_too_much(tmp_path: Path, program: str, limit: str) -> None:
     """And says which limit it was, with the bytes seen."""
     with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as process:
-        watch = Watch(lambda: [process.pid, *list_descendants(process.pid)], 128 << 20, 128 << 20, (tmp_path,))
+        watch = UsageWatch(lambda: [process.pid, *list_descendants(process.pid)], 128 << 20, 128 << 20, (tmp_path,))
         with watch.running():
             assert process.wait(60) == -9
         assert watch.exceeded is not None
@@ -131,7 +131,7 @@ def test_a_watch_ends_what_uses_too_much(tmp_path: Path, program: str, limit: st
 def test_a_watch_leaves_what_uses_little(tmp_path: Path) -> None:
     """It has seen how much that was."""
     with subprocess.Popen(["sleep", "0.5"], cwd=tmp_path) as process:
-        watch = Watch(lambda: [process.pid], 128 << 20, 128 << 20, (tmp_path,))
+        watch = UsageWatch(lambda: [process.pid], 128 << 20, 128 << 20, (tmp_path,))
         with watch.running():
             assert process.wait(60) == 0
         assert watch.exceeded is None
