@@ -161,12 +161,14 @@ def _require_functions(path: Path, names: tuple[str, ...]) -> None:
             )
 
 
-def _list_names(tree: ast.Module) -> Iterator[str]:
-    """Yields the names that a module defines, wherever at its top they stand; '*' for an import of all."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.name
-        elif isinstance(node, ast.alias):
-            yield (node.asname or node.name).partition(".")[0]
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+def _list_names(node: ast.AST) -> Iterator[str]:
+    """Yields the names that a module defines outside functions and classes; '*' for an import of all."""
+    for below in ast.iter_child_nodes(node):
+        if isinstance(below, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield below.name
+            continue
+        if isinstance(below, ast.alias):
+            yield (below.asname or below.name).partition(".")[0]
+        elif isinstance(below, ast.Name) and isinstance(below.ctx, ast.Store):
+            yield below.id
+        yield from _list_names(below)

@@ -216,7 +216,10 @@ def test_missing_limits_are_data(folder: Path) -> None:
         (["absent.py", "--reference=ref.py"], "absent.py is no file"),
         (["k.py", "--reference=absent.py"], "absent.py is no file"),
         (["k.py", "--reference=ref.py::referenc"], "ref.py has no 'referenc' (did you mean 'reference'?); it defines "),
-        (["k.py", "--reference=ref.py", "--inputs=get"], "ref.py has no 'get'; it defines torch, make_inputs, "),
+        (
+            ["k.py", "--reference=ref.py", "--inputs=get"],
+            "ref.py has no 'get'; it defines torch, make_inputs, reference. Name another by --inputs NAME\n",
+        ),
         (["k.py", "--reference=broken.py"], "broken.py is no Python: "),
         (["k.py", "--reference=ref.py", "--time=0"], "--time is 0; it must be above 0, in seconds"),
         (["k.py", "--reference=ref.py", "--time=nan"], "--time is nan; it must be above 0, in seconds"),
