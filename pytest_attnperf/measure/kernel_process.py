@@ -51,19 +51,19 @@ class KernelServer:
                 answer, tensors = {**told, "unsupported": isinstance(error, UnsupportedError)}, []
             self._wire.send(answer, tensors)
 
-    def _answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[torch.Tensor]]:
-        if "load" in message:
-            path, name = message["load"], message["name"]
+    def _answer(self, asked: dict[str, Any]) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        if "load" in asked:
+            path, name = asked["load"], asked["name"]
             self._file, self._path = os.path.basename(path), path
             self._function = find_function(load_file(path), name, self._file)
             return {"loaded": True}, []
         assert self._function is not None, "load comes first"
-        inputs = self._receive_inputs(message["call"], message["device"])
+        inputs = self._receive_inputs(asked["call"], asked["device"])
         if misfit := find_misfit(self._function, *inputs):
             raise FunctionMissingError(f"{self._file}: it is called with {len(inputs)} inputs, but {misfit}")
         with translate_errors(interpreting.is_interpreting()):
             returned = self._function(*inputs)
-        return describe_outputs(returned, message["device"])
+        return describe_outputs(returned, asked["device"])
 
     def _describe_trace(self, error: BaseException) -> str:
         """Returns the lines of an error's traceback from the kernel's file on; '' if it is not in it."""

@@ -188,9 +188,9 @@ class RemoteFunction:
         self.answer_us[-1] += (time.perf_counter() - asked) * 1e6
         return {name: tensor.to(device) for name, tensor in outputs.items()}
 
-    def _ask(self, message: dict[str, Any], flat: Tensors | list[torch.Tensor], doing: str) -> dict[str, Any]:
+    def _ask(self, asked: dict[str, Any], flat: Tensors | list[torch.Tensor], doing: str) -> dict[str, Any]:
         try:
-            self.wire.send(message, flat)
+            self.wire.send(asked, flat)
             sent = time.perf_counter()
             answer = self.wire.receive()
         except RemoteProtocolError as error:
@@ -201,7 +201,7 @@ class RemoteFunction:
                 make_printable(answer["error"]),
                 make_printable(answer.get("trace", "")),
             )
-        if "call" in message:
+        if "call" in asked:
             self.answer_us.append((time.perf_counter() - sent) * 1e6)
         return answer
 
