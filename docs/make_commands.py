@@ -39,6 +39,7 @@ MORE = {
     "list": "running.md#tiers",
     "report": "results-format.md#reports",
     "explain": "when-the-gate-is-red.md",
+    "judge": "judge.md",
     "baselines check": "baselines.md#entries-beside-the-tree",
     "baselines accept": "baselines.md#accepting-a-change",
     "baselines merge": "baselines.md#merging-branches-that-both-recorded",

@@ -37,15 +37,12 @@ from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.roofline.floors import compute_floor as floor_of
 from pytest_attnperf.roofline.floors import judge_time
+from pytest_attnperf.stats.summaries import is_slower_rotated
 
 CHANGED = "what ran has changed since the baseline"
 
 JUMP = 3.0
 """Factor faster than stored from which a case is checked again: few honest changes of one kernel reach it."""
-
-REMEMBERS = 4.0
-"""Slowdown on changing inputs that no honest kernel reaches: writing the inputs may move others out of the last-level
-cache, which is at most 3.2 times as fast as memory (MI300X: 17.2 against 5.3 TB/s)."""
 
 SLOWED, OF_STORED = 1.5, 0.9
 """A gain over the stored time comes from remembered results where the call is SLOWED times slower on changing inputs,
@@ -84,11 +81,6 @@ def is_jump(base: CaseResult) -> bool:
 def is_gain(base: CaseResult) -> bool:
     """Returns whether the case is FASTER, or at least JUMP times as fast as stored: it is then measured again."""
     return base.verdict is Verdict.FASTER or is_jump(base)
-
-
-def is_slower_rotated(rotation: Rotation) -> bool:
-    """Returns whether a call on changing inputs is slower than on fixed ones by more than caching and noise allow."""
-    return rotation.rotating_us - rotation.noise_us > REMEMBERS * rotation.same_us
 
 
 def gains_by_memory(base: CaseResult, rotation: Rotation) -> bool:

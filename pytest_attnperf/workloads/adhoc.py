@@ -293,6 +293,23 @@ def _own_copies(workload: AdHoc) -> Callable[..., Tensors]:
     return own_copies
 
 
+def with_own_seeds(make_inputs: Callable[..., Any], choose_seed: Callable[[int], int]) -> Callable[..., Any]:
+    """Returns a function that makes the inputs of `choose_seed(seed)` where it is called with `seed`, and takes
+    `planted` if `make_inputs` does. torch is seeded with the chosen seed, too."""
+    import torch
+
+    def make_chosen(seed: int, planted: bool) -> Any:
+        chosen = choose_seed(seed)
+        torch.manual_seed(chosen)
+        args, named = _find_arguments(make_inputs, chosen, planted)
+        require_fit("the function that makes inputs", "it is called with a seed", make_inputs, *args, **named)
+        return make_inputs(*args, **named)
+
+    if _takes_planted(make_inputs):
+        return lambda seed, planted: make_chosen(seed, planted)
+    return lambda seed: make_chosen(seed, planted=False)
+
+
 def _takes_planted(function: Callable[..., Any]) -> bool:
     """Returns whether a function has a parameter `planted`, i.e. makes planted inputs itself."""
     return "planted" in inspect.signature(function).parameters

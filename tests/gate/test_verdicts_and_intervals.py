@@ -17,9 +17,9 @@ from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, ProcessSummary, Rotation, Verdict
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.session.plausibility import is_slower_rotated
 from pytest_attnperf.stats.noise import NoiseModel
 from pytest_attnperf.stats.pair_ratios import pair_noise
+from pytest_attnperf.stats.summaries import is_slower_rotated
 
 RIGHT = CheckReport(figures=(ErrorFigures("fresh", "out", 0.1, 1.0, 0.1, 1.0),))
 TIMES = draw.floats(0.5, 1e6)

@@ -15,7 +15,7 @@ from pytest_attnperf.measure.rotation import Turning, measure_rotation
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import DeviceInfo, NotProvenRightError
-from pytest_attnperf.session.plausibility import is_slower_rotated
+from pytest_attnperf.stats.summaries import is_slower_rotated
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
 SIZE = 128

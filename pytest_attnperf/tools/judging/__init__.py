@@ -1,0 +1,1 @@
+"""`attnperf judge`: a verdict on one kernel file that nobody trusts."""
