@@ -207,6 +207,7 @@ class CheckReport:
     notes       about the proof, for the reader, though nothing is wrong
     coarseness  the plain computation's error on the timed inputs, relative to the result, by output
     truth       (rms, projection) of a gated function's inputs, and of the reference's results for them, by name
+    garbage     how many elements that the definition never reads held NaN or Inf in a check, by name of the input
     """
 
     figures: tuple[ErrorFigures, ...] = ()
@@ -219,6 +220,7 @@ class CheckReport:
     notes: tuple[str, ...] = ()
     coarseness: dict[str, float] = field(default_factory=dict)
     truth: dict[str, tuple[float, float]] = field(default_factory=dict)
+    garbage: dict[str, int] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
@@ -240,6 +242,7 @@ class CheckReport:
             notes=tuple(dict.fromkeys(self.notes + then.notes)),
             coarseness={**then.coarseness, **self.coarseness},
             truth={**then.truth, **self.truth},
+            garbage={**self.garbage, **then.garbage},
         )
 
 
