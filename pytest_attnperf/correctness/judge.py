@@ -110,19 +110,19 @@ class Judge:
         self._checked = (loaded if self._own.writable else ()), expected
         found = [f"{check}: {text}" for text in unfit]
         figures: list[ErrorFigures] = []
+        blamed: list[str] = []
         if not found:
             found, figures = yield from self._judge_call(check, loaded, expected, poisoned)
             if placed.elements and (found or list_problems(figures)):
                 blamed = yield from self._blame_garbage(check, seed, expected, poisoned, placed)
                 self._own.restore(loaded)
-                found = [*blamed, *found]
         if self._own.writable and not self._repeated and not found and not list_problems(figures):
             self._repeated = True  # once: whether a kernel adds to what it finds does not depend on the inputs
             found, again = yield from self._judge_call(f"{check}, called twice", loaded, expected, poisoned, twice=True)
             figures += again if list_problems(again) else []
         return CheckReport(
             figures=tuple(map(shorten_figures, figures)),
-            problems=tuple(found) + list_problems(figures),
+            problems=(*blamed, *found, *list_problems(figures)),
             tolerance=self._tolerance,
             seconds=round(time.perf_counter() - started, SECONDS_DIGITS),
             parts={part: round(seconds, SECONDS_DIGITS) for part, seconds in self._parts.items()},
@@ -130,6 +130,7 @@ class Judge:
             coarseness=expected.measure_coarseness() if check == TIMED else {},
             truth=self._compute_digests(inputs, expected) if check == TIMED else {},
             garbage=placed.elements,
+            reads_garbage=bool(blamed),
         )
 
     def _compute_expected(self, made: Tensors, placed: Placed, seed: int, *, planted: bool) -> Expected:

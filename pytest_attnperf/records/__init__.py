@@ -208,6 +208,7 @@ class CheckReport:
     coarseness  the plain computation's error on the timed inputs, relative to the result, by output
     truth       (rms, projection) of a gated function's inputs, and of the reference's results for them, by name
     garbage     how many elements that the definition never reads held NaN or Inf in a check, by name of the input
+    reads_garbage   whether a result was wrong with them, and right without
     """
 
     figures: tuple[ErrorFigures, ...] = ()
@@ -221,6 +222,7 @@ class CheckReport:
     coarseness: dict[str, float] = field(default_factory=dict)
     truth: dict[str, tuple[float, float]] = field(default_factory=dict)
     garbage: dict[str, int] = field(default_factory=dict)
+    reads_garbage: bool = False
 
     @property
     def right(self) -> bool:
@@ -243,6 +245,7 @@ class CheckReport:
             coarseness={**then.coarseness, **self.coarseness},
             truth={**then.truth, **self.truth},
             garbage={**self.garbage, **then.garbage},
+            reads_garbage=self.reads_garbage or then.reads_garbage,
         )
 
 

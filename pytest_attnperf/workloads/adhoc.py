@@ -176,8 +176,9 @@ class AdHoc:
 
     def unread(self, inputs: Tensors) -> tuple[Unread, ...]:
         """Returns the elements that `reference_fn` does not read of the planted inputs that were made last; those of
-        one seed only, because the search takes several calls of the reference (see `UnreadSearch`)."""
-        return self.search.find(inputs)
+        one seed only, because the search takes several calls of the reference (see `UnreadSearch`). () if
+        `make_inputs_fn` plants, because it then says itself what its inputs hold."""
+        return () if _takes_planted(self.make_inputs_fn) else self.search.find(inputs)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Returns by name the outputs of `reference_fn`, run in fp32 or fp64. Raises WorkloadError when they are no

@@ -143,8 +143,9 @@ class Reference:
             # The function gets copies, because it may write to them, which torch refuses for leaves.
             own = tuple(tensor.clone() for tensor in leaves)
             with widen_floats(dtype, unrounded=bool(self.quantises)):
-                outputs = name_outputs(results_of(self.fn(*own), own, self.overwritten_numbers), own[0].device)
-            roots = [tensor for tensor in outputs.values() if tensor.requires_grad]
+                returned = results_of(self.fn(*own), own, self.overwritten_numbers)
+                outputs = name_outputs(returned, own[0].device, keep_graph=True)
+            roots = [outputs[name] for name in gradients.differentiable_outputs(outputs)]
             if not roots:
                 raise WorkloadError(f"no output of the reference of {self.problem!r} has a gradient")
             # Not ones: what sums up to a constant, as a softmax does, has a gradient of 0.

@@ -36,7 +36,7 @@ maxima ignore; the score of a key with a single Inf is Inf, which none ignores."
 LONE = KINDS - 1
 
 SLOW_SECONDS = 0.5
-"""A reference that takes longer than this with its gradients is not searched."""
+"""A reference that takes longer than this is not searched."""
 
 
 @dataclass(frozen=True)
@@ -80,21 +80,17 @@ def _fill(tensor: torch.Tensor, mask: torch.Tensor, seed: int) -> int:
     """Fills the elements of `mask` in place; returns how many hold garbage."""
     import torch
 
-    flat = tensor.dim() < 2  # then each element is a row
-    rows = tensor.shape if flat else tensor.shape[:-1]
+    if tensor.dim() < 2:  # each element is a row
+        tensor, mask = tensor.reshape(-1, 1), mask.reshape(-1, 1)
+    rows, columns = tensor.shape[:-1], tensor.shape[-1]
     # The sum of the indices: neighbours along every axis are of different kinds.
-    place = sum(
-        (
-            torch.arange(size, device=tensor.device).view(-1, *(1 for _ in rows[axis + 1 :]))
-            for axis, size in enumerate(rows)
-        ),
-        start=torch.full(tuple(1 for _ in rows), seed % KINDS, device=tensor.device),
-    )
-    kinds = (place % KINDS) if flat else (place % KINDS)[..., None]
-    chosen = mask.expand(tensor.shape)
-    if not flat:
-        columns = torch.arange(tensor.shape[-1], device=tensor.device)
-        chosen = chosen & ((kinds != LONE) | (columns == (place // KINDS % tensor.shape[-1])[..., None]))
+    place = torch.full((*(1 for _ in rows), 1), seed % KINDS, device=tensor.device)
+    for axis, size in enumerate(rows):
+        place = place + torch.arange(size, device=tensor.device).view(-1, *(1 for _ in rows[axis:]))
+    kinds = place % KINDS
+    lone = (kinds == LONE) & mask.all(-1, keepdim=True)
+    column = torch.arange(columns, device=tensor.device)
+    chosen = mask.expand(tensor.shape) & (~lone | (column == place // KINDS % columns))
     bits = as_integers(tensor)
     bits.copy_(torch.where(chosen, _garbage_bits(tensor.dtype, tensor.device)[kinds], bits))
     return int(chosen.sum())
@@ -157,15 +153,15 @@ class UnreadSearch:
         self.note = ""
         if self.reference.has_gradients or not any(map(is_free, inputs)):
             return ()
-        started = time.perf_counter()
         try:
-            truth, idle = self.reference.find_idle(inputs)
+            started = time.perf_counter()
+            plain = self.reference.compute_plain(inputs)
             if time.perf_counter() - started > SLOW_SECONDS:
-                self.note = f"took more than {SLOW_SECONDS:g} s with its gradients"
+                self.note = f"takes more than {SLOW_SECONDS:g} s"
                 return ()
+            truth, idle = self.reference.find_idle(inputs)
             if not (candidates := self._list_candidates(inputs, idle)):
                 return ()
-            plain = self.reference.compute_plain(inputs)
             if self._is_unread(inputs, candidates, truth, plain):
                 return candidates
             narrowed = tuple(filter(None, (_keep_whole_rows(one) for one in candidates)))
