@@ -113,7 +113,7 @@ BACKENDS: tuple[Backend, ...] = (
 )
 
 
-def eager_decode(workload: Decode, *, filled: bool) -> Callable[..., Result]:
+def eager_decode(workload: Decode, *, filled: bool = False) -> Callable[..., Result]:
     """Returns a function of the canonical inputs that returns (out (B, Q, H, D), lse (B, H, Q) in fp32, or None if not
     requested).
 
