@@ -193,8 +193,8 @@ class ErrorFigures:
     @property
     def budgets(self) -> tuple[tuple[float, float], ...]:
         """(error, budget) pairs: of the worst element, the RMS of the whole output, that of its worst row or slice."""
-        whole, line = (self.rms_error, self.rms_budget), (self.line_error, self.line_budget)
-        return (self.max_error, self.max_budget), whole, line
+        line = (self.line_error, self.line_budget)
+        return (self.max_error, self.max_budget), (self.rms_error, self.rms_budget), line
 
 
 @dataclass(frozen=True)
@@ -202,13 +202,11 @@ class CheckReport:
     """The result of a check. `problems` is empty exactly when the case is right.
 
     parts       seconds by what they were spent on ('inputs', 'reference', 'call', ...); together about `seconds`
-    repeats     calls on the same inputs whose bits were compared; 0 where none were
-    bit_equal   whether all of these agreed in every bit; None where none were compared
-    notes       about the proof, for the reader, though nothing is wrong
+    repeats     calls on the same inputs whose bits were compared; `bit_equal`: all agreed. 0 and None without any
+    notes       about the proof, though nothing is wrong
     coarseness  the plain computation's error on the timed inputs, relative to the result, by output
     truth       (rms, projection) of a gated function's inputs, and of the reference's results for them, by name
-    garbage     how many elements that the definition never reads held NaN or Inf in a check, by name of the input
-    reads_garbage   whether a result was wrong with them, and right without
+    garbage     elements that held NaN or Inf unread, by input; `reads_garbage`: the result is wrong only with them
     """
 
     figures: tuple[ErrorFigures, ...] = ()
@@ -231,14 +229,13 @@ class CheckReport:
 
     def merge_with(self, then: CheckReport) -> CheckReport:
         """Returns both reports as one, seconds added up: right only if neither report found a problem."""
-        both = sorted(self.parts.keys() | then.parts.keys())
-        parts = {part: round(self.parts.get(part, 0.0) + then.parts.get(part, 0.0), SECONDS_DIGITS) for part in both}
+        added = {one: self.parts.get(one, 0.0) + then.parts.get(one, 0.0) for one in {**self.parts, **then.parts}}
         return CheckReport(
             figures=self.figures + then.figures,
             problems=self.problems + then.problems,
             tolerance=self.tolerance,
             seconds=round(self.seconds + then.seconds, SECONDS_DIGITS),
-            parts=parts,
+            parts={one: round(added[one], SECONDS_DIGITS) for one in sorted(added)},
             repeats=max(self.repeats, then.repeats),
             bit_equal=self.bit_equal if then.bit_equal is None else then.bit_equal,
             notes=tuple(dict.fromkeys(self.notes + then.notes)),
@@ -388,8 +385,8 @@ class Measurement:
         if len(self.proof) != len(self.processes):
             said = f"{len(self.processes)} processes were measured, but {len(self.proof)} were checked"
             raise NotProvenRightError(said)
-        wrong = [problem for report in self.proof for problem in report.problems]
-        if wrong or not all(report.right for report in self.proof):
+        if not all(report.right for report in self.proof):
+            wrong = [problem for report in self.proof for problem in report.problems]
             raise NotProvenRightError(f"a measurement needs a passing check of every process; found: {wrong}")
 
     @property
