@@ -60,8 +60,8 @@ def problem_over_cache(attention: Backend, block: Block, device: DeviceInfo) -> 
 def bind_attention(
     attention: Backend, problem: Prefill | Decode, block: Block, q: torch.Tensor, caches: Tensors
 ) -> BoundAttention:
-    """Prepares `attention` and returns it as stages of a layer. Of the tensors only shapes and dtypes matter, not the
-    values.
+    """Prepares `attention` and returns it as stages of a layer. Of these tensors only shapes and dtypes matter, not the
+    values; the lengths that it is prepared with are those of `block`.
 
     q         (B, S, H, D), contiguous
     caches    of keys and of values

@@ -35,7 +35,8 @@ class EagerDecode(Backend[Decode]):
     """Attention as torch operators, every feature; scores, weights and dequantised keys are stored in q's dtype.
 
     The timed call includes gathering pages and dequantising: their cost without a special kernel. All sequences are
-    computed at the length of the longest, and keys past a sequence's end are masked.
+    computed at the length of the longest; keys past a sequence's end are masked, and values there replaced by zeros,
+    because what lies there may be NaN.
     """
 
     families = ("decode",)
@@ -46,8 +47,9 @@ class EagerDecode(Backend[Decode]):
         given = workload.split_inputs(tensors)
         if given.table is not None:
             paged_cache.require_block_table(given.table, given.seq_lens, given.k.shape[0], workload.page)
+        room = given.k.shape[1] if given.table is None else given.table.shape[1] * workload.page
         return Prepared(
-            call=eager_decode(workload),
+            call=eager_decode(workload, filled=bool((given.seq_lens == room).all())),
             tensors=tensors,
             convert=lambda new: new,
             outputs=_canonical_outputs,
@@ -110,11 +112,12 @@ BACKENDS: tuple[Backend, ...] = (
 )
 
 
-def eager_decode(workload: Decode) -> Callable[..., Result]:
+def eager_decode(workload: Decode, *, filled: bool = False) -> Callable[..., Result]:
     """Returns a function of the canonical inputs that returns (out (B, Q, H, D), lse (B, H, Q) in fp32, or None if not
     requested).
 
-    Query heads that share a K/V head, and tokens, are stacked as rows of one product. Lengths are read on the device.
+    Query heads that share a K/V head, and tokens, are stacked as rows of one product. Lengths are read on the device,
+    but `filled` says that every sequence fills its room, so that no slot is unused.
     """
     import torch
 
@@ -136,6 +139,9 @@ def eager_decode(workload: Decode) -> Callable[..., Result]:
             sinks = parts.sinks.to(scores.dtype)[None, :, None, None].expand(batch, heads, queries, 1)
             scores = torch.cat([scores, sinks], dim=-1)
         weights = torch.softmax(scores, dim=-1)[..., :room]
+        if not filled:  # a weight of 0 does not hide NaN
+            past = torch.arange(room, device=v.device) >= parts.seq_lens[:, None]
+            v = v.masked_fill(past[..., None, None], 0.0)
         out = torch.matmul(weights.reshape(batch, -1, group * queries, room), v.transpose(1, 2))
         lse = torch.logsumexp(scores.float(), dim=-1) if workload.lse else None
         return out.view(batch, heads, queries, head_dim).transpose(1, 2), lse

@@ -19,7 +19,7 @@ from pytest_attnperf.correctness.budget import APART, PLANTED, TIMED, UNPLANTED,
 from pytest_attnperf.correctness.digest import Digest, compute_input_digests
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
-from pytest_attnperf.correctness.references import Expected, References, count_reveals
+from pytest_attnperf.correctness.references import BadReferenceError, Expected, References, count_reveals
 from pytest_attnperf.correctness.repeated_calls import (
     CALL_SECONDS_MOST,
     USUAL,
@@ -30,6 +30,7 @@ from pytest_attnperf.correctness.repeated_calls import (
 from pytest_attnperf.correctness.result import Results
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, ErrorFigures, Tolerance
 from pytest_attnperf.workloads.defined import ADHOC
+from pytest_attnperf.workloads.garbage import Placed, place_garbage
 
 if TYPE_CHECKING:
     import torch
@@ -103,35 +104,77 @@ class Judge:
         loaded inputs is due, is sent what the call returned, and returns the report (StopIteration.value)."""
         started, self._parts = time.perf_counter(), {}
         with self._time_part("inputs"):
-            inputs = self._workload.make_inputs(seed, self._device, planted=planted)
+            made = self._workload.make_inputs(seed, self._device, planted=planted)
+            placed = place_garbage(self._workload, made, seed) if planted else Placed(made)
+            inputs = placed.inputs
         if check == PLANTED and (reason := getattr(self._workload, "unplanted", "")):
             check = f"{UNPLANTED}{reason})"
         with self._time_part("reference"):
-            expected = self._references.compute_expected(
-                self._workload, self._own.copy_for_reference(inputs), seed=seed, planted=planted
-            )
+            expected = self._compute_expected(made, placed, seed, planted=planted)
+        del made
         with self._time_part("poison"):
             loaded, unfit = self._own.load(inputs)
             unfit += self._decoys.convert(inputs)
         self._checked = (loaded if self._own.writable else ()), expected
         found = [f"{check}: {text}" for text in unfit]
         figures: list[ErrorFigures] = []
+        blamed: list[str] = []
         if not found:
             found, figures = yield from self._judge_call(check, loaded, expected, poisoned)
+            if placed.elements and (found or list_problems(figures)):
+                blamed = yield from self._blame_garbage(check, seed, expected, poisoned, placed)
+                self._own.restore(loaded)
         if self._own.writable and not self._repeated and not found and not list_problems(figures):
             self._repeated = True  # once: whether a kernel adds to what it finds does not depend on the inputs
             found, again = yield from self._judge_call(f"{check}, called twice", loaded, expected, poisoned, twice=True)
             figures += again if list_problems(again) else []
         return CheckReport(
             figures=tuple(map(shorten_figures, figures)),
-            problems=tuple(found) + list_problems(figures),
+            problems=(*blamed, *found, *list_problems(figures)),
             tolerance=self._tolerance,
             seconds=round(time.perf_counter() - started, SECONDS_DIGITS),
             parts={part: round(seconds, SECONDS_DIGITS) for part, seconds in self._parts.items()},
             notes=self._list_notes(),
             coarseness=expected.measure_coarseness() if check == TIMED else {},
             truth=self._compute_digests(inputs, expected) if check == TIMED else {},
+            garbage=placed.elements,
+            reads_garbage=bool(blamed),
         )
+
+    def _compute_expected(self, made: Tensors, placed: Placed, seed: int, *, planted: bool) -> Expected:
+        """Returns what is expected of inputs with garbage in them; raises BadReferenceError if a family's reference
+        reads that. That a function's reference does not was tested when the garbage was placed; its results for the
+        inputs as `made` may be kept already."""
+        inputs = made if self._workload.family == ADHOC else placed.inputs
+        try:
+            return self._references.compute_expected(
+                self._workload, self._own.copy_for_reference(inputs), seed=seed, planted=planted
+            )
+        except BadReferenceError as error:
+            if not placed.elements or inputs is made:
+                raise
+            raise BadReferenceError(
+                f"{error}; unread() of the workload says that elements of {placed.names} are never read, so they hold "
+                "NaN or Inf here: leave out of it what reference() or plain() reads"
+            ) from error
+
+    def _blame_garbage(
+        self, check: str, seed: int, expected: Expected, poisoned: bool, placed: Placed
+    ) -> Generator[None, Any, list[str]]:
+        """After a wrong result, yields for a call on the same inputs without garbage; returns a problem, in words, if
+        that is right, else []. Leaves those inputs loaded."""
+        clean, unfit = self._own.load(self._workload.make_inputs(seed, self._device, planted=True))
+        if unfit:
+            return []
+        found, figures = yield from self._judge_call(check, clean, expected, poisoned)
+        if found or list_problems(figures):
+            return []
+        many = len(placed.elements) > 1
+        return [
+            f"{check}: wrong only while unused elements of input{'s' * many} {placed.names} hold NaN or Inf: they are "
+            "read, where the definition reads nothing (padding, or slots without a key); mask the loads themselves, "
+            "because 0 * NaN is NaN"
+        ]
 
     def _compute_digests(self, inputs: Tensors, expected: Expected) -> dict[str, Digest]:
         """Returns the digests of a gated function's inputs and reference outputs, by name, so that a later process

@@ -34,6 +34,7 @@ from pytest_attnperf.measure.out_of_memory import free_cached_memory
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, DeviceInfo
 from pytest_attnperf.records.gpus import REFERENCES_SHARE
 from pytest_attnperf.workloads.adhoc import AdHoc
+from pytest_attnperf.workloads.garbage import place_garbage
 from pytest_attnperf.workloads.input_notes import notes_on_unseen
 from pytest_attnperf.workloads.precision import autocast_devices
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
-    from pytest_attnperf.correctness.references import Expected, References
     from pytest_attnperf.measure.seeds import Seeds
     from pytest_attnperf.records import Tolerance
     from pytest_attnperf.workloads.base import Workload
@@ -144,12 +144,13 @@ class Prover:
 
     def load_check_inputs(self, prepared: Prepared) -> None:
         """Loads the inputs on which replays are proven into the memory of `prepared`.
-        They are planted: some of their elements change the result visibly if a kernel loses them."""
+        They are planted: some of their elements change the result visibly if a kernel loses them. Unused elements hold
+        NaN and Inf."""
         import torch
 
         inputs = self.workload.make_inputs(self.seeds.check, self.device.torch_device, planted=True)
         with torch.no_grad():
-            prepared.load(inputs)
+            prepared.load(place_garbage(self.workload, inputs, self.seeds.check).inputs)
 
     def watch_outside(self, inputs: Tensors) -> None:
         """Records the tensors that a gated function's reference reads beside its inputs; call it before the function.

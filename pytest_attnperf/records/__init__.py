@@ -194,8 +194,8 @@ class ErrorFigures:
     @property
     def budgets(self) -> tuple[tuple[float, float], ...]:
         """(error, budget) pairs: of the worst element, the RMS of the whole output, that of its worst row or slice."""
-        whole, line = (self.rms_error, self.rms_budget), (self.line_error, self.line_budget)
-        return (self.max_error, self.max_budget), whole, line
+        line = (self.line_error, self.line_budget)
+        return (self.max_error, self.max_budget), (self.rms_error, self.rms_budget), line
 
 
 @dataclass(frozen=True)
@@ -203,11 +203,12 @@ class CheckReport:
     """The result of a check. `problems` is empty exactly when the case is right.
 
     parts       seconds by what they were spent on ('inputs', 'reference', 'call', ...); together about `seconds`
-    repeats     calls on the same inputs whose bits were compared; `bit_equal` says whether all agreed, None without any
-    notes       about the proof, for the reader, though nothing is wrong
+    repeats     calls on the same inputs whose bits were compared; `bit_equal`: all agreed. 0 and None without any
+    notes       about the proof, though nothing is wrong
     coarseness  the plain computation's error on the timed inputs, relative to the result, by output
     truth       (rms, projection) of a gated function's inputs, and of the reference's results for them, by name
     trials      results of further proofs under changed circumstances
+    garbage     elements that held NaN or Inf unread, by input; `reads_garbage`: the result is wrong only with them
     """
 
     figures: tuple[ErrorFigures, ...] = ()
@@ -221,6 +222,8 @@ class CheckReport:
     coarseness: dict[str, float] = field(default_factory=dict)
     truth: dict[str, tuple[float, float]] = field(default_factory=dict)
     trials: tuple[TrialResult, ...] = ()
+    garbage: dict[str, int] = field(default_factory=dict)
+    reads_garbage: bool = False
 
     @property
     def right(self) -> bool:
@@ -229,20 +232,21 @@ class CheckReport:
 
     def merge_with(self, then: CheckReport) -> CheckReport:
         """Returns both reports as one, seconds added up: right only if neither report found a problem."""
-        both = sorted(self.parts.keys() | then.parts.keys())
-        parts = {part: round(self.parts.get(part, 0.0) + then.parts.get(part, 0.0), SECONDS_DIGITS) for part in both}
+        added = {one: self.parts.get(one, 0.0) + then.parts.get(one, 0.0) for one in {**self.parts, **then.parts}}
         return CheckReport(
             figures=self.figures + then.figures,
             problems=self.problems + then.problems,
             tolerance=self.tolerance,
             seconds=round(self.seconds + then.seconds, SECONDS_DIGITS),
-            parts=parts,
+            parts={one: round(added[one], SECONDS_DIGITS) for one in sorted(added)},
             repeats=max(self.repeats, then.repeats),
             bit_equal=self.bit_equal if then.bit_equal is None else then.bit_equal,
             notes=tuple(dict.fromkeys(self.notes + then.notes)),
             coarseness={**then.coarseness, **self.coarseness},
             truth={**then.truth, **self.truth},
             trials=self.trials + then.trials,
+            garbage={**self.garbage, **then.garbage},
+            reads_garbage=self.reads_garbage or then.reads_garbage,
         )
 
 
@@ -385,8 +389,8 @@ class Measurement:
         if len(self.proof) != len(self.processes):
             said = f"{len(self.processes)} processes were measured, but {len(self.proof)} were checked"
             raise NotProvenRightError(said)
-        wrong = [problem for report in self.proof for problem in report.problems]
-        if wrong or not all(report.right for report in self.proof):
+        if not all(report.right for report in self.proof):
+            wrong = [problem for report in self.proof for problem in report.problems]
             raise NotProvenRightError(f"a measurement needs a passing check of every process; found: {wrong}")
 
     @property

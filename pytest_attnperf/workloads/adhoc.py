@@ -21,14 +21,15 @@ from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import MADE, Reference, require_fit, results_of
 from pytest_attnperf.workloads.defined import ADHOC, PLANTS, TENSORS
+from pytest_attnperf.workloads.garbage import UnreadSearch
 from pytest_attnperf.workloads.gradients import Apart, Withheld
 from pytest_attnperf.workloads.input_memory import copy_guarded, copy_tensors
-from pytest_attnperf.workloads.input_notes import note_left, notes_on
+from pytest_attnperf.workloads.input_notes import note_left, notes_on, notes_on_unsearched
 from pytest_attnperf.workloads.returned import name_outputs
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
-    from pytest_attnperf.workloads.base import Workload
+    from pytest_attnperf.workloads.base import Unread, Workload
 
 CACHE_STATES = ("hot", "cold")
 
@@ -72,6 +73,7 @@ class AdHoc:
     contiguous: bool = False
     learned: Reference = field(init=False, repr=False, compare=False)
     planting: Planting = field(init=False, repr=False, compare=False)
+    search: UnreadSearch = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.cache_state not in CACHE_STATES:
@@ -90,6 +92,7 @@ class AdHoc:
             )
         object.__setattr__(self, "learned", Reference(self.name, self.reference_fn, self.times, self.overwrites))
         object.__setattr__(self, "planting", Planting(self.learned))
+        object.__setattr__(self, "search", UnreadSearch(self.learned))
 
     @property
     def family(self) -> str:
@@ -116,7 +119,7 @@ class AdHoc:
         """Notes about errors that no check can detect because of what the inputs are; empty before inputs are made."""
         planting, learned = self.planting, self.learned
         notes = notes_on(learned.names, learned.dtypes, planting.constant_names, planting.one_signed)
-        return (*notes, *note_left(planting.left_names))
+        return (*notes, *note_left(planting.left_names), *notes_on_unsearched(self.search.note))
 
     @property
     def proven_with(self) -> AdHoc | None:
@@ -165,11 +168,19 @@ class AdHoc:
             self.learned.learn(own)
         tensors = (*own, *draw_incoming(self.learned.incoming, device, seed, planted=planted))
         self.planting.refuse_unchanged(own, seed)
+        if planted:
+            self.search.note_seed(seed)
         if planted and not _takes_planted(self.make_inputs_fn):
             return self.planting.plant_inputs(tensors, seed)
         if planted:
             self.planting.look_at_own(own, lambda: self._make_own_inputs(seed, device, planted=False))
         return tensors
+
+    def unread(self, inputs: Tensors) -> tuple[Unread, ...]:
+        """Returns the elements that `reference_fn` does not read of the planted inputs that were made last; those of
+        one seed only, because the search takes several calls of the reference (see `UnreadSearch`). () if
+        `make_inputs_fn` plants, because it then says itself what its inputs hold."""
+        return () if _takes_planted(self.make_inputs_fn) else self.search.find(inputs)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Returns by name the outputs of `reference_fn`, run in fp32 or fp64. Raises WorkloadError when they are no

@@ -128,6 +128,36 @@ class Reference:
             self.quantises = any(tensor.dtype in (torch.int8, torch.uint8) for tensor in outputs.values())
         return outputs
 
+    def find_idle(self, inputs: Tensors) -> tuple[Outputs, tuple[torch.Tensor | None, ...]]:
+        """Returns (the outputs as of `compute_truth`; for each input a mask of the elements without effect, whose
+        gradient through them is exactly 0, or None for inputs without a gradient). For a function without gradients of
+        its own. Raises WorkloadError if no output has a gradient, and whatever the function or its gradient raises."""
+        import torch
+
+        dtype = reference_dtype(tuple(tensor for tensor in inputs if tensor.is_floating_point()))
+        with full_fp32_matmul(), without_autocast(), torch.inference_mode(False), torch.enable_grad():
+            leaves = tuple(
+                tensor.requires_grad_() if tensor.is_floating_point() else tensor
+                for tensor in _copy_inputs(inputs, dtype)
+            )
+            # The function gets copies, because it may write to them, which torch refuses for leaves.
+            own = tuple(tensor.clone() for tensor in leaves)
+            with widen_floats(dtype, unrounded=bool(self.quantises)):
+                returned = results_of(self.fn(*own), own, self.overwritten_numbers)
+                outputs = name_outputs(returned, own[0].device, keep_graph=True)
+            roots = [outputs[name] for name in gradients.differentiable_outputs(outputs)]
+            if not roots:
+                raise WorkloadError(f"no output of the reference of {self.problem!r} has a gradient")
+            # Not ones: what sums up to a constant, as a softmax does, has a gradient of 0.
+            generator = torch.Generator(roots[0].device).manual_seed(0)
+            weights = [torch.rand(root.shape, generator=generator, device=root.device).to(root.dtype) for root in roots]
+            numbers = [number for number, tensor in enumerate(leaves) if tensor.requires_grad]
+            found = torch.autograd.grad(roots, [leaves[n] for n in numbers], weights, allow_unused=True)
+        idle: list[torch.Tensor | None] = [None] * len(inputs)
+        for number, gradient in zip(numbers, found, strict=True):
+            idle[number] = None if gradient is None else gradient == 0
+        return {name: tensor.detach() for name, tensor in outputs.items()}, tuple(idle)
+
     def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
         """Returns results with every intermediate one rounded at random to the precision of the narrowest input. There
         are NOISE_DRAWS results, one if the function calls many operators, and none if it fails with rounding. Most

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -110,3 +111,24 @@ def in_place(workload: Workload) -> InPlace:
     """
     found: InPlace = getattr(workload, "in_place", {})
     return found
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Elements of one canonical input that the definition never reads: a result is the same whatever they hold.
+
+    number    of the input
+    name      of the input, for reports, e.g. 'k_cache'
+    mask      bool, True where an element is not read; its shape broadcasts to the input's, e.g. (B, room, 1, 1)
+    """
+
+    number: int
+    name: str
+    mask: torch.Tensor
+
+
+def unread(workload: Workload, inputs: Tensors) -> tuple[Unread, ...]:
+    """Returns what `workload.unread(inputs)` gives: the elements of its canonical inputs that the definition never
+    reads. () if the workload has no such method, which is how one says that everything may be read."""
+    find: Callable[[Tensors], tuple[Unread, ...]] | None = getattr(workload, "unread", None)
+    return () if find is None else tuple(find(inputs))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_math, block_inputs
+from pytest_attnperf.workloads.base import Unread
 from pytest_attnperf.workloads.block_inputs import BlockInputs
 from pytest_attnperf.workloads.decode import QUERIES_MAX, Decode
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
@@ -61,7 +62,8 @@ class Block(FamilyWorkload):
 
     Outputs are 'out' (B, S, E), and 'k' and 'v' (B, S, Hk, D), the new rows of the caches, all of the last layer. A
     call changes only these rows (`in_place`), and reads none of them before writing it, so a second call gives the
-    same. Before the first call, rows `past` and later hold large finite values.
+    same. Before the first call, rows `past` and later hold large values, and NaN
+    and Inf in planted inputs (`unread`).
 
     Raises WorkloadError naming the field and what is allowed.
     """
@@ -216,6 +218,15 @@ class Block(FamilyWorkload):
         first = 3 + self.bias + self.out_bias
         return {number: partial(_new_rows, start=self.past, stop=self.length) for number in (first, first + 1)}
 
+    def unread(self, inputs: Tensors) -> tuple[Unread, ...]:
+        """Returns the rows of both caches that hold no key before the call: it writes some, and reads none of them
+        before."""
+        parts, first = self.split_inputs(inputs), 3 + self.bias + self.out_bias
+        return (
+            Unread(first, "k_cache", find_rows_from(self.past, parts.k_cache)),
+            Unread(first + 1, "v_cache", find_rows_from(self.past, parts.v_cache)),
+        )
+
     def split_inputs(self, inputs: Tensors) -> BlockInputs:
         """Returns `inputs`, in the order of `Block`'s docstring, by name; b_qkv and b_out are None without a bias."""
         x, w_qkv, w_out, *others = inputs
@@ -242,6 +253,14 @@ class Block(FamilyWorkload):
     def plain(self, inputs: Tensors) -> Outputs:
         """Computes 'out', 'k' and 'v' with the result of every step rounded to the workload's dtype."""
         return _compute_plain(self, inputs)
+
+
+def find_rows_from(first: int, cache: torch.Tensor) -> torch.Tensor:
+    """Returns a mask (1, room, 1, ...) of a cache (B, room, ...), True in the rows from `first` on."""
+    import torch
+
+    rows = torch.arange(cache.shape[1], device=cache.device) >= first
+    return rows.view(1, -1, *(1 for _ in cache.shape[2:]))
 
 
 def _new_rows(cache: torch.Tensor, *, start: int, stop: int) -> torch.Tensor:

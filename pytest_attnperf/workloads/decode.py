@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import loud_rows, paged_cache, planted_keys
-from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.base import DTYPE_BYTES, Unread
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import HEAD_DIM_MAX, Grammar, require_dtype, require_positive
 from pytest_attnperf.workloads.paged_cache import CACHE_DTYPES
@@ -72,7 +72,7 @@ class Decode(FamilyWorkload):
 
     Inputs, in this order, all contiguous: q (B, Q, H, D); k and v, (B, Skv, Hk, D) or with pages (pages, page, Hk, D);
     with pages the block table (B, ceil(Skv / page)) int32; seq_lens (B,) int32; with sinks (H,) fp32; with kv_dtype
-    k_scale and v_scale, fp32 (1,). Slots past the end of a sequence hold large finite values, see `paged_cache`.
+    k_scale and v_scale, fp32 (1,). Slots that hold no key are not read (`unread`), see `paged_cache`.
     Outputs are 'out' (B, Q, H, D) and, with `lse`, 'lse' (B, H, Q) in fp32.
 
     Raises WorkloadError naming the field and what is allowed.
@@ -203,6 +203,13 @@ class Decode(FamilyWorkload):
         sinks = left.pop(0) if self.sinks else None
         k_scale, v_scale = left if self.kv_dtype else (None, None)
         return DecodeInputs(q, k, v, table, seq_lens, sinks, k_scale, v_scale)
+
+    def unread(self, inputs: Tensors) -> tuple[Unread, ...]:
+        """Returns the slots of both caches that hold no key: past the end of a sequence, or in a page that none
+        owns."""
+        parts = self.split_inputs(inputs)
+        mask = paged_cache.find_unused_slots(parts.k, parts.table, parts.seq_lens)
+        return (Unread(1, "k", mask), Unread(2, "v", mask))
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Makes the inputs on `device`: q, keys and values from N(0, 1), sinks from N(ln Skv, 1). Such a sink weighs

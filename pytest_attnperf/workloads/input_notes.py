@@ -45,6 +45,17 @@ def note_left(left: Sequence[str]) -> tuple[str, ...]:
     )
 
 
+def notes_on_unsearched(reason: str) -> tuple[str, ...]:
+    """Returns a note that no element of the inputs holds NaN, because of `reason`: a clause about the reference; () if
+    that is empty."""
+    if not reason:
+        return ()
+    return (
+        f"no unused element of the inputs was filled with NaN: the reference {reason}, so what it does not read is not "
+        "known; where a cache or padding is never read, let inputs(seed, planted) put NaN there",
+    )
+
+
 def _notes_on_signs(one_signed: Sequence[str]) -> tuple[str, ...]:
     """Returns a note, in words, about inputs of one sign, as torch.rand makes; () if there are none."""
     if not one_signed:

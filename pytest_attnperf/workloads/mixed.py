@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import loud_rows, paged_cache, planted_keys
 from pytest_attnperf.workloads.attention_math import SCORE_BYTES_CPU, SCORE_BYTES_GPU
-from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.base import DTYPE_BYTES, Unread
 from pytest_attnperf.workloads.batch_spec import BatchPart, format_batch, parse_batch
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar, require_grouped_heads, require_head_dim, require_positive_or_none
@@ -57,7 +57,7 @@ class Mixed(FamilyWorkload):
     Inputs, contiguous: q (T, H, D); k_cache and v_cache (pages, page, Hk, D); block_table (B, pages_per_sequence)
     int32; cu_seqlens_q (B + 1,) int32, the first token of each sequence, and T; seq_lens (B,) int32, the keys of each
     sequence; with `sinks` sinks (H,) fp32; with `cache` k_scale and v_scale, (1,) fp32, value = stored * scale. For
-    the block table and the values in unused slots see `paged_cache`. The output is 'out' (T, H, D).
+    the block table and unused slots, which are not read (`unread`), see `paged_cache`. The output is 'out' (T, H, D).
 
     Raises WorkloadError naming the field for a batch that does not parse, sizes that are not positive integers, heads
     that kv_heads does not divide, another dtype or cache, too large a head_dim, and invalid page sizes.
@@ -174,6 +174,12 @@ class Mixed(FamilyWorkload):
     def _conventions(self) -> dict[str, Any]:
         said = {"quantisation": PER_TENSOR} if self.cache else {}
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
+
+    def unread(self, inputs: Tensors) -> tuple[Unread, ...]:
+        """Returns the slots of both caches that hold no key: past the end of a sequence, or in a page that none
+        owns."""
+        mask = paged_cache.find_unused_slots(inputs[1], inputs[3], inputs[5])
+        return (Unread(1, "k_cache", mask), Unread(2, "v_cache", mask))
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Draws q, keys and values from N(0, 1) on `device`, pages in an order drawn from the seed; sinks N(0, 1). With

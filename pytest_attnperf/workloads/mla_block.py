@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import mla_block_inputs, mla_block_math
-from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.base import DTYPE_BYTES, Unread
+from pytest_attnperf.workloads.block import find_rows_from
 from pytest_attnperf.workloads.block_scales import BLOCK, BLOCK_DTYPE, count_blocks
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar, require_positive_or_none
@@ -67,7 +68,8 @@ class MlaBlock(FamilyWorkload):
 
     Outputs are 'out' (B, S, E) and the new rows of the caches: 'kv' (B, S, C) and 'pe' (B, S, R), or 'k' and 'v'. A
     call changes only these rows (`in_place`), and reads none of them before writing it. Before the first call, rows
-    `past` and later hold large finite values.
+    `past` and later hold large values, and NaN
+    and Inf in planted inputs (`unread`).
 
     Raises WorkloadError naming the field and what is allowed.
     """
@@ -244,6 +246,15 @@ class MlaBlock(FamilyWorkload):
         """Inputs that a call may write to: both caches, in the rows of the new tokens."""
         numbers = map(self.tensor_names.index, self.cache_shapes)
         return {number: partial(_new_rows, start=self.past, stop=self.length) for number in numbers}
+
+    def unread(self, inputs: Tensors) -> tuple[Unread, ...]:
+        """Returns the rows of both caches that hold no key before the call: it writes some, and reads none of them
+        before."""
+        given = self.name_inputs(inputs)
+        return tuple(
+            Unread(self.tensor_names.index(name), name, find_rows_from(self.past, given[name]))
+            for name in self.cache_shapes
+        )
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Makes x, weights, caches, tables and mask on `device`; their distributions are those of

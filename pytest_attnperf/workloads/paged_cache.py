@@ -2,8 +2,10 @@
 
 A paged cache is (pages, page_size, Hk, D). Key j of sequence b is at cache[table[b, j // page_size], j % page_size],
 with the block table (B, pages_per_sequence) int32 and lengths seq_lens (B,) int32, as in PagedAttention
-(arXiv:2309.06180). Slots that no sequence owns hold `poison_value`: large, but finite, because a kernel may load them
-if it gives them no weight.
+(arXiv:2309.06180). Slots that no sequence owns hold `poison_value`, which is large but finite. In planted inputs of
+floating-point caches they hold NaN and Inf (see `garbage`), because a pool of pages is never cleared: a kernel must not
+multiply them, not even by zero. Keys of a sequence that a window hides are not among them: they were written, and a
+kernel may load them if it gives them no weight.
 """
 
 from __future__ import annotations
@@ -112,6 +114,26 @@ def scatter(dense: torch.Tensor, lengths: Sequence[int], table: torch.Tensor, pa
         owned[: lengths[b]] = dense[b, : lengths[b]]
         _as_bytes(cache)[table[b, :count].long()] = _as_bytes(owned).view(count, page_size, *dense.shape[2:])
     return cache
+
+
+def find_unused_slots(cache: torch.Tensor, table: torch.Tensor | None, seq_lens: torch.Tensor) -> torch.Tensor:
+    """Returns a mask of the slots that hold no key, True there: pages that no sequence owns, and slots past the end of
+    a sequence.
+
+    cache       pages (pages, page_size, Hk, D), or without `table` (B, room, Hk, D)
+    seq_lens    (B,)
+
+    The mask is (pages, page_size, 1, 1), or (B, room, 1, 1).
+    """
+    import torch
+
+    page_size = cache.shape[1]
+    keys = torch.arange(page_size * (1 if table is None else table.shape[1]), device=cache.device)
+    used = keys[None, :] < seq_lens[:, None]
+    if table is not None:
+        owned, used = used, torch.zeros(cache.shape[:2], dtype=torch.bool, device=cache.device)
+        used[table.long()[:, keys // page_size][owned], (keys % page_size).expand_as(owned)[owned]] = True
+    return ~used[..., None, None]
 
 
 def gather(cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:

@@ -12,11 +12,12 @@ from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.garbage import place_garbage
 
 
 def find_wrong(backend: Any, workload: Workload, device: str = "cpu") -> tuple[str, ...]:
-    """What is wrong with what a backend gives for planted inputs of seed 1."""
-    inputs = workload.make_inputs(1, device, planted=True)
+    """What is wrong with what a backend gives for planted inputs of seed 1, which hold NaN where nothing is read."""
+    inputs = place_garbage(workload, workload.make_inputs(1, device, planted=True), 1).inputs
     expected = References().compute_expected(workload, inputs, seed=1, planted=True)
     prepared = backend.prepare(workload, inputs)
     return find_problems(expected, prepared.outputs(prepared.run()), backend.tolerance)

@@ -23,6 +23,7 @@ import torch
 
 from pytest_attnperf.backends import replay_choice
 from pytest_attnperf.workloads.families import parse_workload
+from pytest_attnperf.workloads.garbage import place_garbage
 
 SEED = 1
 
@@ -64,12 +65,14 @@ def remember_builtins() -> None:
 
 
 def of_backend(backends: Any, case: str) -> dict[str, Any]:
-    """The outputs on inputs of seed 1, the configuration, and whether the inputs are unchanged."""
+    """The outputs on inputs of seed 1 with NaN where nothing is read, the configuration, and whether the inputs are
+    unchanged."""
     name, _, text = case.partition("/")
     (backend,) = (backend for backend in backends if backend.name == name)
     workload = parse_workload(text)
     began = time.perf_counter()
-    prepared = backend.prepare(workload, workload.make_inputs(SEED, "cpu", planted=True))
+    inputs = workload.make_inputs(SEED, "cpu", planted=True)
+    prepared = backend.prepare(workload, place_garbage(workload, inputs, SEED).inputs)
     before = [tensor.clone() for tensor in prepared.tensors]
     outputs = {name: tensor.clone() for name, tensor in prepared.outputs(prepared.run()).items()}
     replayed = replay_choice(backend, prepared.config)

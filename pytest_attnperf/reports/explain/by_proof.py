@@ -193,6 +193,7 @@ def explain_incorrect(told: Told) -> Words:
     sentences = ["The result is wrong, so its time means nothing and is not judged."]
     sentences += [f"{_format_clause(said)}."] if worst is None else _describe_worst_output(worst)
     sentences += [] if worst is None else _describe_planting(case, worst)
+    sentences += _describe_garbage(case)
     sentences.append(
         "It is not noise: the allowed error comes from the plain computation in the same precision, and the "
         "reference is exact."
@@ -363,6 +364,19 @@ def _describe_box(worst: ErrorFigures) -> list[str]:
     return [
         f"{worst.beyond_count} of {worst.elements} elements exceed it, all in [{box}]. A box that ends at a multiple "
         "of a tile, or at the last rows, suggests a wrong mask or tail; one batch or head, a wrong offset."
+    ]
+
+
+def _describe_garbage(case: CaseResult) -> list[str]:
+    """Says which unused elements held NaN and Inf in a check that is right without them; [] if there is no such
+    check."""
+    held = {name: count for check in case.checks if check.reads_garbage for name, count in check.garbage.items()}
+    if not held:
+        return []
+    where = ", ".join(f"{count} of {one_line(name)}" for name, count in held.items())
+    return [
+        f"It is right without the NaN and Inf that unused elements of its inputs hold ({where}): the kernel reads "
+        "padding, or slots without a key. Mask the loads themselves; a weight of 0 hides no NaN."
     ]
 
 
