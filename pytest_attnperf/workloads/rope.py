@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
@@ -52,6 +53,9 @@ class Rope(FamilyWorkload):
     )
     is_cold = True
     """It is cold: it makes one pass over the output of a projection."""
+
+    row_field, row_inputs = "batch", 2
+    row_outputs: ClassVar[Mapping[str, int]] = {"q": 0, "k": 0}
 
     batch: int
     seq: int
