@@ -223,12 +223,15 @@ class Backend(abc.ABC, Generic[W]):
                      unless the backend is asked for by name: then only `unsupported_reasons` refuses
     times_on_cpu     False where running without a GPU uses an interpreter, so that the time means nothing
     tolerance        its error budget, with a source when it is not the default
+    invariant        it promises that a sequence, a request or a row has the same bits alone, in a batch, anywhere in
+                     it, and in another chunk: a case with other bits is INCORRECT
     """
 
     name: str
     cpu_flops_max: float = 0.0
     times_on_cpu: bool = True
     tolerance: Tolerance = field(default_factory=Tolerance)
+    invariant: bool = field(default=False, kw_only=True)
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -262,10 +265,11 @@ class Around(Backend[Any]):
     cpu_flops_max: float = field(init=False)
     times_on_cpu: bool = field(init=False)
     tolerance: Tolerance = field(init=False)
+    invariant: bool = field(init=False)
     backend: Backend
 
     def __post_init__(self) -> None:
-        for name in ("name", "cpu_flops_max", "times_on_cpu", "tolerance"):
+        for name in ("name", "cpu_flops_max", "times_on_cpu", "tolerance", "invariant"):
             object.__setattr__(self, name, getattr(self.backend, name))
 
     @property

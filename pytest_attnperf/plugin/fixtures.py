@@ -90,6 +90,7 @@ class CaseHandle:
         times: str = "both",
         in_place: Sequence[str] = (),
         host_sync: bool = False,
+        invariant: bool = False,
         kernels: Sequence[str] = (),
         operators: Sequence[str] = (),
         never: Sequence[str] = (),
@@ -111,6 +112,8 @@ class CaseHandle:
                               call may overwrite: each call gets copies, made outside the timed part. If a call returns
                               None, the contents of these inputs are its result
         host_sync             the call may wait for the device (.item()), and is timed by the host's clock
+        invariant             each row (index of the first dimension that the reference computes row by row) has the
+                              same bits alone, in another order and among more rows: other bits fail
         kernels, operators    regular expressions; each must match the name of a GPU kernel, or of a torch operator,
                               that runs: a function that falls back to something else fails
         never                 regular expressions that must not match any kernel or operator that runs
@@ -133,7 +136,9 @@ class CaseHandle:
             operators=_parse_patterns("operators", operators),
             never=_parse_patterns("never", never),
         )
-        backend = CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance(), declares=says)
+        backend = CallableBackend(
+            name=name, fn=fn, tolerance=tolerance or Tolerance(), declares=says, invariant=invariant
+        )
         self._server.serve_case(backend, workload, gated)
 
 

@@ -206,6 +206,7 @@ class CheckReport:
     parts       seconds by what they were spent on ('inputs', 'reference', 'call', ...); together about `seconds`
     repeats     calls on the same inputs whose bits were compared; 0 where none were
     bit_equal   whether all of these agreed in every bit; None where none were compared
+    bits        hash of the first one's bits, by which other processes are compared; `card` is its device's id
     notes       about the proof, for the reader, though nothing is wrong
     coarseness  the plain computation's error on the timed inputs, relative to the result, by output
     truth       (rms, projection) of a gated function's inputs, and of the reference's results for them, by name
@@ -223,6 +224,8 @@ class CheckReport:
     coarseness: dict[str, float] = field(default_factory=dict)
     truth: dict[str, tuple[float, float]] = field(default_factory=dict)
     trials: tuple[TrialResult, ...] = ()
+    bits: str = ""
+    card: str = ""
 
     @property
     def right(self) -> bool:
@@ -245,6 +248,8 @@ class CheckReport:
             coarseness={**then.coarseness, **self.coarseness},
             truth={**then.truth, **self.truth},
             trials=self.trials + then.trials,
+            bits=self.bits or then.bits,
+            card=self.card or then.card,
         )
 
 

@@ -147,7 +147,8 @@ class FamilyWorkload(Workload):
 
     @property
     def row_count(self) -> int:
-        """Number of rows that are computed independently of each other (`row_field`); 0 for a family that does not say."""
+        """Number of rows, which are computed independently of each other (`row_field`); 0 if the family does not
+        say."""
         return int(getattr(self, self.row_field)) if self.row_field else 0
 
     def take_rows(self, rows: Sequence[int]) -> Part:

@@ -56,7 +56,7 @@ def take(tensor: torch.Tensor, rows: Sequence[int], dim: int) -> torch.Tensor:
     rows_there = torch.tensor(rows, device=tensor.device)
     bytes_there = tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor  # fp8 has no such operator
     taken = bytes_there.index_select(dim, rows_there).view(tensor.dtype)
-    order = sorted(range(tensor.dim()), key=lambda at: -tensor.stride(at))
+    order = sorted(range(tensor.dim()), key=tensor.stride().__getitem__, reverse=True)
     laid = torch.empty_permuted(taken.shape, order, dtype=taken.dtype, device=taken.device)
     return laid.copy_(taken)
 

@@ -174,9 +174,7 @@ class PackedSequences(FamilyWorkload):
 
         def take_inputs(whole: Tensors) -> Tensors:
             count = len(self.packed_inputs)
-            held = (
-                take(tensor, packed[of], dim) for tensor, (of, dim) in zip(whole, self.packed_inputs, strict=False)
-            )
+            held = (take(tensor, packed[of], dim) for tensor, (of, dim) in zip(whole, self.packed_inputs, strict=False))
             return (*held, *part._make_offsets(str(whole[0].device)), *part._cut_further(whole[count + 2 :]))
 
         def take_outputs(whole: Outputs) -> Outputs:

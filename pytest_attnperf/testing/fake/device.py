@@ -65,7 +65,7 @@ from pytest_attnperf.records.costs import NO_COSTS, GatedCosts
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.stages import Breakdown, StageTime
-from pytest_attnperf.records.trials import TrialEnding, TrialResult
+from pytest_attnperf.records.trials import DECLARED, TrialEnding, TrialResult
 from pytest_attnperf.testing.fake import backends as fake_faults
 from pytest_attnperf.testing.fake.backends import FakeBackend, FakeTunableBackend, take_block_time
 from pytest_attnperf.workers.device_protocol import CheckSeeds
@@ -277,6 +277,7 @@ class FakeSubject:
         found = [
             TrialResult(name, **{**fields, "ending": TrialEnding(fields.get("ending", TrialEnding.RIGHT))})
             for name in names
+            if name != DECLARED
             for fields in scripted.get(name, [{}])
         ]
         problems = tuple(result.why for result in found if result.ending is TrialEnding.WRONG)
