@@ -166,7 +166,7 @@ def find_bit_difference(one: torch.Tensor, other: torch.Tensor) -> BitDifference
     apart = (_order_values(one) - _order_values(other)).abs().double()
     apart[as_integers(one.contiguous()).ne(as_integers(other.contiguous())) & (apart == 0)] = 1.0  # 0.0 is not -0.0
     if one.is_floating_point():
-        lost, also = (tensor.to(torch.promote_types(tensor.dtype, torch.float32)).isnan() for tensor in (one, other))
+        lost, also = ((tensor.float() if tensor.element_size() == 1 else tensor).isnan() for tensor in (one, other))
         apart[lost & also] = 0.0
         apart[lost ^ also] = float("inf")
     worst = int(apart.argmax())

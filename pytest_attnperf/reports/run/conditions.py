@@ -135,7 +135,8 @@ def _invariance_line(backend: str, cases: Sequence[CaseResult]) -> str:
     if not left_out:
         return line
     which = f"{left_out[0].variant}: " if left_out[0].variant else ""
-    return f"{line}; {len(left_out)} parts were not compared ({which}{one_line(left_out[0].why)})"
+    count = "1 part was" if len(left_out) == 1 else f"{len(left_out)} parts were"
+    return f"{line}; {count} not compared ({which}{one_line(left_out[0].why)})"
 
 
 def _describe_ulps(case: CaseResult, compared: Sequence[TrialResult]) -> str:

@@ -138,7 +138,7 @@ def make_liar(
     needs_timing: bool = False,
 ) -> Liar:
     """Returns a liar (a backend that cheats by `trick`) made of `kernel`, with an honest counterpart made of `twin`; or
-    both of `packs`: the liar's, the counterpart's. Only the liar uses `outputs`; both use `declares` and `invariant`."""
+    both of `packs`: the liar's, the counterpart's. Only the liar uses `outputs`; both use `declares`, `invariant`."""
     lying_packs, honest_packs = packs or (None, None)
     said = declares or Declares()
     device = "gpu" if needs_gpu else "cpu" if needs_cpu else ""

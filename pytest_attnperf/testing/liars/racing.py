@@ -70,8 +70,8 @@ def _splits_by_place(workload: Prefill, inputs: Tensors) -> Callable[..., torch.
     import torch
 
     def call(*qkv: torch.Tensor) -> torch.Tensor:
-        each = zip(*(tensor.split(1) for tensor in qkv), strict=True)
-        return torch.cat([_attend_in_splits(*one, splits=4 if place % 2 else 2) for place, one in enumerate(each)])
+        each = enumerate(zip(*(tensor.unsqueeze(1) for tensor in qkv), strict=True))
+        return torch.cat([_attend_in_splits(q, k, v, 4 if place % 2 else 2) for place, (q, k, v) in each])
 
     return call
 
