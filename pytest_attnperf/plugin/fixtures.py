@@ -14,7 +14,7 @@ from pytest_attnperf.records import Tolerance
 from pytest_attnperf.records.costs import NO_COSTS, GatedCosts, parse_costs
 
 if TYPE_CHECKING:
-    from pytest_attnperf.backends import Backend
+    from pytest_attnperf.backends import Backend, Declares
     from pytest_attnperf.kernel_builds import KernelBuild
     from pytest_attnperf.measure.gpu_timer import TimerResult
     from pytest_attnperf.workloads.base import Workload
@@ -123,7 +123,6 @@ class CaseHandle:
         """
         _check_callables(fn=fn, reference=reference, inputs=inputs)
         gated = self._costs.merge_with(parse_costs(costs, "attnperf.gate()"))
-        from pytest_attnperf.backends import Declares
         from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
         workload = AdHoc(
@@ -131,20 +130,22 @@ class CaseHandle:
             cache_state=cache_state, times=times if backward else "", overwrites=_as_tuple(in_place),
             host_sync=host_sync,
         )  # fmt: skip
-        says = Declares(
-            kernels=_parse_patterns("kernels", kernels),
-            operators=_parse_patterns("operators", operators),
-            never=_parse_patterns("never", never),
-        )
-        backend = CallableBackend(
-            name=name, fn=fn, tolerance=tolerance or Tolerance(), declares=says, invariant=invariant
-        )
+        says = _parse_declared(kernels, operators, never)
+        backend = CallableBackend(name, fn, says, tolerance=tolerance or Tolerance(), invariant=invariant)
         self._server.serve_case(backend, workload, gated)
 
 
 def _as_tuple(given: Sequence[str]) -> tuple[str, ...]:
     """Returns the texts as a tuple; one string becomes a tuple of one."""
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _parse_declared(kernels: Sequence[str], operators: Sequence[str], never: Sequence[str]) -> Declares:
+    """Returns what must run, and what must not. Fails the test if a pattern is invalid."""
+    from pytest_attnperf.backends import Declares
+
+    given = {"kernels": kernels, "operators": operators, "never": never}
+    return Declares(**{name: _parse_patterns(name, patterns) for name, patterns in given.items()})
 
 
 def _parse_patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:
