@@ -144,8 +144,11 @@ def _parse_declared(kernels: Sequence[str], operators: Sequence[str], never: Seq
     """Returns what must run, and what must not. Fails the test if a pattern is invalid."""
     from pytest_attnperf.backends import Declares
 
-    given = {"kernels": kernels, "operators": operators, "never": never}
-    return Declares(**{name: _parse_patterns(name, patterns) for name, patterns in given.items()})
+    return Declares(
+        kernels=_parse_patterns("kernels", kernels),
+        operators=_parse_patterns("operators", operators),
+        never=_parse_patterns("never", never),
+    )
 
 
 def _parse_patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:
