@@ -225,6 +225,8 @@ class Backend(abc.ABC, Generic[W]):
     tolerance        its error budget, with a source when it is not the default
     takes_strides    its call heeds the strides of `Prepared.tensors`, so that other layouts are tried on these even
                      where `convert` makes them contiguous
+    invariant        it promises that a sequence, a request or a row has the same bits alone, in a batch, anywhere in
+                     it, and in another chunk: a case with other bits is INCORRECT
     """
 
     name: str
@@ -232,6 +234,7 @@ class Backend(abc.ABC, Generic[W]):
     times_on_cpu: bool = True
     tolerance: Tolerance = field(default_factory=Tolerance)
     takes_strides: bool = field(default=False, kw_only=True)
+    invariant: bool = field(default=False, kw_only=True)
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -266,10 +269,11 @@ class Around(Backend[Any]):
     times_on_cpu: bool = field(init=False)
     tolerance: Tolerance = field(init=False)
     takes_strides: bool = field(init=False)
+    invariant: bool = field(init=False)
     backend: Backend
 
     def __post_init__(self) -> None:
-        for name in ("name", "cpu_flops_max", "times_on_cpu", "tolerance", "takes_strides"):
+        for name in ("name", "cpu_flops_max", "times_on_cpu", "tolerance", "takes_strides", "invariant"):
             object.__setattr__(self, name, getattr(self.backend, name))
 
     @property

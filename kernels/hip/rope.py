@@ -92,4 +92,4 @@ def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
     return {"q": result[0], "k": result[1]}
 
 
-BACKENDS = (HipRope("hip.rope", ROPE_FLOPS_MAX, times_on_cpu=False),)
+BACKENDS = (HipRope("hip.rope", ROPE_FLOPS_MAX, times_on_cpu=False, invariant=True),)

@@ -1,4 +1,5 @@
-"""Two figures of a tensor by which a later process recognises the same values: their size, and one projection.
+"""Two figures of a tensor by which a later process recognises the same values: their size, and one projection. Also a
+hash, by which it recognises the same bits.
 
 The projection is the sum of all elements, each with a pseudo-random sign that depends on its position, divided by the
 square root of their number. A change of the tensor moves it by about the root mean square of that change. Rounding
@@ -7,6 +8,7 @@ errors move it no more than that, in whatever order something was summed.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,8 @@ ROW = 2**12
 of a tensor of signs. Divides the number of elements that are read together."""
 
 DIGITS = 6
+BITS_DIGITS = 16
+"""Hex digits by which equal bits of results are recognised."""
 
 INPUTS = "inputs(): "
 """Prefix of the digests of inputs, which are stored together with those of outputs."""
@@ -54,6 +58,19 @@ def compute_digest(tensor: torch.Tensor) -> Digest | None:
     if not 0 < squares < math.inf:
         return None
     return _round_digits(math.sqrt(squares / count)), _round_digits(projection / math.sqrt(count))
+
+
+def hash_bits(tensors: Iterable[torch.Tensor]) -> str:
+    """Returns 16 hex digits of a SHA-256 over shapes, dtypes and all bits of the tensors, in their order."""
+    import torch
+
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tuple(tensor.shape)} {tensor.dtype};".encode())
+        flat = tensor.detach().contiguous().reshape(-1)
+        if flat.numel():
+            digest.update(flat.view(torch.uint8).cpu().numpy().data)
+    return digest.hexdigest()[:BITS_DIGITS]
 
 
 def compute_input_digests(names: Sequence[str], inputs: Tensors) -> dict[str, Digest]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import late_work, poison
 from pytest_attnperf.correctness.budget import APART, PLANTED, TIMED, UNPLANTED, list_problems, shorten_figures
-from pytest_attnperf.correctness.digest import Digest, compute_input_digests
+from pytest_attnperf.correctness.digest import Digest, compute_input_digests, hash_bits
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
 from pytest_attnperf.correctness.references import BadReferenceError, Expected, References, count_reveals
@@ -266,15 +266,15 @@ class Judge:
         self._returned = [*watched, *self._returned]
         return report
 
-    def is_reproducible(self, run: Callable[[], Any], repeats: int) -> bool:
-        """Returns whether `repeats` calls of `run` on the loaded inputs give the same bits in all they return or
-        write."""
+    def compare_repeats(self, run: Callable[[], Any], repeats: int) -> CheckReport:
+        """Returns a report with `bits`, a hash of all that a call of `run` on the loaded inputs returns or writes, and
+        `bit_equal`: whether `repeats` calls give the same bits. It has no figures."""
         first = self._copy_results(run)
+        equal = True
         for _ in range(repeats - 1):
             again = self._copy_results(run)
-            if len(again) != len(first) or not all(map(poison.is_bit_equal, first, again)):
-                return False
-        return True
+            equal = equal and len(again) == len(first) and all(map(poison.is_bit_equal, first, again))
+        return CheckReport(repeats=repeats, bit_equal=equal, bits=hash_bits(first))
 
     def _copy_results(self, run: Callable[[], Any]) -> list[torch.Tensor]:
         """Calls `run`; returns copies of the tensors that it returned, then of the input parts that it writes."""

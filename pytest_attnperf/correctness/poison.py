@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.workloads.input_memory import as_integers, each_once, memory_span
@@ -136,6 +137,56 @@ def is_bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.dtype == torch.complex128:
         one, other = torch.view_as_real(one), torch.view_as_real(other)
     return torch.equal(as_integers(one), as_integers(other))
+
+
+@dataclass(frozen=True)
+class BitDifference:
+    """How two tensors of one shape and dtype differ.
+
+    ulps    the largest difference of two elements in units in the last place of the dtype, of integers in ones. At
+            least 1 where they differ; inf for NaN beside a number. Every NaN equals every other
+    index   the element that differs most
+    count   elements that differ
+    """
+
+    ulps: float
+    index: tuple[int, ...]
+    count: int
+
+
+def find_bit_difference(one: torch.Tensor, other: torch.Tensor) -> BitDifference | None:
+    """Returns how two tensors of one shape and dtype differ; None if every element has the same bits, or is NaN in
+    both."""
+    import torch
+
+    if is_bit_equal(one, other) or not one.numel():
+        return None
+    if one.is_complex():
+        one, other = torch.view_as_real(one), torch.view_as_real(other)
+    apart = (_order_values(one) - _order_values(other)).abs().double()
+    apart[as_integers(one.contiguous()).ne(as_integers(other.contiguous())) & (apart == 0)] = 1.0  # 0.0 is not -0.0
+    if one.is_floating_point():
+        lost, also = ((tensor.float() if tensor.element_size() == 1 else tensor).isnan() for tensor in (one, other))
+        apart[lost & also] = 0.0
+        apart[lost ^ also] = float("inf")
+    worst = int(apart.argmax())
+    if not (ulps := float(apart.flatten()[worst])):
+        return None
+    place = torch.unravel_index(torch.tensor(worst), one.shape)
+    return BitDifference(ulps, tuple(map(int, place)), int(apart.count_nonzero()))
+
+
+def _order_values(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns integers in the order of the elements: neighbouring floating-point numbers differ by 1, and both zeros
+    are 0. Of 8 bytes they are fp64, and differ by about as much."""
+    import torch
+
+    signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    if not tensor.is_floating_point():
+        return tensor.to(torch.float64 if tensor.element_size() == 8 else torch.int64)
+    bits = tensor.contiguous().view(signed).to(torch.int64)
+    ordered = torch.where(bits < 0, torch.iinfo(signed).min - bits, bits)
+    return ordered.double() if tensor.element_size() == 8 else ordered
 
 
 def any_bit_differs(ones: list[torch.Tensor], others: list[torch.Tensor]) -> bool | torch.Tensor:

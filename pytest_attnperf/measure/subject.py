@@ -296,7 +296,8 @@ class TorchSubject:
         if not self._interpreted.seen:  # interpreting runs millions of Python's functions
             report = self._prover.with_warning(report, self._ready)
         if repeats:
-            report = replace(report, repeats=repeats, bit_equal=self._judge.is_reproducible(run, repeats))
+            report = report.merge_with(self._judge.compare_repeats(run, repeats))
+            report = replace(report, card=self._device.device_id)
         if reason := self.not_timed_reason():
             self._peak = PeakMemory(None, f"not measured {reason}")
         else:

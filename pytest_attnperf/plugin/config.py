@@ -49,6 +49,7 @@ class RunConfig:
     profile: bool = False
     changed: bool = False
     execute: bool = False
+    invariance: bool = False
     resume: bool = False
     record_local: bool = False
     pin_config: bool = False

@@ -91,6 +91,7 @@ class CaseHandle:
         in_place: Sequence[str] = (),
         host_sync: bool = False,
         contiguous: bool = False,
+        invariant: bool = False,
         kernels: Sequence[str] = (),
         operators: Sequence[str] = (),
         never: Sequence[str] = (),
@@ -113,6 +114,8 @@ class CaseHandle:
                               call may overwrite: each call gets copies, made outside the timed part. If a call returns
                               None, the contents of these inputs are its result
         host_sync             the call may wait for the device, and is timed by the host's clock
+        invariant             each row (index of the first dimension that the reference computes row by row) has the
+                              same bits alone, in another order and among more rows: other bits fail
         kernels, operators    regular expressions; each must match the name of a GPU kernel, or of a torch operator,
                               that runs: a function that falls back to something else fails
         never                 regular expressions that must not match any kernel or operator that runs
@@ -130,7 +133,7 @@ class CaseHandle:
             host_sync=host_sync, contiguous=contiguous,
         )  # fmt: skip
         says = _declare(kernels=kernels, operators=operators, never=never)
-        backend = CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance(), declares=says)
+        backend = CallableBackend(name, fn, says, tolerance=tolerance or Tolerance(), invariant=invariant)
         self._server.serve_case(backend, workload, gated)
 
 

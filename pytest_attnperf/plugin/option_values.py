@@ -66,17 +66,20 @@ def read_repeats(asked: RunConfig) -> int:
 
 def read_trials(asked: RunConfig) -> tuple[str, ...]:
     """Returns the names of the trials of this run, in the order of `measure.trials.TRIALS`: those given, else the
-    guards, or all in a nightly run. Raises UnknownNameError for a name that is none."""
+    guards, or all in a nightly run; then that of `--attnperf-invariance`. Raises UnknownNameError for a name that is
+    none."""
     from pytest_attnperf.measure.trials import ALL, ALWAYS, NONE, TRIALS
+    from pytest_attnperf.records.trials import INVARIANCE
 
     text = asked.trials or (ALL if asked.tier == NIGHTLY else ",".join(ALWAYS))
     names = [name.strip() for name in text.split(",")]
+    also = (INVARIANCE,) if asked.invariance else ()
     if names in ([ALL], [NONE]):
-        return tuple(TRIALS) if names == [ALL] else ()
+        return (*(TRIALS if names == [ALL] else ()), *also)
     for name in names:
         if name not in TRIALS:
             raise UnknownNameError(f"trial of {asked.name_of('trials')}", name, (ALL, NONE, *TRIALS))
-    return tuple(name for name in TRIALS if name in names)
+    return (*(name for name in TRIALS if name in names), *also)
 
 
 def check_rootdir(config: pytest.Config) -> None:

@@ -290,7 +290,7 @@ CODE_OPTIONS = tuple(option for option in OPTIONS if option.code)
 """Settings of one code object: override over marker over command line over ini over default, as for a case."""
 _FLAGS = (
     *("update_baselines", "calibrate", "together", "warm", "profile", "changed", "execute", "resume", "record_local"),
-    *("pin_config", "strict", "override", "worker_fd", "worker_role"),
+    *("invariance", "pin_config", "strict", "override", "worker_fd", "worker_role"),
 )
 FLAGS = {"gate": "attnperf", **{name: f"attnperf_{name}" for name in _FLAGS}}
 """Field of `RunConfig` -> attribute of `config.option`, for the options that are not in `OPTIONS`."""

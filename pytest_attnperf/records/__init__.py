@@ -204,6 +204,7 @@ class CheckReport:
 
     parts       seconds by what they were spent on ('inputs', 'reference', 'call', ...); together about `seconds`
     repeats     calls on the same inputs whose bits were compared; `bit_equal`: all agreed. 0 and None without any
+    bits        hash of the first one's bits, by which other processes are compared; `card` is its device's id
     notes       about the proof, though nothing is wrong
     coarseness  the plain computation's error on the timed inputs, relative to the result, by output
     truth       (rms, projection) of a gated function's inputs, and of the reference's results for them, by name
@@ -224,6 +225,8 @@ class CheckReport:
     trials: tuple[TrialResult, ...] = ()
     garbage: dict[str, int] = field(default_factory=dict)
     reads_garbage: bool = False
+    bits: str = ""
+    card: str = ""
 
     @property
     def right(self) -> bool:
@@ -247,6 +250,8 @@ class CheckReport:
             trials=self.trials + then.trials,
             garbage={**self.garbage, **then.garbage},
             reads_garbage=self.reads_garbage or then.reads_garbage,
+            bits=self.bits or then.bits,
+            card=self.card or then.card,
         )
 
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+INVARIANCE = "invariance"
+"""The trial that compares rows alone, in another order and in a chunk with the same rows in the whole batch."""
+
+DECLARED = "declared"
+"""Stands for the trials of what a case's backend declares; the first look at a case asks for it in every run."""
+
 
 class TrialEnding(str, enum.Enum):
     """How a trial ended. Only WRONG makes its case INCORRECT.

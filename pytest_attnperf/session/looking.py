@@ -13,6 +13,7 @@ from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.gate.comparable import reasons_not_comparable
 from pytest_attnperf.records import CaseKey, DeviceInfo, Measurement, ProcessSummary
+from pytest_attnperf.records.trials import DECLARED
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import mark_disappeared, mark_proven_only, median_us_of, unmeasured_result
@@ -113,7 +114,7 @@ class RunBench:
         self.renew_processes(case)
         request, profiled = self.make_request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED
         request = request if pin is None else replace(request, pin=dict(pin))
-        request = replace(request, trials=self.settings.trials) if trials else request
+        request = replace(request, trials=(*self.settings.trials, DECLARED)) if trials else request
         request = request if plan is None else replace(request, costs=case.costs)
         take = functools.partial(
             take_look, self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled,

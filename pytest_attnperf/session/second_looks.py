@@ -151,7 +151,9 @@ def settle_by_processes(bench: RunBench, opened: Open, sample: SampleSize | None
     if said.wrong is not None:
         return replace(bench.make_unmeasured_result(case, said.wrong), first=base.first)
     settled = plausibility.with_changes(apply_decision(base, said.decision), found.entry.launches)
+    further = tuple(report for report in second.proof if report.bits)  # compared with those of the first look
     settled = replace(settled, second=second.processes, median_us=median_us_of(second.processes), canary=canary)
+    settled = replace(settled, checks=(*settled.checks, *further))
     return with_stored(replace(settled, pinned=said.pinned), case, found, looks)
 
 

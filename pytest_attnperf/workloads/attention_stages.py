@@ -10,9 +10,9 @@ Each is an op family, so that one kernel can be proven and timed without the oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar, require_grouped_heads, require_head_dim
@@ -56,6 +56,9 @@ class AttentionStage(FamilyWorkload):
 
     Raises WorkloadError naming the field for sizes that are not positive integers and for another dtype.
     """
+
+    row_field, row_inputs = "batch", 2
+    row_outputs: ClassVar[Mapping[str, int]] = {"scores": 0, "weights": 0, "out": 0}
 
     batch: int
     seq_q: int

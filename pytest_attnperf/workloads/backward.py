@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_gradients, attention_math, planted_keys
@@ -53,6 +54,9 @@ class Backward(FamilyWorkload):
         same={"seq_kv": "seq_q", "kv_heads": "heads"},
         unsaid=("cold",),
     )
+
+    row_field, row_inputs = "batch", 6
+    row_outputs: ClassVar[Mapping[str, int]] = {"dq": 0, "dk": 0, "dv": 0}
 
     batch: int
     seq_q: int

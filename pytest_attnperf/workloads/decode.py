@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
@@ -13,6 +15,7 @@ from pytest_attnperf.workloads.base import DTYPE_BYTES, Unread
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import HEAD_DIM_MAX, Grammar, require_dtype, require_positive
 from pytest_attnperf.workloads.paged_cache import CACHE_DTYPES
+from pytest_attnperf.workloads.parts import Part, last_rows, take, take_along
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 from pytest_attnperf.workloads.quantisation import PER_TENSOR
 
@@ -92,6 +95,8 @@ class Decode(FamilyWorkload):
     is_cold = True
     """Decode is cold: between two decode steps of a layer, the other layers read the whole model."""
 
+    row_field = "batch"
+
     batch: int
     seq_kv: int
     heads: int
@@ -138,7 +143,7 @@ class Decode(FamilyWorkload):
     def _implied_values(self) -> dict[str, object]:
         return {**super()._implied_values(), "queries": 1}
 
-    @property
+    @functools.cached_property
     def lengths(self) -> tuple[int, ...]:
         """Number of keys of each sequence: Skv; if ragged, Skv for one random sequence, for the others uniform over Skv
         / 4 ... Skv, but at least `queries`. Drawn by B and Skv alone, so that the work is the same for every seed and
@@ -243,6 +248,34 @@ class Decode(FamilyWorkload):
             addressed = (seq_lens,)
         scales = (k_scale, v_scale) if k_scale is not None and v_scale is not None else ()
         return (q.to(self.stored_as), k, v, *addressed, *((sinks,) if self.sinks else ()), *scales)
+
+    def take_rows(self, rows: Sequence[int]) -> Part:
+        """Returns the problem of these sequences, by number and in this order, over room for the longest of them. Pages
+        of the cache stay where they are."""
+        lengths = tuple(self.lengths[row] for row in rows)
+        part = replace(self, batch=len(rows), seq_kv=max(lengths), ragged=self.ragged and len(rows) > 1)
+        vars(part)["lengths"] = lengths  # those drawn for a batch of this size are others
+        per_sequence = -(-part.seq_kv // self.page) if self.page else part.seq_kv
+
+        def take_inputs(whole: Tensors) -> Tensors:
+            q, k, v, *rest = whole
+            if not self.page:
+                k, v = (take(tensor[:, :per_sequence], rows, 0) for tensor in (k, v))
+            else:
+                rest[0] = take(rest[0][:, :per_sequence], rows, 0)
+            rest[bool(self.page)] = take(rest[bool(self.page)], rows, 0)
+            return (take(q, rows, 0), k, v, *rest)
+
+        return replace(take_along(part, rows, {}, self.row_outputs), inputs=take_inputs)
+
+    def take_chunk(self) -> Part | None:
+        """Returns the last new tokens of each sequence with all of its keys, as a problem; None for a single token."""
+        if self.queries < 2:
+            return None
+        rows = last_rows(self.queries)
+        part = replace(self, queries=len(rows))
+        vars(part)["lengths"] = self.lengths
+        return take_along(part, rows, {0: 1}, {"out": 1, "lse": 2})
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Computes 'out' (and 'lse') in fp64 on a CPU and for f32, on a GPU for f16 and bf16 in fp32 without TF32; one

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES, Workload
 from pytest_attnperf.workloads.class_checks import require_class
 from pytest_attnperf.workloads.fields import Grammar, require_dtype, require_positive
+from pytest_attnperf.workloads.parts import Part, take_along
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,10 @@ class FamilyWorkload(Workload):
 
     grammar    fields of ids and lines, their defaults, and fields that a definition may leave out
     is_cold    whether calls are timed with inputs that are in no cache, for classes without a field `cold`
+    row_field   field that counts the rows of a problem, which are computed independently of each other, e.g. 'batch';
+               '' for a family that does not say
+    row_inputs  number of inputs that hold these rows in dimension 0: the first ones
+    row_outputs   output -> dimension that holds these rows
     NO_TRITON_YET    why this repository has no backend `triton.*` of the family; empty if it has one
 
     Raises WorkloadError naming the field for sizes that are not positive integers and for another dtype.
@@ -30,6 +35,9 @@ class FamilyWorkload(Workload):
 
     grammar: ClassVar[Grammar]
     is_cold: ClassVar[bool] = False
+    row_field: ClassVar[str] = ""
+    row_inputs: ClassVar[int] = 0
+    row_outputs: ClassVar[Mapping[str, int]] = {"out": 0, "lse": 0}
     NO_TRITON_YET: ClassVar[str] = ""
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
@@ -136,6 +144,26 @@ class FamilyWorkload(Workload):
         baselines."""
         fields = {name: value for name, value in asdict(self).items() if value or name not in self.grammar.unsaid}
         return {"family": self.family, **fields, **self._conventions()}
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows, which are computed independently of each other (`row_field`); 0 if the family does not
+        say."""
+        return int(getattr(self, self.row_field)) if self.row_field else 0
+
+    def take_rows(self, rows: Sequence[int]) -> Part:
+        """Returns the problem of these rows, by their numbers below `row_count` and in this order; a row may be taken
+        twice."""
+        workload = replace(self, **{self.row_field: len(rows)})
+        return take_along(workload, rows, dict.fromkeys(range(self._count_row_inputs()), 0), self.row_outputs)
+
+    def take_chunk(self) -> Part | None:
+        """Returns the problem of the last queries of each sequence, with the same keys, as the last chunk of a chunked
+        prefill has them; None for a family without chunks."""
+        return None
+
+    def _count_row_inputs(self) -> int:
+        return self.row_inputs
 
     def _conventions(self) -> dict[str, Any]:
         """Returns, as builtins, what affects a result but is no field, e.g. the scale or the alignment of the mask; {}

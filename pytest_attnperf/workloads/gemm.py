@@ -74,6 +74,8 @@ class Gemm(FamilyWorkload):
         unsaid=("cold",),
     )
 
+    row_field, row_inputs = "size_m", 1
+
     size_m: int
     size_n: int
     size_k: int

@@ -52,6 +52,9 @@ class LayerNorm(RowProblem):
         once."""
         return float(((4 if self.residual else 2) * self.elements + 2 * self.columns) * self.element_bytes)
 
+    def _count_row_inputs(self) -> int:
+        return 1 + self.residual
+
     def _conventions(self) -> dict[str, Any]:
         return {"eps": EPS}
 

@@ -6,8 +6,8 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
@@ -17,6 +17,7 @@ from pytest_attnperf.workloads.base import DTYPE_BYTES, Unread
 from pytest_attnperf.workloads.batch_spec import BatchPart, format_batch, parse_batch
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar, require_grouped_heads, require_head_dim, require_positive_or_none
+from pytest_attnperf.workloads.parts import Part, last_of_each, last_rows, take
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 from pytest_attnperf.workloads.quantisation import PER_TENSOR
 
@@ -77,6 +78,8 @@ class Mixed(FamilyWorkload):
     )
     is_cold = True
     """It is cold: other layers' caches were read since this layer's."""
+
+    row_field = "batch"
 
     batch: str
     heads: int
@@ -204,9 +207,41 @@ class Mixed(FamilyWorkload):
         table = paged_cache.make_block_table(lengths, self.page, seed, device)
         (k_stored, k_scale), (v_stored, v_scale) = (paged_cache.store(dense, self.cache_dtype) for dense in (k, v))
         caches = (paged_cache.scatter(stored, lengths, table, self.page) for stored in (k_stored, v_stored))
-        starts = torch.tensor([0, *itertools.accumulate(self.seqs_q)], dtype=torch.int32, device=device)
+        starts = self._make_starts(device)
         extras = (tensor for tensor in (sinks, k_scale, v_scale) if tensor is not None)
         return (q.to(self.stored_as), *caches, table, starts, paged_cache.make_seq_lens(lengths, device), *extras)
+
+    @property
+    def row_count(self) -> int:
+        """Number of sequences, each of which is computed independently of the others."""
+        return len(self.seqs_q)
+
+    def take_rows(self, rows: Sequence[int]) -> Part:
+        """Returns the problem of these sequences, by number and in this order; pages of the cache stay where they
+        are."""
+        return self._take_sequences(rows, chunk=False)
+
+    def take_chunk(self) -> Part | None:
+        """Returns the last query tokens of each sequence with all of its keys; None if each has a single one."""
+        return None if max(self.seqs_q) < 2 else self._take_sequences(range(self.row_count), chunk=True)
+
+    def _take_sequences(self, numbers: Sequence[int], *, chunk: bool) -> Part:
+        tokens = last_of_each(self.seqs_q, numbers, chunk=chunk)
+        lengths = ((len(last_rows(self.seqs_q[n])) if chunk else self.seqs_q[n], self.seqs_kv[n]) for n in numbers)
+        part = replace(self, batch=format_batch(BatchPart(1, q, kv) for q, kv in lengths))
+
+        def take_inputs(whole: Tensors) -> Tensors:
+            q, k_cache, v_cache, table, _, seq_lens, *extras = whole
+            pages = take(table[:, : -(-max(part.seqs_kv) // self.page)], numbers, 0)
+            starts = part._make_starts(str(q.device))
+            return (take(q, tokens, 0), k_cache, v_cache, pages, starts, take(seq_lens, numbers, 0), *extras)
+
+        return Part(part, take_inputs, lambda whole: {"out": take(whole["out"], tokens, 0)})
+
+    def _make_starts(self, device: str) -> torch.Tensor:
+        import torch
+
+        return torch.tensor([0, *itertools.accumulate(self.seqs_q)], dtype=torch.int32, device=device)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Computes 'out' in fp64 on a CPU, in fp32 without TF32 on a GPU; dequantises 8-bit keys and values in that

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
@@ -24,6 +24,7 @@ from pytest_attnperf.workloads import loud_rows, planted_keys
 from pytest_attnperf.workloads.attention_math import SCORE_BYTES_CPU, SCORE_BYTES_GPU, iterate_chunk_slices
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar
+from pytest_attnperf.workloads.parts import Part, last_rows, take_along
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Mla(FamilyWorkload):
         dtypes=DTYPES,
         same={"seq_kv": "seq_q", "value_dim": "nope_dim"},
     )
+
+    row_field, row_inputs = "batch", 4
 
     batch: int
     seq_q: int
@@ -174,6 +177,13 @@ class Mla(FamilyWorkload):
             loud = loud_rows.can_have_loud_row(self.dtype, lse=self.lse)
             _plant_queries(q_nope, q_pe, kv_latent, k_pe, wkv_b, causal=self.causal, seed=seed, loud=loud)
         return tuple(tensor.to(self.stored_as) for tensor in (q_nope, q_pe, kv_latent, k_pe, wkv_b))
+
+    def take_chunk(self) -> Part | None:
+        """Returns the last queries of each sequence with all of its keys, as a problem; None for a single query."""
+        if self.seq_q < 2:
+            return None
+        rows = last_rows(self.seq_q)
+        return take_along(replace(self, seq_q=len(rows)), rows, {0: 1, 1: 1}, {"out": 1, "lse": 2})
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Computes 'out' (and 'lse') in fp64 on a CPU and for f32, else in fp32 without TF32; in chunks."""

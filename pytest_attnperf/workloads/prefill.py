@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
@@ -16,6 +16,7 @@ from pytest_attnperf.workloads.fields import (
     require_head_dim,
     require_positive_or_none,
 )
+from pytest_attnperf.workloads.parts import Part, last_rows, take_along
 from pytest_attnperf.workloads.quantisation import PER_TENSOR
 from pytest_attnperf.workloads.quantised_inputs import (
     INT8_MODES,
@@ -133,6 +134,8 @@ class Prefill(FamilyWorkload):
         zeros=("window",),
         unsaid=("window", "cold", "alibi", "bias", "int8", "out"),
     )
+
+    row_field, row_inputs = "batch", 3
 
     batch: int
     seq_q: int
@@ -309,6 +312,14 @@ class Prefill(FamilyWorkload):
             slopes=further[0] if self.alibi else None,
             bias=further[0] if self.bias else None,
         )
+
+    def take_chunk(self) -> Part | None:
+        """Returns the last queries of each sequence with all of its keys, as a problem; None for a single query."""
+        if self.seq_q < 2:
+            return None
+        rows = last_rows(self.seq_q)
+        bias = {3 + len(self.scaled_names): 1} if self.bias else {}
+        return take_along(replace(self, seq_q=len(rows)), rows, {0: 1, **bias}, {"out": 1, "lse": 2})
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Computes 'out' (and 'lse') in fp64 on a CPU and for f32 and tf32; else on a GPU in fp32 without TF32.

@@ -44,6 +44,9 @@ class RmsNorm(RowProblem):
         """Least bytes moved: x, weight and a residual read once; out, and with a residual the sum, written once."""
         return float(((4 if self.residual else 2) * self.elements + self.columns) * self.element_bytes)
 
+    def _count_row_inputs(self) -> int:
+        return 1 + self.residual
+
     def _conventions(self) -> dict[str, Any]:
         return {"eps": EPS}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -52,6 +53,9 @@ class Rope(FamilyWorkload):
     )
     is_cold = True
     """It is cold: it makes one pass over the output of a projection."""
+
+    row_field, row_inputs = "batch", 2
+    row_outputs: ClassVar[Mapping[str, int]] = {"q": 0, "k": 0}
 
     batch: int
     seq: int

@@ -8,7 +8,7 @@ twice, moves every element of the row by about its own size.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -54,6 +54,8 @@ class RowProblem(FamilyWorkload):
 
     is_cold = True
     """They are cold: the layers between two norms move more than a cache holds."""
+    row_field, row_inputs = "rows", 1
+    row_outputs: ClassVar[Mapping[str, int]] = {"out": 0, "residual_out": 0}
     columns_min: ClassVar[int] = 1
     """Least number of columns for which the result depends on the values."""
 

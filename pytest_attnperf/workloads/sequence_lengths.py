@@ -8,15 +8,18 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar, require_positive
+from pytest_attnperf.workloads.parts import Part, last_of_each, last_rows, take
 
 if TYPE_CHECKING:
     import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
 
 PATTERN = r"([0-9]+x)?[0-9]+(_([0-9]+x)?[0-9]+)*"
 """Pattern of a word of lengths; also for a text field of `fields.Grammar`."""
@@ -94,7 +97,14 @@ class PackedSequences(FamilyWorkload):
     kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
     dtype      one of the family's
     causal     bottom-right aligned in every sequence: its query row i sees key j iff j <= i + Skv - Sq
+
+    packed_inputs    of each input before the offsets: 'q' or 'kv', whose rows it holds, and the dimension that does
+    packed_outputs   the same of each output, by name
     """
+
+    row_field = "batch"
+    packed_inputs: ClassVar[tuple[tuple[str, int], ...]]
+    packed_outputs: ClassVar[Mapping[str, tuple[str, int]]]
 
     seqs_q: tuple[int, ...]
     heads: int
@@ -147,6 +157,35 @@ class PackedSequences(FamilyWorkload):
         ends = (itertools.pairwise(list_offsets(lengths)) for lengths in (self.seqs_q, self.seqs_kv))
         for rows, keys in zip(*ends, strict=True):
             yield slice(*rows), slice(*keys)
+
+    def take_rows(self, rows: Sequence[int]) -> Part:
+        """Returns the problem of these sequences, by number and in this order."""
+        return self._take_sequences(rows, chunk=False)
+
+    def _take_sequences(self, numbers: Sequence[int], *, chunk: bool) -> Part:
+        """Returns the problem of these sequences; with `chunk` of the last queries of each, with all of its keys."""
+        packed = {
+            "q": last_of_each(self.seqs_q, numbers, chunk=chunk),
+            "kv": last_of_each(self.seqs_kv, numbers, chunk=False),
+        }
+        lengths = (self.seqs_q[number] for number in numbers)
+        seqs_q = tuple(len(last_rows(length)) if chunk else length for length in lengths)
+        part = replace(self, seqs_q=seqs_q, seqs_kv=tuple(self.seqs_kv[number] for number in numbers))
+
+        def take_inputs(whole: Tensors) -> Tensors:
+            count = len(self.packed_inputs)
+            held = (take(tensor, packed[of], dim) for tensor, (of, dim) in zip(whole, self.packed_inputs, strict=False))
+            return (*held, *part._make_offsets(str(whole[0].device)), *part._cut_further(whole[count + 2 :]))
+
+        def take_outputs(whole: Outputs) -> Outputs:
+            known = {name: place for name, place in self.packed_outputs.items() if name in whole}
+            return {name: take(whole[name], packed[of], dim) for name, (of, dim) in known.items()}
+
+        return Part(part, take_inputs, take_outputs)
+
+    def _cut_further(self, further: Tensors) -> Tensors:
+        """Returns the inputs behind the offsets, of a problem of more or longer sequences, as this problem has them."""
+        return further
 
     def _make_offsets(self, device: str) -> Iterator[torch.Tensor]:
         """Yields cu_seqlens_q, then cu_seqlens_k: where each sequence begins in the packed rows and where the last

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_math, loud_rows, planted_keys, sequence_lengths
 from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.fields import require_dtype
+from pytest_attnperf.workloads.parts import Part
 from pytest_attnperf.workloads.prefill import ROWS_WITHOUT_KEYS, Prefill, SplitInputs
 from pytest_attnperf.workloads.quantisation import PER_TENSOR
 from pytest_attnperf.workloads.quantised_inputs import (
@@ -67,6 +68,9 @@ class Varlen(PackedSequences):
         texts={"out": ("out", "|".join(OUT_CHOICES))},
         unsaid=("window", "alibi", "bias", "cold", "int8", "out"),
     )
+
+    packed_inputs = (("q", 0), ("kv", 0), ("kv", 0))
+    packed_outputs: ClassVar[Mapping[str, tuple[str, int]]] = {"out": ("q", 0), "lse": ("q", 1)}
 
     lse: bool = False
     window: int = 0
@@ -212,6 +216,17 @@ class Varlen(PackedSequences):
             own = None if bias is None else bias[:, : self.seqs_q[number], : self.seqs_kv[number]]
             planted_keys.plant_keys(q[None, rows], k[None, keys], seed=seed + number, bias=own, loud=loud, **how)
         planted_keys.plant_strangers(q, k, list(self.iterate_slices()), seed=seed)
+
+    def take_chunk(self) -> Part | None:
+        """Returns the last queries of each sequence with all of its keys; None for single queries, and with a bias,
+        whose rows are counted from the first query."""
+        return None if self.bias or self.max_q < 2 else self._take_sequences(range(self.batch), chunk=True)
+
+    def _cut_further(self, further: Tensors) -> Tensors:
+        if not self.bias:
+            return further
+        *others, bias = further
+        return (*others, bias[:, : self.max_q, : self.max_kv].contiguous())
 
     def split_inputs(self, inputs: Tensors) -> SplitInputs:
         """Returns `inputs` but for the offsets, grouped: q, k and v, their scales, slopes, bias."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_gradients, attention_math, planted_keys, sequence_lengths
@@ -42,6 +42,9 @@ class VarlenBackward(PackedSequences):
     grammar = sequence_lengths.make_grammar(
         "varlen_backward", flags=("causal", "cold"), dtypes=DTYPES, unsaid=("cold",)
     )
+
+    packed_inputs = (("q", 0), ("kv", 0), ("kv", 0), ("q", 0), ("q", 0), ("q", 1))
+    packed_outputs: ClassVar[Mapping[str, tuple[str, int]]] = {"dq": ("q", 0), "dk": ("kv", 0), "dv": ("kv", 0)}
 
     cold: bool = False
 

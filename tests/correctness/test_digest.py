@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_attnperf.correctness import scan
-from pytest_attnperf.correctness.digest import ROW, compute_digest, compute_input_digests
+from pytest_attnperf.correctness.digest import ROW, compute_digest, compute_input_digests, hash_bits
 
 
 @pytest.mark.parametrize("size", [1, 7, ROW, ROW + 1, 3 * ROW - 1])
@@ -42,3 +42,18 @@ def test_what_has_no_size_has_no_figures() -> None:
     named = compute_input_digests(("a", "b"), (torch.ones(2, dtype=torch.bool), torch.zeros(2)))
     assert named.keys() == {"inputs(): a"}
     assert compute_digest(torch.ones(8).to(torch.float8_e4m3fn)) == compute_digest(torch.ones(8))
+
+
+def test_a_hash_of_bits_knows_every_bit() -> None:
+    """Also shape, dtype and order; not the layout in memory."""
+    x = torch.randn(6, 4)
+    same = hash_bits([x])
+    assert len(same) == 16
+    assert hash_bits([x.t().contiguous().t()]) == same
+    other = x.clone()
+    other.view(torch.int32)[5, 3] ^= 1
+    assert len({same, hash_bits([other]), hash_bits([x.view(4, 6)]), hash_bits([x.view(torch.int32)])}) == 4
+    assert hash_bits([x, other]) != hash_bits([other, x])
+    assert hash_bits([torch.empty(0)]) != hash_bits([])
+    assert hash_bits([torch.tensor(1.0)]) != hash_bits([torch.tensor(2.0)])
+    assert hash_bits([torch.zeros(3).to(torch.float8_e4m3fn)]) != hash_bits([torch.ones(3).to(torch.float8_e4m3fn)])

@@ -273,7 +273,7 @@ def test_old_results_may_be_left_where_they_are(make_judge: MakeJudge, honest: K
 def test_bits_are_compared_over_repeats(make_judge: MakeJudge, honest: Kernel) -> None:
     """The same inputs give the same bits, or not; a last bit is enough."""
     judge, prepared = make_judge(WORKLOAD, lambda q, k, v: honest(q, k, v, causal=True)[0])
-    assert judge.is_reproducible(prepared.run, 4)
+    assert judge.compare_repeats(prepared.run, 4).bit_equal
     calls: list[int] = []
 
     def wavering() -> torch.Tensor:
@@ -282,7 +282,7 @@ def test_bits_are_compared_over_repeats(make_judge: MakeJudge, honest: Kernel) -
         out.view(torch.int16)[0, 0, 0, 0] ^= len(calls) // 4
         return out
 
-    assert not judge.is_reproducible(wavering, 4)
+    assert not judge.compare_repeats(wavering, 4).bit_equal
     assert len(calls) == 4
 
 

@@ -53,7 +53,7 @@ def test_a_call_whose_results_are_all_in_place_need_not_return_any(make_judge: M
     workload = Sizes(views=FIRST_ROWS)
     judge, prepared = make_judge(workload, sizes, outputs=lambda raw: {})
     assert judge.check_call("check", prepared.run, seed=1, planted=True).problems == ()
-    assert judge.is_reproducible(prepared.run, 3)
+    assert judge.compare_repeats(prepared.run, 3).bit_equal
     judge, prepared = make_judge(workload, lambda x: None, outputs=lambda raw: {})
     problem, *_ = judge.check_call("check", prepared.run, seed=1, planted=True).problems
     assert problem.startswith("check: 'out' is off by")
@@ -66,7 +66,7 @@ def test_what_is_written_counts_as_a_result_when_bits_are_compared(make_judge: M
         x[:4] += 1
 
     judge, prepared = make_judge(Sizes(views=FIRST_ROWS), adds, outputs=lambda raw: {})
-    assert not judge.is_reproducible(prepared.run, 2)
+    assert not judge.compare_repeats(prepared.run, 2).bit_equal
 
 
 @pytest.mark.parametrize(

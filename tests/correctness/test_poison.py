@@ -164,3 +164,47 @@ def test_bit_equality_knows_nan_and_signed_zero() -> None:
     """NaN equals itself bit by bit, 0.0 and -0.0 do not."""
     assert poison.is_bit_equal(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
     assert not poison.is_bit_equal(torch.tensor([0.0]), torch.tensor([-0.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn])
+def test_neighbouring_numbers_are_one_ulp_apart(dtype: torch.dtype) -> None:
+    """In any format, on both sides of zero; the element that differs most is named."""
+    one = torch.tensor([[1.0, -2.0], [0.0, 4.0]]).to(dtype)
+    assert poison.find_bit_difference(one, one.clone()) is None
+    bits = one.clone().view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[dtype.itemsize])
+    bits[0, 1] += 3
+    bits[1, 1] += 1
+    found = poison.find_bit_difference(one, bits.view(dtype))
+    assert found == poison.BitDifference(3.0, (0, 1), 2)
+    least = torch.zeros(2, 2).to(dtype).view(bits.dtype)
+    least[1, 0] = 1
+    found = poison.find_bit_difference(torch.zeros(2, 2).to(dtype), least.view(dtype))
+    assert found == poison.BitDifference(1.0, (1, 0), 1)
+
+
+def test_a_difference_of_signs_counts_through_zero() -> None:
+    """The two least numbers around zero are two apart; 0.0 and -0.0 differ, by what counts as 1."""
+    least = torch.tensor([1], dtype=torch.int16).view(torch.float16)
+    assert poison.find_bit_difference(least, -least) == poison.BitDifference(2.0, (0,), 1)
+    zero = torch.zeros(1, dtype=torch.float16)
+    assert poison.find_bit_difference(zero, -zero) == poison.BitDifference(1.0, (0,), 1)
+
+
+def test_nan_is_nan_whatever_its_bits() -> None:
+    """Every NaN equals every other one; beside a number it is infinitely far."""
+    nan = torch.tensor([0x7FC00000, 0x7FC00001], dtype=torch.int32).view(torch.float32)
+    assert poison.find_bit_difference(nan, nan.flip(0)) is None
+    found = poison.find_bit_difference(nan, torch.tensor([float("nan"), 1.0]))
+    assert found == poison.BitDifference(float("inf"), (1,), 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bool, torch.float64, torch.complex64])
+def test_other_types_differ_too(dtype: torch.dtype) -> None:
+    """Integers by their difference, at least 1 of anything else."""
+    one = torch.tensor([0, 1, 1]).to(dtype)
+    other = torch.tensor([0, 0, 1]).to(dtype)
+    found = poison.find_bit_difference(one, other)
+    assert found is not None
+    assert found.ulps >= 1
+    assert found.index[0] == 1
+    assert found.count == 1

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin.config import RunConfig
-from pytest_attnperf.plugin.option_values import CHECKS, read_effort
+from pytest_attnperf.plugin.option_values import CHECKS, read_effort, read_trials
 from pytest_attnperf.plugin.options import OPTIONS
 from pytest_attnperf.plugin.switches import SWITCHES, Option
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
@@ -218,3 +218,13 @@ def test_a_bad_value_of_a_marker_fails_its_own_test(attnperf_project: FakeProjec
     said = [line for line in result.outlines if "::test_prefill: " in line and not line.startswith("ERROR ")]
     for keyword in MARKERS:
         assert sum(line.startswith(f"suites/test_{keyword}.py::test_prefill: ") for line in said) == 1, keyword
+
+
+def test_invariance_is_no_part_of_all_trials() -> None:
+    """Its switch adds it to whatever trials the run has, to none, too; its name is no trial that may be typed."""
+    assert "invariance" not in read_trials(RunConfig(trials="all"))
+    assert read_trials(RunConfig(trials="all", invariance=True))[-1] == "invariance"
+    assert read_trials(RunConfig(trials="none", invariance=True)) == ("invariance",)
+    assert read_trials(RunConfig(invariance=True)) == ("guards", "invariance")
+    with pytest.raises(UsageError, match="invariance"):
+        read_trials(RunConfig(trials="invariance", typed={"trials": "invariance"}))

@@ -112,6 +112,35 @@ def test_trials_come_once_per_case(attnperf_project: FakeProject) -> None:
     attnperf_project.run("--attnperf", "--attnperf-trials=layouts").assert_outcomes(failed=1)
 
 
+def test_bits_are_compared_over_processes(attnperf_project: FakeProject) -> None:
+    """Where a run takes several of a case: to calibrate, to record, and in a second look; other bits fail nothing."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.backend("fake.b", time_us=100.0, bits="process")
+    lines = ["determinism: fake.a gave the same bits in 2 processes in 1 of 1 cases",
+             "determinism: fake.b gave the same bits in 2 processes in 0 of 1 cases; not in prefill-*"]  # fmt: skip
+    result = attnperf_project.run("--attnperf-calibrate=2", "--attnperf-determinism=3")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(lines)
+    assert " processes in " not in attnperf_project.run("--attnperf-determinism=3").stdout.str()
+
+
+def test_invariance_is_asked_for_by_a_switch(attnperf_project: FakeProject) -> None:
+    """Each backend then says in how many cases its parts have the bits of the whole; else nothing is said."""
+    attnperf_project.suite(WORKLOADS)
+    attnperf_project.backend("fake.a", trials={"invariance": [{"variant": "alone", "ulps": 0.0}]})
+    attnperf_project.backend("fake.b", trials={"invariance": [{"variant": "alone", "ulps": 2.0}]})
+    result = attnperf_project.run("--attnperf-invariance")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(
+        [
+            "invariance: fake.a gave the same bits in all parts of a batch in 2 of 2 cases",
+            "invariance: fake.b gave the same bits in all parts of a batch in 0 of 2 cases; not in prefill-* (within 2 "
+            "ulp: alone), *",
+        ]
+    )
+    assert "invariance: " not in attnperf_project.run().stdout.str()
+
+
 def test_one_call_has_nothing_to_be_compared_with(attnperf_project: FakeProject) -> None:
     """--attnperf-determinism=1 is a usage error that says what to give."""
     attnperf_project.backend("fake.a")

@@ -75,7 +75,7 @@ class FakePool:
             raise script["error"]
         subject = FakeSubject(script, self._bias(place), (request.check_seed, request.final_seed), pin=request.pin)
         said = (script.get("foreign", ()), script.get("sources", {}), script.get("final", {}))
-        yield Served(subject, WORKLOAD, request.repeats, *said)
+        yield Served(subject, WORKLOAD, request.repeats, request.trials, *said)
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
         """One GEMM, moved by a tenth of the process's bias."""

@@ -364,3 +364,21 @@ def test_another_path_on_both_sides_is_settled_by_pairs(bench: Bench) -> None:
     assert bench.judge(config={"path": "ck"}).verdict is Verdict.SAME
     bench.against_base(config={"path": "asm"})
     assert bench.judge(config={"path": "ck"}).verdict is Verdict.INCOMPARABLE
+
+
+def test_bits_of_a_second_look_are_compared_with_the_first_ones(stored: Bench) -> None:
+    """Its processes are added to the case's checks only where bits are compared."""
+    stored.pool.by_place[2] = {"bits": "other"}
+    result = stored.judge(time_us=110.0, settings={"determinism_repeats": 5})
+    assert [check.bits for check in result.checks] == ["same", "same", "other", "same"]
+    assert len(stored.judge(time_us=110.0).checks) == 1
+
+
+def test_what_a_backend_declares_is_tried_in_the_first_look_only(stored: Bench) -> None:
+    """Whatever trials the run asks for; a wrong trial makes the case INCORRECT."""
+    wrong = {"trials": {"invariance": [{"ending": "wrong", "why": "other bits"}]}}
+    asked = {"trials": ("invariance",)}
+    result = stored.judge(settings=asked, **wrong)
+    assert (result.verdict, result.reasons) == (Verdict.INCORRECT, ("other bits",))
+    (check,) = stored.judge(time_us=110.0, settings=asked).checks
+    assert [trial.trial for trial in check.trials] == ["invariance"]

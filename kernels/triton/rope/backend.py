@@ -63,4 +63,4 @@ def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
     return {"q": result[0], "k": result[1]}
 
 
-BACKENDS = (TritonRope("triton.rope", INTERPRETER_ROWS_FLOPS_MAX, times_on_cpu=False),)
+BACKENDS = (TritonRope("triton.rope", INTERPRETER_ROWS_FLOPS_MAX, times_on_cpu=False, invariant=True),)

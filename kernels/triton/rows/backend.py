@@ -191,7 +191,7 @@ def _canonical_outputs(result: torch.Tensor | Summed) -> Outputs:
 
 
 BACKENDS = (
-    TritonSoftmax("triton.softmax", INTERPRETER_ROWS_FLOPS_MAX, times_on_cpu=False),
-    TritonRmsNorm("triton.rmsnorm", INTERPRETER_ROWS_FLOPS_MAX, times_on_cpu=False),
-    TritonLayerNorm("triton.layernorm", INTERPRETER_ROWS_FLOPS_MAX, times_on_cpu=False),
+    TritonSoftmax("triton.softmax", INTERPRETER_ROWS_FLOPS_MAX, times_on_cpu=False, invariant=True),
+    TritonRmsNorm("triton.rmsnorm", INTERPRETER_ROWS_FLOPS_MAX, times_on_cpu=False, invariant=True),
+    TritonLayerNorm("triton.layernorm", INTERPRETER_ROWS_FLOPS_MAX, times_on_cpu=False, invariant=True),
 )

@@ -17,7 +17,7 @@ from pytest_attnperf.measure.out_of_memory import run_guarded
 from pytest_attnperf.measure.timers.capture import first_line
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport
 from pytest_attnperf.records.listing import import_listed_function
-from pytest_attnperf.records.trials import TrialEnding, TrialResult
+from pytest_attnperf.records.trials import DECLARED, INVARIANCE, TrialEnding, TrialResult
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend, Prepared
@@ -32,6 +32,9 @@ TRIALS = {
 }
 """Trial -> the module whose `run_trial(case)` yields its `Tried`."""
 
+
+ASKED = {INVARIANCE: "pytest_attnperf.measure.trials.invariance"}
+"""Trials that are no part of `ALL`, because most backends do not promise what they look for: module as in TRIALS."""
 
 ALWAYS = ("guards",)
 """Trials of every run that does not ask for others; nightly runs take all."""
@@ -143,6 +146,8 @@ def run_trials(names: Sequence[str], case: TrialCase) -> CheckReport:
 
 
 def _run_each(names: Sequence[str], case: TrialCase) -> Iterator[Tried]:
-    for name in names:
-        run = import_listed_function(TRIALS[name], "run_trial", __file__, f'"{TRIALS[name]}"')
+    declared = (INVARIANCE,) if DECLARED in names and case.backend.invariant else ()
+    for name in dict.fromkeys((*(name for name in names if name != DECLARED), *declared)):
+        module = {**TRIALS, **ASKED}[name]
+        run = import_listed_function(module, "run_trial", __file__, f'"{module}"')
         yield from run(case)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.records import CheckReport
-from pytest_attnperf.records.trials import TrialEnding, TrialResult
+from pytest_attnperf.records.trials import INVARIANCE, TrialEnding, TrialResult
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -81,7 +81,7 @@ def trial_lines(cases: Iterable[CaseResult]) -> list[str]:
     are right, because those of every run would be told in each."""
     found: dict[str, list[tuple[CaseResult, TrialResult]]] = {}
     for case in cases:
-        for result in (result for check in case.checks for result in check.trials):
+        for result in (result for check in case.checks for result in check.trials if result.trial != INVARIANCE):
             found.setdefault(result.trial, []).append((case, result))
     return [_trial_line(trial, results) for trial, results in found.items() if _needs_line(trial, results)]
 
@@ -104,21 +104,79 @@ def _trial_line(trial: str, results: list[tuple[CaseResult, TrialResult]]) -> st
 
 
 def determinism_lines(cases: Iterable[CaseResult]) -> list[str]:
-    """Returns a line per backend whose repeated calls were compared bit by bit: in how many cases they were equal."""
-    asked: dict[str, list[tuple[CaseResult, int, bool]]] = {}
+    """Returns lines on bits that were compared: a line per backend whose calls were repeated, one per backend of which
+    several processes were compared, and one per backend whose rows were compared with themselves elsewhere."""
+    by_backend: defaultdict[str, list[CaseResult]] = defaultdict(list)
     for case in cases:
-        compared = [check for check in case.checks if check.bit_equal is not None]
-        if compared:
-            equal = all(check.bit_equal for check in compared)
-            asked.setdefault(case.key.backend, []).append((case, compared[0].repeats, equal))
-    return [_determinism_line(backend, found) for backend, found in asked.items()]
+        by_backend[case.key.backend].append(case)
+    makers = (_calls_line, _processes_line, _invariance_line)
+    lines = (make(backend, found) for make in makers for backend, found in by_backend.items())
+    return [line for line in lines if line]
 
 
-def _determinism_line(backend: str, found: list[tuple[CaseResult, int, bool]]) -> str:
-    differing = [one_line(case.key.workload) for case, _, equal in found if not equal]
-    line = f"determinism: {one_line(backend)} gave the same bits in {found[0][1]} calls in "
-    line += f"{len(found) - len(differing)} of {len(found)} cases"
-    if not differing:
+def _calls_line(backend: str, cases: Sequence[CaseResult]) -> str:
+    asked = [(case, [check for check in case.checks if check.bit_equal is not None]) for case in cases]
+    asked = [(case, compared) for case, compared in asked if compared]
+    if not asked:
+        return ""
+    unlike = [one_line(case.key.workload) for case, found in asked if not all(check.bit_equal for check in found)]
+    return _same_bits("determinism", backend, f"{asked[0][1][0].repeats} calls", len(asked), unlike)
+
+
+def _processes_line(backend: str, cases: Sequence[CaseResult]) -> str:
+    asked = [(case, [check for check in case.checks if check.bits]) for case in cases]
+    asked = [(case, taken) for case, taken in asked if len(taken) > 1]
+    if not asked:
+        return ""
+    unlike = [
+        one_line(case.key.workload) + (" (from card to card)" if _differs_by_card(taken) else "")
+        for case, taken in asked
+        if len({check.bits for check in taken}) > 1
+    ]
+    cards = max(len({check.card for check in taken}) for _, taken in asked)
+    among = f"{max(len(taken) for _, taken in asked)} processes" + (f" on {cards} cards" if cards > 1 else "")
+    return _same_bits("determinism", backend, among, len(asked), unlike)
+
+
+def _differs_by_card(taken: Iterable[CheckReport]) -> bool:
+    """Returns whether processes on one card agree, of several that do not all agree."""
+    by_card: defaultdict[str, set[str]] = defaultdict(set)
+    for check in taken:
+        by_card[check.card].add(check.bits)
+    return all(len(bits) == 1 for bits in by_card.values())
+
+
+def _invariance_line(backend: str, cases: Sequence[CaseResult]) -> str:
+    tried = [
+        (case, [one for check in case.checks for one in check.trials if one.trial == INVARIANCE]) for case in cases
+    ]
+    compared = [(case, [one for one in found if one.ulps is not None]) for case, found in tried]
+    compared = [(case, found) for case, found in compared if found]
+    left_out = [one for _, found in tried for one in found if one.ulps is None]
+    if not compared and not left_out:
+        return ""
+    unlike = [told for case, found in compared if (told := _describe_ulps(case, found))]
+    line = _same_bits("invariance", backend, "all parts of a batch", len(compared), unlike)
+    if not compared:
+        line = f"invariance: {one_line(backend)} was not tried"
+    if not left_out:
         return line
-    more = f" and {len(differing) - NAMED_MOST} more" if len(differing) > NAMED_MOST else ""
-    return f"{line}; not in {', '.join(differing[:NAMED_MOST])}{more}"
+    which = f"{left_out[0].variant}: " if left_out[0].variant else ""
+    count = "1 part was" if len(left_out) == 1 else f"{len(left_out)} parts were"
+    return f"{line}; {count} not compared ({which}{one_line(left_out[0].why)})"
+
+
+def _describe_ulps(case: CaseResult, compared: Sequence[TrialResult]) -> str:
+    """Returns e.g. 'decode-b8-... (within 3 ulp: alone, half)'; '' if all bits are the same."""
+    unlike = [one for one in compared if one.ulps]
+    if not unlike:
+        return ""
+    ulps = max(one.ulps or 0.0 for one in unlike)
+    return f"{one_line(case.key.workload)} (within {ulps:g} ulp: {', '.join(one.variant for one in unlike)})"
+
+
+def _same_bits(what: str, backend: str, among: str, cases: int, unlike: Sequence[str]) -> str:
+    """Returns the line that a backend gave the same bits among so many calls or processes in all cases but these."""
+    line = f"{what}: {one_line(backend)} gave the same bits in {among} in {cases - len(unlike)} of {cases} cases"
+    more = f" and {len(unlike) - NAMED_MOST} more" if len(unlike) > NAMED_MOST else ""
+    return f"{line}; not in {', '.join(unlike[:NAMED_MOST])}{more}" if unlike else line

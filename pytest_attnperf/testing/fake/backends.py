@@ -27,7 +27,7 @@ from pytest_attnperf.errors import CaseFailedError, UnsupportedError, UsageError
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.records import CheckReport, ErrorFigures, Launch
-from pytest_attnperf.records.trials import TrialEnding, TrialResult
+from pytest_attnperf.records.trials import DECLARED, TrialEnding, TrialResult
 from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
 from pytest_attnperf.workloads.base import Workload
 
@@ -231,6 +231,7 @@ def report_trials(script: Mapping[str, Any], names: Sequence[str]) -> CheckRepor
     found = [
         TrialResult(name, **{**fields, "ending": TrialEnding(fields.get("ending", TrialEnding.RIGHT))})
         for name in names
+        if name != DECLARED
         for fields in scripted.get(name, [{}])
     ]
     problems = tuple(result.why for result in found if result.ending is TrialEnding.WRONG)

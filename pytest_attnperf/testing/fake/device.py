@@ -12,8 +12,9 @@ processes differ, and a test always gets the same numbers. The file is read agai
 Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, error_ratio (error in units of the
 budget), flops, bytes_min, times_on_cpu, kernels (that run: names, or objects with fields of a `Launch`, as isa_hash),
 tolerance (its multiplier), remembers (how many times slower when inputs change), turn_noise_us (of that), bit_equal
-(false when results differ from call to call), spent (true when a profiler was used), timer, settings (of torch), config
-(the choices; a pinned backend reports the configuration that it was sent, and 'pinned', and refuses one with 'refuse'),
+(false when results differ from call to call), bits (of a result: a word; 'process': others in each process), spent
+(true when a profiler was used), timer, settings (of torch), config (the choices; a pinned backend reports the
+configuration that it was sent, and 'pinned', and refuses one with 'refuse'),
 places (of inputs in an interleaved look), costs (by name; those that a test gates are 0 without it), stages (their
 times in us by name; default: none), build_ms, first_call_ms, block_s and interference (real seconds of a turn, and its
 slowdown while another process takes one), pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: keys that
@@ -137,7 +138,9 @@ class FakeSubject:
         report = replace(report, truth={name: tuple(two) for name, two in self.script.get("truth", {}).items()})
         if not repeats:
             return report
-        return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)))
+        bits = str(self.script.get("bits", "same"))
+        bits = str(os.getpid()) if bits == "process" else bits
+        return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)), bits=bits)
 
     def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
         """Returns at most 9 block times in microseconds per call: the scripted time with this process's bias and a

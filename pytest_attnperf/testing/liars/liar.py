@@ -30,7 +30,8 @@ WHILE_READ = r"(while the result|when it) is read"
 
 @dataclass(frozen=True)
 class OneWorkload(Backend[Prefill]):
-    """A prefill backend in the canonical layout that supports exactly one workload.
+    """A prefill backend in the canonical layout that supports exactly one workload; where it declares `invariant`, also
+    parts of it: other batches, and fewer queries over the same keys.
 
     name       as registered, `liar.<trick>` or `twin.<trick>`
     workload   the only one supported
@@ -59,8 +60,10 @@ class OneWorkload(Backend[Prefill]):
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
         """Returns, in words, why it cannot run: any workload but its own, and a device on which the trick does not
         work."""
-        found = []
-        if workload != self.workload:
+        found, own = [], self.workload
+        if self.invariant and isinstance(workload, Prefill):
+            own = replace(own, batch=workload.batch, seq_q=workload.seq_q)
+        if workload != own:
             found.append(f"{self.name} is made for {self.workload.id} only, not for {workload.id}")
         if self.device and self.device != ("cpu" if device.kind == "cpu" else "gpu"):
             found.append(f"{self.name} needs a {self.device.upper()}, this is {device.kind}")
@@ -130,6 +133,7 @@ def make_liar(
     outputs: Callable[[Any], Outputs] = take_outputs,
     packs: tuple[Callable[[Prefill], Packing], Callable[[Prefill], Packing]] | None = None,
     declares: Declares | None = None,
+    invariant: bool = False,
     verdict: Verdict = Verdict.INCORRECT,
     needs_gpu: bool = False,
     needs_cpu: bool = False,
@@ -137,17 +141,18 @@ def make_liar(
     needs_trial: str = "",
 ) -> Liar:
     """Returns a liar (a backend that cheats by `trick`) made of `kernel`, with an honest counterpart made of `twin`; or
-    both of `packs`: the liar's, the counterpart's. Only the liar uses `outputs`; both use `declares`."""
+    both of `packs`: the liar's, the counterpart's. Only the liar uses `outputs`; both use `declares`, `invariant`."""
     lying_packs, honest_packs = packs or (None, None)
     said = declares or Declares()
     device = "gpu" if needs_gpu else "cpu" if needs_cpu else ""
+    both: Any = {"declares": said, "device": device, "invariant": invariant}
     return Liar(
         trick=trick,
         says=says,
         workload=workload,
         clue=clue,
-        lying=OneWorkload(f"liar.{trick}", workload, kernel, outputs, said, device, lying_packs),
-        honest=OneWorkload(f"twin.{trick}", workload, twin, declares=said, device=device, packs=honest_packs),
+        lying=OneWorkload(f"liar.{trick}", workload, kernel, outputs, packs=lying_packs, **both),
+        honest=OneWorkload(f"twin.{trick}", workload, twin, packs=honest_packs, **both),
         verdict=verdict,
         needs_gpu=needs_gpu,
         needs_cpu=needs_cpu,

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from pytest_attnperf.records import CaseKey, CheckReport, Verdict
 from pytest_attnperf.records.gpus import DeviceState
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.records.trials import TrialEnding, TrialResult
+from pytest_attnperf.records.trials import INVARIANCE, TrialEnding, TrialResult
 from pytest_attnperf.reports.run.conditions import (
     condition_lines,
     cost_line,
@@ -117,3 +117,50 @@ def test_a_long_list_of_differing_cases_is_cut() -> None:
     differing = replace(CHECK, repeats=2, bit_equal=False)
     (line,) = determinism_lines([case("a", f"w{number}", differing) for number in range(5)])
     assert line.endswith("in 0 of 5 cases; not in w0, w1, w2 and 2 more")
+
+
+def in_process(bits: str, card: str = "") -> CheckReport:
+    """The check of one process."""
+    return replace(CHECK, repeats=5, bit_equal=True, bits=bits, card=card)
+
+
+def test_bits_of_several_processes_are_compared() -> None:
+    """With their number and that of their cards; of one process there is nothing to say."""
+    cards = [in_process("a1", "gpu0"), in_process("a1", "gpu1"), in_process("a1", "gpu0")]
+    by_card = [in_process("a1", "gpu0"), in_process("b2", "gpu1"), in_process("a1", "gpu0")]
+    unlike = [in_process("a1"), in_process("b2")]
+    cases = [case("a", "w1", *cards), case("a", "w2", *by_card), case("b", "w1", *unlike), case("c", "w1", cards[0])]
+    assert determinism_lines(cases)[3:] == [
+        "determinism: a gave the same bits in 3 processes on 2 cards in 1 of 2 cases; not in w2 (from card to card)",
+        "determinism: b gave the same bits in 2 processes in 0 of 1 cases; not in w1",
+    ]
+
+
+def trial(variant: str, ulps: float | None = 0.0, why: str = "") -> TrialResult:
+    """A result of the trial of invariance."""
+    return TrialResult(INVARIANCE, variant, TrialEnding.LEFT_OUT if ulps is None else TrialEnding.RIGHT, why, ulps)
+
+
+def tried(*trials: TrialResult) -> CheckReport:
+    """A check with these trials."""
+    return replace(CHECK, trials=trials)
+
+
+def test_invariance_is_said_per_backend() -> None:
+    """In how many cases all parts had the bits of the whole, by how much others differ, and what was not compared."""
+    same, other = tried(trial("alone"), trial("half")), tried(trial("alone", 3.0), trial("half", 1.0), trial("chunk"))
+    cases = [
+        case("a", "w1", same),
+        case("a", "w2", same),
+        case("b", "w1", other),
+        case("b", "w2\x1b[2J", tried(trial("alone"), trial("half", None, "too\nsmall"))),
+        case("c", "w1", tried(trial("", None, "it has no rows"))),
+        case("d", "w1", tried(TrialResult("guards"))),
+        case("e", "w1", CHECK),
+    ]
+    assert determinism_lines(cases) == [
+        "invariance: a gave the same bits in all parts of a batch in 2 of 2 cases",
+        "invariance: b gave the same bits in all parts of a batch in 1 of 2 cases; not in w1 (within 3 ulp: alone, "
+        "half); 1 part was not compared (half: too small)",
+        "invariance: c was not tried; 1 part was not compared (it has no rows)",
+    ]

@@ -36,7 +36,7 @@ MEANT = (
 )
 """Options that change how verdicts are made. Options that select cases show in the number of tests instead."""
 
-MEANT_FLAGS = ("record_local", "pin_config", "profile", "changed")
+MEANT_FLAGS = ("record_local", "pin_config", "profile", "changed", "invariance")
 EVERYWHERE = "."
 """Used instead of a folder: all source and binary files of the tree, because kernels may come from any folder."""
 
