@@ -249,7 +249,7 @@ OPTIONS: tuple[Option, ...] = (
         case=True,
         key=True,
     ),
-    Option("costs", "", COSTS_HELP, "COST=PERCENT,...", case=True, group="compare"),
+    Option("costs", "", COSTS_HELP, "COST=PERCENT,...", case=True),
     Option(
         "fail-on",
         "SLOWER,INCORRECT,SUSPICIOUS,ERROR",

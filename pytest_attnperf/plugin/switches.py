@@ -91,7 +91,6 @@ SWITCHES = (
         "--attnperf-invariance",
         "also compare rows, sequences and requests bit by bit with the same ones alone, in other places of a batch and "
         "in chunks; differences fail only backends that say invariant=True; default: off, on for such backends",
-        "measure",
     ),
     Switch(
         "--attnperf-execute",
