@@ -64,7 +64,7 @@ def prepared_of(one: Unusual, device: str) -> tuple[Prepared, Judge]:
     """The kernel as `attnperf.gate` prepares it, and its judge."""
     from pytest_attnperf.correctness.judge import Judge
     from pytest_attnperf.correctness.references import References
-    from pytest_attnperf.records.tolerance import Tolerance
+    from pytest_attnperf.records import Tolerance
     from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
     workload = AdHoc(one.name, on(device, one.inputs), on(device, one.reference), overwrites=one.in_place)

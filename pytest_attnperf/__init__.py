@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.measure.gpu_timer import TimerResult
     from pytest_attnperf.measure.tensor_launch import execute
     from pytest_attnperf.plugin.fixtures import CaseHandle, CodeObjectHandle, TimerFunction
-    from pytest_attnperf.records import DeviceInfo, Samples, Verdict
-    from pytest_attnperf.records.tolerance import Tolerance
+    from pytest_attnperf.records import DeviceInfo, Samples, Tolerance, Verdict
     from pytest_attnperf.results import CaseResult, RunResult
 
 __version__ = "0.1.0"

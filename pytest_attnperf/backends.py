@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, runtime_checkable
 
 from pytest_attnperf.errors import UnknownNameError, UsageError, known_names
-from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.records.listing import find_class_place
-from pytest_attnperf.records.tolerance import Tolerance
 
 if TYPE_CHECKING:
     import torch

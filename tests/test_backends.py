@@ -19,8 +19,7 @@ from pytest_attnperf.backends import (
     replay_choice,
 )
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.softmax import Softmax
 
 CPU = DeviceInfo("cpu", "cpu-x86_64", "test")

@@ -31,7 +31,7 @@ from kernels.aiter.importing import import_aiter, without_ck
 from kernels.aiter.signatures import EntryPoint
 from kernels.limits import HALVES, join_names
 from pytest_attnperf.backends import Backend, Declares
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.varlen_backward import VarlenBackward
 

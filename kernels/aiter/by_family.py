@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pytest_attnperf.backends import Backend, Pinnable, replay_choice
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.tuning_records import Candidate, Tunable, TunedFile, TuningSpace, Value
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from pytest_attnperf.records import (
     Launch,
     Measurement,
     ProcessSummary,
+    Tolerance,
 )
 from pytest_attnperf.records.notes import Note
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.records.unique_keys import require_unique_keys
 
 BASELINE_SCHEMA = 1

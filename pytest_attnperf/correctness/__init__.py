@@ -14,7 +14,7 @@ from pytest_attnperf.correctness.metrics import (
     find_constant_value,
     measure_yardstick,
 )
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 
 if TYPE_CHECKING:
     import torch

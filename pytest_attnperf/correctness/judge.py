@@ -28,8 +28,7 @@ from pytest_attnperf.correctness.repeated_calls import (
     compare_hot_calls,
 )
 from pytest_attnperf.correctness.result import Results
-from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, ErrorFigures
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, ErrorFigures, Tolerance
 from pytest_attnperf.workloads.defined import ADHOC
 from pytest_attnperf.workloads.garbage import Placed, place_garbage
 

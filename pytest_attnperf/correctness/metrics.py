@@ -13,8 +13,7 @@ from pytest_attnperf.correctness.budget import compute_budget
 from pytest_attnperf.correctness.lines import Lines, WorstLine, find_worst_line, measure_lines
 from pytest_attnperf.correctness.scan import Allowed, Scan
 from pytest_attnperf.errors import AttnperfError
-from pytest_attnperf.records import ErrorFigures
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import ErrorFigures, Tolerance
 from pytest_attnperf.workloads.input_memory import as_integers
 
 if TYPE_CHECKING:

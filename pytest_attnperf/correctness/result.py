@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.correctness.metrics import MismatchError, compare_output
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.records import ErrorFigures
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import ErrorFigures, Tolerance
 from pytest_attnperf.workloads.returned import detach_tensor
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from pytest_attnperf.correctness.digest import INPUTS, Digest, are_apart
 from pytest_attnperf.errors import quote_nodeid
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
-from pytest_attnperf.records import CheckReport, Fingerprint
+from pytest_attnperf.records import CheckReport, Fingerprint, Tolerance
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.time_units import format_time
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.workloads.adhoc_planting import UNHEEDED
 from pytest_attnperf.workloads.defined import drop_unrecorded
 

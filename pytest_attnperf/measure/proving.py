@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
     from pytest_attnperf.measure.seeds import Seeds
-    from pytest_attnperf.records.tolerance import Tolerance
+    from pytest_attnperf.records import Tolerance
     from pytest_attnperf.workloads.base import Workload
 
 NAMED_MOST = 3

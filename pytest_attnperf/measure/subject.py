@@ -29,17 +29,10 @@ from pytest_attnperf.measure.timers.profiler import ProfilerTimer
 from pytest_attnperf.measure.timing import Timing
 from pytest_attnperf.measure.trials import TrialCase, run_trials
 from pytest_attnperf.measure.warm_up import warm_up
-from pytest_attnperf.records import (
-    CheckReport,
-    DeviceInfo,
-    FinalReport,
-    Launch,
-    NotProvenRightError,
-    Rotation,
-    Samples,
-)
+from pytest_attnperf.records import CheckReport, DeviceInfo, Launch, NotProvenRightError, Rotation, Samples
 from pytest_attnperf.records.code import KernelObject
 from pytest_attnperf.records.costs import COMPILE_MS, FIRST_CALL_MS, NO_COSTS, PEAK_BYTES, GatedCosts
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown

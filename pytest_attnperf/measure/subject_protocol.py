@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_attnperf.records import CheckReport, FinalReport, Rotation, Samples
+    from pytest_attnperf.records import CheckReport, Rotation, Samples
     from pytest_attnperf.records.code import KernelObject
     from pytest_attnperf.records.costs import GatedCosts
+    from pytest_attnperf.records.final_report import FinalReport
     from pytest_attnperf.records.pairs import Turn, TurnPlan
     from pytest_attnperf.records.profiles import CaseProfile
     from pytest_attnperf.records.stages import Breakdown

@@ -13,8 +13,8 @@ import pytest
 
 from pytest_attnperf.backends import Backend
 from pytest_attnperf.errors import UsageError, propose_name
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.records.call_fit import format_kind
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.workloads.adhoc import CACHE_STATES
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.gradients import PASSES

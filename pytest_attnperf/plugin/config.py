@@ -92,6 +92,7 @@ class RunConfig:
     first: str = _DEFAULT["first"]
     budget: str = _DEFAULT["budget"]
     worker_args: str = _DEFAULT["worker_args"]
+    costs: str = _DEFAULT["costs"]
     threshold: str = _DEFAULT["threshold"]
     floor_us: str = _DEFAULT["floor_us"]
     creep: str = _DEFAULT["creep"]

@@ -10,8 +10,8 @@ import pytest
 
 from pytest_attnperf.errors import propose_name
 from pytest_attnperf.plugin.argument_checks import refuse_misuse
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.records.costs import NO_COSTS, GatedCosts, parse_costs
-from pytest_attnperf.records.tolerance import Tolerance
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend, Declares

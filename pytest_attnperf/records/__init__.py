@@ -7,7 +7,6 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_attnperf.records.tolerance import Tolerance as Tolerance  # where users import it from
 from pytest_attnperf.records.trials import TrialResult
 
 METHOD_VERSION = 2
@@ -70,6 +69,33 @@ class CaseKey:
 
     def __str__(self) -> str:
         return f"{self.suite}/{self.entry}"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a backend may be from the reference, as a multiple of the plain low-precision computation's own error.
+
+    multiplier   of every output that `outputs` does not name
+    source       the reason for a multiplier other than 2; printed with every verdict
+    outputs      (output, multiplier) of single outputs, e.g. (('dq', 3.0),)
+
+    Raises ValueError for a multiplier that is not positive, or is not 2 and has no source.
+    """
+
+    multiplier: float = 2.0
+    source: str = ""
+    outputs: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        for multiplier in (self.multiplier, *(own for _, own in self.outputs)):
+            if not multiplier > 0:
+                raise ValueError(f"tolerance multiplier must be positive, got {multiplier}")
+            if multiplier != 2.0 and not self.source:
+                raise ValueError(f"a tolerance multiplier of {multiplier} needs a source saying why it is not 2")
+
+    def for_output(self, name: str) -> float:
+        """Returns by what an output's error budget is multiplied: its own factor in `outputs`, else `multiplier`."""
+        return dict(self.outputs).get(name, self.multiplier)
 
 
 @dataclass(frozen=True)
@@ -311,32 +337,6 @@ class Launch:
     calls: float = 1.0
     isa_hash: str = ""
     object_id: str = field(default="", metadata=NOT_STORED)
-
-
-@dataclass(frozen=True)
-class FinalReport:
-    """What closing a case returns: the check of the last replay, memory, and what ran (`launches`, of one call).
-
-    spent      nothing may be timed in this process any more, because a profiler has been used in it
-    code       objects of the kernels in `launches` by id (32 hex digits of the SHA-256): base64 of zlib's bytes
-    matrix     the backend promises matrix instructions in some kernel of a call
-    source_id  of all folders that `sources` come from, by content (`workers.source_tree`); '' where not known
-    costs      that the test gates: each with its value in this process
-    cost_limits    cost -> growth in percent that the test allows
-    """
-
-    check: CheckReport = field(default_factory=CheckReport)
-    peak_memory_bytes: int | None = None
-    config: dict[str, str] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    foreign_sources: tuple[str, ...] = ()
-    launches: tuple[Launch, ...] = ()
-    spent: bool = False
-    code: dict[str, str] = field(default_factory=dict)
-    matrix: bool = False
-    source_id: str = ""
-    costs: dict[str, float] = field(default_factory=dict)
-    cost_limits: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED, UNPLANTED, list_problems
-from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, ProcessSummary
+from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, ProcessSummary, Tolerance
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.pair_ratios import STORED_QUADS_MAX
 from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, centre_of, method_of

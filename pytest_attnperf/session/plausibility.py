@@ -30,8 +30,9 @@ from pytest_attnperf.correctness.what_ran import is_launch_unchanged, list_diffe
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.measure.ran_code import OBJECT_BYTES_MOST, OBJECT_ID_DIGITS
-from pytest_attnperf.records import FinalReport, Launch, Rotation, Verdict
+from pytest_attnperf.records import Launch, Rotation, Verdict
 from pytest_attnperf.records.code import KernelCode, KernelObject
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.time_units import format_time
 from pytest_attnperf.results import CaseResult

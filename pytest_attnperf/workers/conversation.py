@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import msgspec
 
 from pytest_attnperf.errors import WorkerError
-from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Rotation, Samples, WorkloadFigures
+from pytest_attnperf.records import CaseKey, CheckReport, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.records.code import KernelObject
 from pytest_attnperf.records.costs import CostSettings
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.records import CheckReport, FinalReport, ProcessSummary, Role, Rotation, Samples, WorkloadFigures
+from pytest_attnperf.records import CheckReport, ProcessSummary, Role, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.records.costs import NO_COSTS, GatedCosts
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown

@@ -7,16 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError
-from pytest_attnperf.records import (
-    CheckReport,
-    FinalReport,
-    Fingerprint,
-    ProcessSummary,
-    Rotation,
-    Samples,
-    WorkloadFigures,
-)
+from pytest_attnperf.records import CheckReport, Fingerprint, ProcessSummary, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.records.code import KernelObject
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile

@@ -21,8 +21,9 @@ from pytest_attnperf import __version__
 from pytest_attnperf.errors import CaseFailedError, CodeObjectError, UnsupportedError, UsageError
 from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
-from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
+from pytest_attnperf.records import METHOD_VERSION, CaseKey, NotProvenRightError, Role
 from pytest_attnperf.records.costs import COMPILE_MS, NO_COSTS, OF_THE_FIRST_CALL, CostSettings, GatedCosts
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.records.raised import format_user_frames
 from pytest_attnperf.workers.device_protocol import Device, prepare_or_reasons
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, WorkerState, protocol_error, to_plain

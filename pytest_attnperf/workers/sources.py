@@ -148,8 +148,8 @@ class OwnCode:
             for name in names:
                 if _is_users(other := self._find_other_code(getattr(owner, name, None))):
                     return _describe_replacement(f"{place}.{name}", other)
-        tensor = _torch().Tensor
-        for name, value in vars(tensor).items():
+        tensor: Any = getattr(_torch(), "Tensor", None)
+        for name, value in () if tensor is None else vars(tensor).items():
             if hasattr(tensor.__base__, name) and _is_users(other := self._find_other_code(value)):
                 return _describe_replacement(f"torch.Tensor.{name}", other)
         return ""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.records.call_fit import format_kind
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import MADE, Reference, require_fit, results_of

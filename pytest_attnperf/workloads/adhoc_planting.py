@@ -103,11 +103,12 @@ class Planting:
 
     @property
     def left_names(self) -> tuple[str, ...]:
-        """Names of the floating-point inputs that vary and have no planted elements, where others have some."""
-        if self.unplanted or not self._free:
+        """Names of the floating-point inputs of several elements that vary and have no planted ones, where others have
+        some."""
+        if self.unplanted or not self._free or self._seen is None:
             return ()
         names, dtypes = self.reference.names, self.reference.dtypes
-        floats = {name for name, dtype in zip(names, dtypes, strict=False) if dtype.is_floating_point}
+        floats = {names[number] for number in self._seen[1] if dtypes[number].is_floating_point}
         seen = {names[number] for number in (*self._free, *self.reference.overwritten_numbers)}
         return tuple(name for name in names if name in floats - seen - {*self.constant_names, *self.one_signed})
 

@@ -24,9 +24,8 @@ from pytest_attnperf.baselines.schema import (
 )
 from pytest_attnperf.baselines.writing import list_lost_fields
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.records import Fingerprint, ProcessSummary
+from pytest_attnperf.records import Fingerprint, ProcessSummary, Tolerance
 from pytest_attnperf.records.notes import Note, NoteKind
-from pytest_attnperf.records.tolerance import Tolerance
 from tests.baselines.edits import replace_field
 
 HERE = Fingerprint({"product": "h200", "arch": "sm_90"}, {"torch": "2.11"})

@@ -11,8 +11,7 @@ import torch
 from pytest_attnperf.backends import Outputs, Prepared
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records import CheckReport
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import CheckReport, Tolerance
 from pytest_attnperf.testing.liars.honest import attend
 from pytest_attnperf.workloads.base import Workload
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_attnperf.correctness import assert_within_budget
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 
 REFERENCE = torch.linspace(1, 2, 100, dtype=torch.float64).reshape(10, 10)
 PLAIN = REFERENCE.half()

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_attnperf.correctness.budget import compute_budget, list_problems
-from pytest_attnperf.records import ErrorFigures
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import ErrorFigures, Tolerance
 
 RIGHT = ErrorFigures(
     "timed inputs", "out", 0.5, 1.0, 0.1, 0.2, worst_index=(0, 3), worst_got=2.5, worst_expected=2.0, elements=8

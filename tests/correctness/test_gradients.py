@@ -12,8 +12,7 @@ from kernels.native.backward import BACKENDS
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records import CheckReport, ErrorFigures
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance
 from pytest_attnperf.workloads.backward import Backward
 
 pytestmark = pytest.mark.usefixtures("one_thread")

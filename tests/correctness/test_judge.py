@@ -14,8 +14,7 @@ from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import BadReferenceError, References
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.records import CheckReport
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import CheckReport, Tolerance
 from pytest_attnperf.workloads.adhoc import AdHoc
 from pytest_attnperf.workloads.prefill import Prefill
 

@@ -5,7 +5,7 @@ import torch
 
 from pytest_attnperf.correctness.lines import find_worst_line, measure_lines
 from pytest_attnperf.correctness.metrics import compare_output, measure_yardstick
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 
 EPS = 2.0**-7
 

@@ -17,8 +17,7 @@ from pytest_attnperf.correctness.metrics import (
     measure_yardstick,
     rounding_step,
 )
-from pytest_attnperf.records import ErrorFigures
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import ErrorFigures, Tolerance
 
 F16_EPS = 2.0**-10
 FP8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]

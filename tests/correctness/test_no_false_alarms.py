@@ -19,7 +19,7 @@ from pytest_attnperf.backends import Tensors
 from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import DRAWS_MAX, References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.prefill import Prefill
 
 Outputs = dict[str, torch.Tensor]

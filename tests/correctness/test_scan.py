@@ -12,8 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pytest_attnperf.correctness import scan
 from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, compare_output, measure_yardstick
-from pytest_attnperf.records import ErrorFigures
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import ErrorFigures, Tolerance
 
 
 def figures(got: torch.Tensor, reference: torch.Tensor, max_error: float = 0.0, rms_error: float = 1.0) -> ErrorFigures:

@@ -21,8 +21,7 @@ from pytest_attnperf.measure.proving import Prover, TimedWrongError
 from pytest_attnperf.measure.rotation import measure_rotation
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.timers.graph import GraphTimer
-from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.testing.liars.in_place import CACHE, HONEST, IN_PLACE, WORKLOAD, InPlaceLiar
 from pytest_attnperf.workloads.adhoc import CallableBackend
 

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.testing.liars import LIARS, Liar
 
 ON_CPU = [liar for liar in LIARS if not liar.needs_gpu]

@@ -13,8 +13,7 @@ import torch
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import BadReferenceError, References
-from pytest_attnperf.records import CheckReport
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import CheckReport, Tolerance
 from pytest_attnperf.workloads.base import Unread
 from pytest_attnperf.workloads.block import Block
 from pytest_attnperf.workloads.decode import Decode

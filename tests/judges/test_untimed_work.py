@@ -13,8 +13,7 @@ import torch
 from pytest_attnperf.backends import Backend, Declares, Outputs, Prepared, Tensors
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
-from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.base import Workload

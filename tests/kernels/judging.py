@@ -10,7 +10,7 @@ from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import Expected, References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.garbage import place_garbage
 

@@ -15,8 +15,7 @@ from pytest_attnperf.measure.graph_nodes import GraphContent
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
-from pytest_attnperf.records import DeviceInfo, Launch, NotProvenRightError
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, Launch, NotProvenRightError, Tolerance
 from pytest_attnperf.workloads.adhoc import AdHoc
 from pytest_attnperf.workloads.base import Workload
 

@@ -16,8 +16,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.measure.autotuners import format_config, record_choices
 from pytest_attnperf.measure.pinned_backend import PinnedBackend, pin_backend, pin_choices
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.prefill import Prefill
 
 pytest_plugins = ["tests.measure.fake_autotuners"]

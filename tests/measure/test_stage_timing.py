@@ -18,9 +18,8 @@ from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.stage_timing import Stages
 from pytest_attnperf.measure.subject import TorchSubject
-from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Launch, NotProvenRightError
+from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Launch, NotProvenRightError, Tolerance
 from pytest_attnperf.records.stages import Breakdown
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.workloads.base import Workload
 
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test")

@@ -15,8 +15,8 @@ from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.records.stages import Breakdown
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.workloads.base import Workload
 
 pytestmark = pytest.mark.gpu

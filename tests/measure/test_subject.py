@@ -17,8 +17,7 @@ from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.measure.subject_protocol import Subject
-from pytest_attnperf.records import DeviceInfo, NotProvenRightError, Samples
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, NotProvenRightError, Samples, Tolerance
 from pytest_attnperf.workloads.base import Workload
 
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test")

@@ -22,8 +22,7 @@ from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.stopping import MIN_BLOCKS
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.measure.timing import INSIDE
-from pytest_attnperf.records import DeviceInfo, NotProvenRightError, Samples
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, NotProvenRightError, Samples, Tolerance
 from pytest_attnperf.testing.liars.liar import OneWorkload
 from pytest_attnperf.workloads.prefill import Prefill
 from tests.measure.products import CPU, unchecked_product

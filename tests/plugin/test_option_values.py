@@ -33,6 +33,7 @@ BAD = {
     "tier": "weekly",
     "budget": "soon",
     "worker-args": "--mine='a",
+    "costs": "speed=5",
     "threshold": "300",
     "floor-us": "-1",
     "creep": "2000",

@@ -7,8 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from pytest_attnperf.records import CheckReport, ErrorFigures, Verdict
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance, Verdict
 from pytest_attnperf.reports.run.tables import suite_table, tolerance_notes
 from pytest_attnperf.reports.text.figures import format_around, format_tolerance
 from pytest_attnperf.results import CaseResult

@@ -13,7 +13,8 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.records import CaseKey, DeviceInfo, FinalReport, Fingerprint, ProcessSummary, Role
+from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, ProcessSummary, Role
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import looking
 from pytest_attnperf.session.case_judge import Session

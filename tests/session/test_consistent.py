@@ -11,8 +11,7 @@ import pytest
 
 from pytest_attnperf.correctness.budget import LAST_REPLAY, PLANTED, TIMED, UNPLANTED
 from pytest_attnperf.gate.comparable import list_looser_tolerances
-from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Samples
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Samples, Tolerance
 from pytest_attnperf.session.consistent import find_contradictions, list_proof_gaps
 from pytest_attnperf.stats.summaries import summarise_process
 

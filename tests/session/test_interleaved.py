@@ -9,7 +9,8 @@ import pytest
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.records import CaseKey, FinalReport, Launch, Verdict
+from pytest_attnperf.records import CaseKey, Launch, Verdict
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import case_result

@@ -20,8 +20,9 @@ import pytest
 from pytest_attnperf.baselines.schema import to_plain as stored_form
 from pytest_attnperf.codeobject import objects as objects_of
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.records import FinalReport, Launch
+from pytest_attnperf.records import Launch
 from pytest_attnperf.records.code import KernelCode, KernelObject, SourceLine
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.plausibility import (
     CodeReader,

@@ -5,15 +5,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.records import (
-    CheckReport,
-    ErrorFigures,
-    FinalReport,
-    Launch,
-    Rotation,
-    Samples,
-    WorkloadFigures,
-)
+from pytest_attnperf.records import CheckReport, ErrorFigures, Launch, Rotation, Samples, WorkloadFigures
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, reason_not_believable, summarise_process

@@ -10,8 +10,7 @@ import torch
 
 from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.correctness.metrics import compare_output, measure_yardstick
-from pytest_attnperf.records import DeviceInfo, Verdict
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, Tolerance, Verdict
 from pytest_attnperf.testing import liars
 from pytest_attnperf.testing.liars import LIARS, Liar
 from pytest_attnperf.testing.liars.honest import attend, prepare_attention

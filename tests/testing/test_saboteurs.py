@@ -12,8 +12,7 @@ from kernels.native.prefill_eager import Eager
 from pytest_attnperf.backends import Backend, Outputs, Prepared, Registry, Tensors
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
-from pytest_attnperf.records import CheckReport, DeviceInfo
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import CheckReport, DeviceInfo, Tolerance
 from pytest_attnperf.testing.saboteurs import Sabotaged, Slowed, WritesNaN, WritesNothing, WrongValue
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.prefill import Prefill

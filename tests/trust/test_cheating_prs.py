@@ -13,8 +13,7 @@ import pytest
 
 from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, run
 from pytest_attnperf.cli.program import build_parser
-from pytest_attnperf.records import CheckReport, Verdict, WorkloadFigures
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import CheckReport, Tolerance, Verdict, WorkloadFigures
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import CaseResult
 from tests.timed_cases import POLICY, RIGHT, run_of, store_baselines, timed_case

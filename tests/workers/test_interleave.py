@@ -17,12 +17,12 @@ from pytest_attnperf.records import (
     CaseKey,
     CheckReport,
     DeviceInfo,
-    FinalReport,
     Fingerprint,
     NotProvenRightError,
     ProcessSummary,
     Role,
 )
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.testing.fake.device import FakeSubject
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError

@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.prefill import Prefill
 
 pytestmark = pytest.mark.usefixtures("one_thread")

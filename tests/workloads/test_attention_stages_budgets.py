@@ -13,7 +13,7 @@ from pytest_attnperf.backends import Tensors
 from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.attention_stages import AttentionStage
 from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.qk_scores import QkScores

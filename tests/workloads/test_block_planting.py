@@ -13,7 +13,7 @@ import pytest
 from pytest_attnperf.backends import Outputs, Tensors
 from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.metrics import Yardstick, compare_output, measure_yardstick
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.block import Block
 from pytest_attnperf.workloads.block_planting import HEADS_PER_ROW, choose_plants
 from pytest_attnperf.workloads.rope import rotate

@@ -8,7 +8,7 @@ import torch
 
 from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.planted_keys import Plant, list_edges, make_plans, target_score
 from pytest_attnperf.workloads.prefill import Prefill
 

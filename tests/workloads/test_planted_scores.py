@@ -11,7 +11,7 @@ import torch
 from pytest_attnperf.backends import Outputs, Tensors
 from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.attention_math import alibi_slopes
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.decode import Decode

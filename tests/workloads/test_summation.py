@@ -9,7 +9,7 @@ import torch
 
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
 Kernel = Callable[[torch.Tensor], torch.Tensor]

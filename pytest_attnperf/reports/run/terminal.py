@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.errors import quote_nodeid
-from pytest_attnperf.records import ErrorFigures, ProcessSummary, Verdict
+from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
 from pytest_attnperf.records.time_units import choose_time_unit, format_time, format_times
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.reports.run.code_objects import code_line
 from pytest_attnperf.reports.run.overview import (
     is_new,

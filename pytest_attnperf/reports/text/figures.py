@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pytest_attnperf.records import ErrorFigures
+from pytest_attnperf.records import ErrorFigures, Tolerance
 from pytest_attnperf.records.time_units import format_significant
-from pytest_attnperf.records.tolerance import Tolerance
 
 ABSENT = "-"
 BYTES_PER_MIB = 2**20

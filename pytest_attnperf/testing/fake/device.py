@@ -52,19 +52,19 @@ from pytest_attnperf.measure.pinned_backend import AS_STORED, PINNED_KEY, Pinned
 from pytest_attnperf.records import (
     CheckReport,
     DeviceInfo,
-    FinalReport,
     Fingerprint,
     Launch,
     NotProvenRightError,
     Rotation,
     Samples,
+    Tolerance,
 )
 from pytest_attnperf.records.code import KernelObject
 from pytest_attnperf.records.costs import NO_COSTS, GatedCosts
+from pytest_attnperf.records.final_report import FinalReport
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.stages import Breakdown, StageTime
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.testing.fake import backends as fake_faults
 from pytest_attnperf.testing.fake.backends import FakeBackend, FakeTunableBackend, take_block_time
 from pytest_attnperf.workers.device_protocol import CheckSeeds

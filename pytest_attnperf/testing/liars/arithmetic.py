@@ -88,7 +88,8 @@ def _padded_tiles(
         stored = head_dim if masks_stores else TILE
         for head in reversed(range(workload.heads)):
             shape, strides = (*q.shape[:2], stored), (q.stride(0), q.stride(1), 1)
-            out.as_strided(shape, strides, head * head_dim).copy_(tiles[:, :, head, :stored])
+            first = out.storage_offset() + head * head_dim
+            out.as_strided(shape, strides, first).copy_(tiles[:, :, head, :stored])
         return out[: q.numel()].view(q.shape)
 
     return call

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_attnperf.backends import Backend, Declares, Outputs, Prepared, Tensors
-from pytest_attnperf.records import DeviceInfo, Verdict
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, Tolerance, Verdict
 from pytest_attnperf.testing.liars.honest import prepare_attention, take_outputs
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.prefill import Prefill

@@ -10,8 +10,7 @@ import pytest
 from kernels.aiter.by_family import ByFamily, by_family, merge_tolerances
 from pytest_attnperf.backends import Backend, Pinnable, Registry
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.tuning_records import Candidate, Tunable, TuningSpace
 
 ROCM = DeviceInfo(kind="rocm", arch="gfx942", product="mi300x")

@@ -9,7 +9,7 @@ import pytest
 from kernels.hip.emulator import missing_emulator
 from pytest_attnperf.backends import Backend, Outputs, Tensors
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import parse_workload
 from tests.kernels.judging import find_problems

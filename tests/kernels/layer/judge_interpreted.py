@@ -18,7 +18,7 @@ from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.block import Block
 
 SEED = 2

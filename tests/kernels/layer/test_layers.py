@@ -18,8 +18,7 @@ from kernels.triton.decode.backend import BACKENDS as TRITON_DECODE
 from kernels.triton.prefill.backend import BACKENDS as TRITON_PREFILL
 from pytest_attnperf.backends import Backend, Pinnable, Prepared, Registry, Tensors, replay_choice
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.block import Block
 from pytest_attnperf.workloads.decode import Decode

@@ -9,8 +9,7 @@ from pytest_attnperf.correctness.budget import list_problems as problems_of
 from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.mixed import Mixed
 
 EAGER, SDPA = BACKENDS

@@ -10,7 +10,7 @@ from pytest_attnperf.backends import Outputs, Tensors
 from pytest_attnperf.correctness.budget import list_problems as problems_of
 from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.families import parse_workload
 
 SEED = 1

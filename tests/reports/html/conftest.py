@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Launch, Verdict
+from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Launch, Tolerance, Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode
 from pytest_attnperf.records.histories import CaseHistory, ChangePoint, HistoryPoint
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.records import CheckReport, ErrorFigures, Launch
+from pytest_attnperf.records import CheckReport, ErrorFigures, Launch, Tolerance
 from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.records.stages import Breakdown, StageTime
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.reports.html.panel import MOST_ROWS, TEXT_LIMIT, build_blocks, code_cells, code_head
 from pytest_attnperf.reports.html.rows import CaseRow
 from pytest_attnperf.reports.run.joined import Shown

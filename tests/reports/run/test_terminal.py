@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 import pytest
 
-from pytest_attnperf.records import CheckReport, ErrorFigures, ProcessSummary, Verdict
+from pytest_attnperf.records import CheckReport, ErrorFigures, ProcessSummary, Tolerance, Verdict
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.reports.run.overview import ORDER
 from pytest_attnperf.reports.run.terminal import closing_lines, failure_text, find_outlier
 from pytest_attnperf.reports.text.colour import Ink

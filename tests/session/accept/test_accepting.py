@@ -24,12 +24,12 @@ from pytest_attnperf.records import (
     Measurement,
     ProcessSummary,
     Samples,
+    Tolerance,
     Verdict,
     WorkloadFigures,
 )
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.records.tolerance import Tolerance
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.accept.accepting import Accepted, Request, accept
 from pytest_attnperf.session.case_records import with_path

@@ -12,8 +12,7 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.records import CaseKey, CheckReport, Fingerprint, Verdict
-from pytest_attnperf.records.tolerance import Tolerance
+from pytest_attnperf.records import CaseKey, CheckReport, Fingerprint, Tolerance, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.rejudge.timed_cases import NO_SECOND_LOOK, RejudgeSettings, rejudge_all, rejudge_run
 
