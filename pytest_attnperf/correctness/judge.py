@@ -170,10 +170,15 @@ class Judge:
         if found or list_problems(figures):
             return []
         many = len(placed.elements) > 1
+        opt_out = (
+            "; where callers never have NaN there, let inputs(seed, planted) make the planted inputs itself"
+            if self._workload.family == ADHOC
+            else ""
+        )
         return [
             f"{check}: wrong only while unused elements of input{'s' * many} {placed.names} hold NaN or Inf: they are "
             "read, where the definition reads nothing (padding, or slots without a key); mask the loads themselves, "
-            "because 0 * NaN is NaN"
+            f"because 0 * NaN is NaN{opt_out}"
         ]
 
     def _compute_digests(self, inputs: Tensors, expected: Expected) -> dict[str, Digest]:

@@ -145,6 +145,7 @@ CHECKS: Mapping[str, Callable[[object], str]] = {
     "times": _choose_from(PASSES),
     "in_place": _check_texts,
     "host_sync": _check_switch,
+    "contiguous": _check_switch,
     "invariant": _check_switch,
     "kernels": _check_texts,
     "operators": _check_texts,

@@ -113,7 +113,7 @@ class CaseHandle:
         in_place              names of inputs (parameters of the reference; 'grad_out' for the incoming gradient) that a
                               call may overwrite: each call gets copies, made outside the timed part. If a call returns
                               None, the contents of these inputs are its result
-        host_sync             the call may wait for the device, and is timed by the host's clock
+        host_sync             the call may wait for the device (.item()), and is timed by the host's clock
         invariant             each row (index of the first dimension that the reference computes row by row) has the
                               same bits alone, in another order and among more rows: other bits fail
         kernels, operators    regular expressions; each must match the name of a GPU kernel, or of a torch operator,

@@ -56,6 +56,8 @@ ASAN_ENVIRONMENT = {
     "HSA_DISABLE_FRAGMENT_ALLOCATOR": "1",
 }
 
+ONLY_COMPILED = "kernels that were not compiled for it ran unseen; it cannot tell which"
+
 EXIT_SECONDS = 120.0
 """Seconds that a tool has to write its log after the worker has ended."""
 
@@ -134,8 +136,10 @@ class Sanitizer:
         """Returns what the tool has written; a report with a failure if it has written nothing that proves anything."""
         logs = sorted(log.parent.glob(f"{log.name}.*")) if self.tool == ASAN else [log]
         texts = [path.read_text(errors="replace") for path in logs if path.is_file()]
-        report = parse_asan("\n".join(texts)) if self.tool == ASAN else parse_compute_sanitizer(self.tool, texts)
-        return replace(report, log=str(log))
+        if self.tool != ASAN:
+            return replace(parse_compute_sanitizer(self.tool, texts), log=str(log))
+        report = parse_asan("\n".join(texts))
+        return replace(report, log=str(log), warnings=(*report.warnings, ONLY_COMPILED))
 
 
 def read_tools(what: str, text: str) -> tuple[str, ...]:

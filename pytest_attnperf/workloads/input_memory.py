@@ -162,15 +162,15 @@ def _copy_region(
     )
     stop = end + behind.numel() * last.element_size()
     buffer[:start].fill_(1)
-    fill_unread(behind)
+    fill_around(behind)
     shown = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     if shown != high - low or len(tensors) > 1 or each_once(first) is not first:
         return made, [(Side.AROUND, buffer[:stop])]
     return made, [(Side.BEHIND, buffer[end:stop]), *([(Side.BEFORE, buffer[:start])] if start else [])]
 
 
-def fill_unread(tensor: torch.Tensor) -> None:
-    """Fills memory that nothing may read: with NaN, or with ones where the type has none."""
+def fill_around(tensor: torch.Tensor) -> None:
+    """Fills memory around tensors, which nothing may read: with NaN, or with ones where the type has none."""
     tensor.fill_(float("nan") if tensor.is_floating_point() or tensor.is_complex() else 1)
 
 

@@ -202,6 +202,7 @@ def test_a_function_that_reads_what_its_reference_does_not_is_incorrect(
     report = checked(liar, inputs, reference)
     assert report.reads_garbage
     assert f"unused elements of {named} hold NaN" in report.problems[0]
+    assert "let inputs(seed, planted) make the planted inputs itself" in report.problems[0]
     report = checked(twin, inputs, reference)
     assert report.problems == ()
     assert report.garbage

@@ -124,6 +124,7 @@ GATES = {
     "times": ("gate(attnperf, times='fwd')", "times is 'fwd', but must be one of 'both', 'forward', 'backward'"),
     "times_alone": ("gate(attnperf, times='forward')", "times is 'forward', which needs backward=True"),
     "cache_state": ("gate(attnperf, cache_state='warm')", "cache_state is 'warm', but must be one of 'hot', 'cold'"),
+    "contiguous": ("gate(attnperf, contiguous='yes')", "contiguous is 'yes', but must be True or False"),
     "backward": ("gate(attnperf, backward='both')", "backward is 'both', but must be True or False"),
     "in_place": ("gate(attnperf, in_place='x')", "in_place of 'test_in_place' names 'x'; the inputs are a, b"),
     "in_place_number": ("gate(attnperf, in_place=0)", r"in_place is 0, but must be .*, e.g. \('a', 'b'\)"),

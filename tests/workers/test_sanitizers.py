@@ -17,6 +17,7 @@ from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.sanitizers import (
     ASAN_FILE,
     NVIDIA_TOOLS,
+    ONLY_COMPILED,
     PROGRAM,
     PROGRAM_VARIABLE,
     Sanitizer,
@@ -208,6 +209,7 @@ def test_the_address_sanitizers_log_is_read(tmp_path: Path) -> None:
         ),
     )
     assert not asan.read_report(tmp_path / "other.log").findings
+    assert asan.read_report(tmp_path / "other.log").warnings == (ONLY_COMPILED,)
 
 
 @pytest.mark.parametrize(

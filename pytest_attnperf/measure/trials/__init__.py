@@ -142,7 +142,17 @@ def run_trials(names: Sequence[str], case: TrialCase) -> CheckReport:
         figures = found.figures if wrong else ()  # the largest errors that are told are those of the case as it is
         report = report.merge_with(CheckReport(figures=figures, problems=problems, trials=(result,)))
     spent = round(time.perf_counter() - started, SECONDS_DIGITS)
-    return replace(report, seconds=spent, parts={"trials": spent})
+    notes = (*report.notes, *_note_unproven(report)) if DECLARED in names and case.backend.invariant else report.notes
+    return replace(report, seconds=spent, parts={"trials": spent}, notes=notes)
+
+
+def _note_unproven(report: CheckReport) -> tuple[str, ...]:
+    """Returns a note that `invariant=True` was not proven, and why, if no part of the case could be compared."""
+    parts = [result for result in report.trials if result.trial == INVARIANCE]
+    if any(result.ulps is not None for result in parts):
+        return ()
+    why = next((result.why for result in parts if result.why), "nothing was compared")
+    return (f"invariant=True is not proven: {why}",)
 
 
 def _run_each(names: Sequence[str], case: TrialCase) -> Iterator[Tried]:

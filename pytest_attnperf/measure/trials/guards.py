@@ -1,8 +1,8 @@
 """Guard bands: the call again, with memory around its inputs and outputs that it may neither read nor write.
 
 Inputs are copied between NaN, so that a read outside of them shows in the result. Outputs are made by the call itself:
-whatever it allocates by torch's factories comes from the middle of a larger buffer of random bytes, and each byte of
-these that changes is a write outside. What a library allocates below torch's dispatcher is not seen.
+whatever it allocates by torch's factories comes from the middle of a larger buffer whose other bytes have a pattern,
+and each of these that changes is a write outside. What a library allocates below torch's dispatcher is not seen.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from pytest_attnperf.records import CheckReport
 from pytest_attnperf.records.trials import TrialEnding, TrialResult
 from pytest_attnperf.workloads.adhoc import AdHoc
 from pytest_attnperf.workloads.base import in_place
-from pytest_attnperf.workloads.input_memory import fill_unread
+from pytest_attnperf.workloads.input_memory import fill_around
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +84,7 @@ def _lay_out_others(tensors: Tensors, kept: Container[int], lay_out: Callable[[T
 
 def _fill_like(view: torch.Tensor, whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Fills `whole` with what nothing may read, and its part `view` with the values of `tensor`; returns the part."""
-    fill_unread(whole)
+    fill_around(whole)
     return view.copy_(tensor)
 
 
@@ -105,7 +105,7 @@ def _fuse(tensors: Tensors) -> Tensors:
         shape = list(members[0].shape)
         shape[along] = sum(sizes) + (len(members) == 1)  # one alone gets a neighbour that is not read
         whole = members[0].new_empty(shape)
-        fill_unread(whole)
+        fill_around(whole)
         first = 0
         for number, member, size in zip(numbers, members, sizes, strict=True):
             laid[number] = whole.narrow(along, first, size).copy_(member)

@@ -14,7 +14,7 @@ from pytest_attnperf.measure import trials
 from pytest_attnperf.measure.trials import ALWAYS, TRIALS, TrialCase, Tried, run_trials
 from pytest_attnperf.records import CheckReport, ErrorFigures
 from pytest_attnperf.records.listing import import_listed_function
-from pytest_attnperf.records.trials import TrialEnding, TrialResult
+from pytest_attnperf.records.trials import DECLARED, TrialEnding, TrialResult
 
 RIGHT = CheckReport(figures=(ErrorFigures("trial", "out", 0.1, 1.0, 0.1, 1.0),))
 WRONG = CheckReport(figures=RIGHT.figures, problems=("a, b: 'out' is off", "a, b: more"))
@@ -88,6 +88,30 @@ def test_results_of_all_trials_are_one_report(monkeypatch: pytest.MonkeyPatch) -
     assert report.problems == WRONG.problems
     assert report.figures == WRONG.figures
     assert report.parts.keys() == {"trials"}
+
+
+@pytest.mark.parametrize(
+    ("result", "notes"),
+    [
+        (TrialResult("invariance", "alone", ulps=0.0), ()),
+        (
+            TrialResult("invariance", "", TrialEnding.LEFT_OUT, "its calls write to their inputs"),
+            ("invariant=True is not proven: its calls write to their inputs",),
+        ),
+        (
+            TrialResult("invariance", "alone", TrialEnding.REFUSED, "ValueError: one row"),
+            ("invariant=True is not proven: ValueError: one row",),
+        ),
+    ],
+)
+def test_a_declaration_that_nothing_was_compared_for_is_told(
+    result: TrialResult, notes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note says that `invariant=True` is not proven, and why; none where a part was compared."""
+    monkeypatch.setattr(trials, "import_listed_function", lambda *_: lambda case: iter([Tried(result)]))
+    prover: Any = SimpleNamespace(backend=SimpleNamespace(invariant=True))
+    prepared: Any = SimpleNamespace()
+    assert run_trials([DECLARED], TrialCase(prover, prepared)).notes == notes
 
 
 @pytest.mark.parametrize("name", TRIALS)
