@@ -6,9 +6,11 @@ and cannot be lifted. Each comes from the kernel and needs no rights:
 
 - files: Landlock. What is not named cannot be opened, made or removed, whoever owns it. Only processes under the same
   limits can be traced, signalled, or reached by an abstract socket (the last two with Landlock from version 6 on).
-- network: a seccomp filter refuses every socket but pairs, and io_uring, which could open one unseen. The filter also
-  refuses what reaches other processes (ptrace, shared memory of System V, limits of another process) and what Landlock
-  does not cover (owners, modes and attributes of files).
+- network: a seccomp filter refuses every socket but connected pairs, and io_uring, which could open one unseen. Beside
+  a GPU it lets sockets of this machine be made and listened on, without which CUDA does not start (its driver hands
+  out a descriptor there), but no connection to another. The filter also refuses what reaches other processes (ptrace,
+  shared memory of System V, limits of another process) and what Landlock does not cover (owners, modes and attributes
+  of files).
 - memory: RLIMIT_DATA where no GPU is used. CUDA and HIP reserve more than any limit, so there only `process_tree`
   watches, which also adds up the processes.
 
@@ -29,7 +31,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 FILES, PROCESSES, SIGNALS, NETWORK, MEMORY, FILE_SIZE, RIGHTS = (
     *("files", "processes", "signals", "network", "memory", "file size", "rights"),
@@ -72,6 +74,7 @@ class Confinement:
     data_bytes    limit of private memory of each process; 0 for none
     file_bytes    limit of each file
     parent        process id without which this process ends at once; 0 for none
+    on_gpu        whether the driver of a GPU is used, which listens on a socket of this machine
     """
 
     readable: tuple[str, ...] = ()
@@ -81,6 +84,7 @@ class Confinement:
     data_bytes: int = 0
     file_bytes: int = 0
     parent: int = 0
+    on_gpu: bool = False
 
 
 def apply_limits(confinement: Confinement) -> list[LimitState]:
@@ -99,7 +103,7 @@ def apply_limits(confinement: Confinement) -> list[LimitState]:
     scoped = restricted and version >= _SCOPES_FROM
     why = "" if scoped else f"Landlock of version {_SCOPES_FROM} is needed, this kernel has {version or 'none'}"
     states.append(LimitState(SIGNALS, scoped, why))
-    filtered = _try_limit(NETWORK, refuse_calls)
+    filtered = _try_limit(NETWORK, lambda: refuse_calls(listening=confinement.on_gpu))
     states.append(filtered)
     hidden = restricted and filtered.enforced
     states.append(LimitState(PROCESSES, hidden, "" if hidden else states[3].why or filtered.why))
@@ -210,7 +214,8 @@ def _set_control(option: int, value: int) -> None:
 _DENIED = {
     "x86_64": (
         0xC000003E,
-        {"socket": 41, "io_uring_setup": 425, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311,
+        {"socket": 41, "socketpair": 53, "connect": 42, "io_uring_setup": 425, "ptrace": 101, "process_vm_readv": 310,
+         "process_vm_writev": 311,
          "pidfd_getfd": 438, "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240, "unshare": 272, "setns": 308,
          "mount": 165, "umount2": 166, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "add_key": 248,
          "request_key": 249, "keyctl": 250, "prlimit64": 302, "chmod": 90, "fchmod": 91, "chown": 92, "fchown": 93,
@@ -219,7 +224,8 @@ _DENIED = {
     ),
     "aarch64": (
         0xC00000B7,
-        {"socket": 198, "io_uring_setup": 425, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271,
+        {"socket": 198, "socketpair": 199, "connect": 203, "io_uring_setup": 425, "ptrace": 117,
+         "process_vm_readv": 270, "process_vm_writev": 271,
          "pidfd_getfd": 438, "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180, "unshare": 97, "setns": 268,
          "mount": 40, "umount2": 39, "bpf": 280, "perf_event_open": 241, "userfaultfd": 282, "add_key": 217,
          "request_key": 218, "keyctl": 219, "prlimit64": 261, "fchmod": 52, "fchown": 55, "fchownat": 54,
@@ -229,23 +235,40 @@ _DENIED = {
 """Machine -> (its number in seccomp, system calls that are refused with their numbers)."""
 
 _EPERM, _EACCES, _ENOSYS = 1, 13, 38
-_ANSWERS = {"socket": _EACCES, "io_uring_setup": _ENOSYS, "fchmodat2": _ENOSYS} | dict.fromkeys(
-    ("chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat"), 0
-)
+_ANSWERS = {
+    **dict.fromkeys(("socket", "socketpair", "connect"), _EACCES),
+    **dict.fromkeys(("io_uring_setup", "fchmodat2"), _ENOSYS),
+    **dict.fromkeys(("chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat"), 0),
+}
 """Errors other than EPERM. Modes and owners are left as they are without an error: copying a file sets them."""
 _X32 = 0x40000000
-_OWN_ONLY = "prlimit64"
-"""Refused unless its first argument is 0, which is the calling process."""
 
 
-def refuse_calls(numbers: dict[str, int] | None = None) -> None:
+class _Argument(NamedTuple):
+    """An argument of a system call passes if those of its bits that are in `mask` are `value`."""
+
+    number: int
+    mask: int
+    value: int
+
+
+_WITH_CONNECTION = _Argument(1, 0xB, 1)
+"""SOCK_STREAM (1) or SOCK_SEQPACKET (5), with flags: what is sent on others can be addressed to any socket."""
+_ALLOWED = {"prlimit64": (_Argument(0, 0xFFFFFFFF, 0),), "socketpair": (_WITH_CONNECTION,)}
+"""Calls that pass with these arguments: limits of the calling process, and pairs."""
+_ALLOWED_LISTENING = {"socket": (_Argument(0, 0xFFFFFFFF, 1), _WITH_CONNECTION)}
+"""The same where a driver listens: sockets of this machine (AF_UNIX is 1), which `connect` does not connect."""
+
+
+def refuse_calls(numbers: dict[str, int] | None = None, *, listening: bool = False) -> None:
     """Refuses system calls, by name and number, for this thread and what it starts; by default those that reach beyond
-    a process. Raises ConfinementError on other machines."""
+    a process. `listening` allows sockets of this machine. Raises ConfinementError on other machines."""
     known = _DENIED.get(platform.machine())
     if known is None:
         machines = " and ".join(sorted(_DENIED))
         raise ConfinementError(f"system calls are known for {machines}, this machine is {platform.machine()}")
-    program = b"".join(_build_filter(known[0], known[1] if numbers is None else numbers))
+    allowed = {**_ALLOWED, **(_ALLOWED_LISTENING if listening else {})}
+    program = b"".join(_build_filter(known[0], known[1] if numbers is None else numbers, allowed))
     buffer = ctypes.create_string_buffer(program)
     described = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     _set_control(_SET_NO_NEW_PRIVS, 1)
@@ -253,30 +276,30 @@ def refuse_calls(numbers: dict[str, int] | None = None) -> None:
         raise ConfinementError(f"seccomp refuses the filter: {os.strerror(ctypes.get_errno())}")
 
 
-def _build_filter(machine: int, denied: dict[str, int]) -> Iterator[bytes]:
+_LOAD, _AND, _EQUAL, _AT_LEAST, _ANSWER = 0x20, 0x54, 0x15, 0x35, 0x06
+_ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+
+
+def _build_filter(machine: int, denied: dict[str, int], allowed: dict[str, tuple[_Argument, ...]]) -> Iterator[bytes]:
     """Yields the instructions of the filter (classic BPF): another machine's calls end the process, those of `denied`
-    return an error, all others pass."""
-    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
-    allow, error, kill = 0x7FFF0000, 0x00050000, 0x80000000
-    yield struct.pack("HBBI", load, 0, 0, 4)
-    yield struct.pack("HBBI", equal, 1, 0, machine)
-    yield struct.pack("HBBI", answer, 0, 0, kill)
-    yield struct.pack("HBBI", load, 0, 0, 0)
+    return an error unless their arguments are `allowed`, all others pass."""
+
+    def make(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+        return struct.pack("HBBI", code, if_true, if_false, value)
+
+    yield from (make(_LOAD, 4), make(_EQUAL, machine, 1), make(_ANSWER, _KILL), make(_LOAD, 0))
     if machine == _DENIED["x86_64"][0]:
-        yield struct.pack("HBBI", at_least, 0, 1, _X32)
-        yield struct.pack("HBBI", answer, 0, 0, error | _ENOSYS)
+        yield from (make(_AT_LEAST, _X32, 0, 1), make(_ANSWER, _ERROR | _ENOSYS))
     for name, number in denied.items():
-        refuse = struct.pack("HBBI", answer, 0, 0, error | _ANSWERS.get(name, _EPERM))
-        if name != _OWN_ONLY:
-            yield struct.pack("HBBI", equal, 0, 1, number)
-            yield refuse
-            continue
-        yield struct.pack("HBBI", equal, 0, 4, number)
-        yield struct.pack("HBBI", load, 0, 0, 16)
-        yield struct.pack("HBBI", equal, 1, 0, 0)
+        tests = allowed.get(name, ())
+        refuse = make(_ANSWER, _ERROR | _ANSWERS.get(name, _EPERM))
+        yield make(_EQUAL, number, 0, 3 * len(tests) + (2 if tests else 1))
+        for place, test in enumerate(tests):
+            rest = 3 * (len(tests) - place - 1)
+            yield from (make(_LOAD, 16 + 8 * test.number), make(_AND, test.mask), make(_EQUAL, test.value, 0, rest + 1))
+        yield from ([make(_ANSWER, _ALLOW)] if tests else [])
         yield refuse
-        yield struct.pack("HBBI", answer, 0, 0, allow)
-    yield struct.pack("HBBI", answer, 0, 0, allow)
+    yield make(_ANSWER, _ALLOW)
 
 
 SYSTEM_FOLDERS = (

@@ -246,6 +246,7 @@ class KernelWorkers:
             writable=(home,),
             devices=tuple(confinement.list_devices()),
             data_bytes=0 if self.on_gpu else self.request.memory_bytes,
+            on_gpu=self.on_gpu,
             file_bytes=self.request.disk_bytes,
         )
 

@@ -35,6 +35,7 @@ ATTEMPTS = {
     "a TCP socket": "socket.socket()",
     "a Unix socket": "socket.socket(socket.AF_UNIX)",
     "a UDP socket": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+    "a pair of sockets that send anywhere": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
     "a netlink socket": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
     "reading a file": "open(outside + '/secret').read()",
     "listing a folder": "os.listdir(outside)",
@@ -66,11 +67,26 @@ HARMLESS = {
     "a child": "subprocess.run(['/bin/true'], check=True)",
     "a signal to a child": "child = subprocess.Popen(['/bin/sleep', '60']); child.kill(); child.wait()",
     "nowhere": "open('/dev/null', 'w').write('a')",
+    "a pair of sockets for messages": "socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)",
     "its own limits": "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))",
     "its own mode": "open(home + '/own', 'w'); os.chmod(home + '/own', 0o600)",
     "memory": "bytearray(1 << 20)",
     "a library": "import ssl, sqlite3, decimal",
 }
+
+BESIDE_A_GPU = {
+    "listening as CUDA's driver does": (
+        "a = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC); "
+        "a.bind(b'\\0cuda-uvmfd-test-' + str(os.getpid()).encode()); a.listen(16)",
+        "done",
+    ),
+    "a connection": ("socket.socket(socket.AF_UNIX).connect(outside + '/socket')", "refused"),
+    "a message to anybody": ("socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)", "refused"),
+    "a raw socket of this machine": ("socket.socket(socket.AF_UNIX, socket.SOCK_RAW)", "refused"),
+    "a TCP socket": ("socket.socket()", "refused"),
+    "a socket in another's folder": ("socket.socket(socket.AF_UNIX).bind(outside + '/new')", "refused"),
+}
+"""What a program tries where a GPU is used -> (how, in Python; how it ends)."""
 
 PROGRAM = """
 import ctypes, os, resource, socket, subprocess, sys
@@ -88,7 +104,7 @@ else:
 """
 
 
-def type_program(tmp_path: Path, code: str, *, limited: bool) -> subprocess.CompletedProcess[str]:
+def type_program(tmp_path: Path, code: str, *, limited: bool, on_gpu: bool = False) -> subprocess.CompletedProcess[str]:
     """Runs one attempt in Python, under limits or without."""
     outside, home = tmp_path / "outside", tmp_path / "home"
     outside.mkdir(exist_ok=True)
@@ -105,6 +121,7 @@ def type_program(tmp_path: Path, code: str, *, limited: bool) -> subprocess.Comp
             data_bytes=1 << 29,
             file_bytes=2 << 20,
             parent=os.getpid(),
+            on_gpu=on_gpu,
         )
         write_spec(str(tmp_path / "limits.json"), limits)
         command = make_command(str(tmp_path / "limits.json"), str(tmp_path / "report.json"), command)
@@ -127,6 +144,15 @@ def test_what_a_kernel_needs_is_allowed(tmp_path: Path, attempt: str) -> None:
     """Its own files, children and pipes, the libraries of Python."""
     ran = type_program(tmp_path, HARMLESS[attempt], limited=True)
     assert ran.stdout == "done\n", (ran.stdout, ran.stderr)
+
+
+@needs_landlock
+@pytest.mark.parametrize("attempt", BESIDE_A_GPU)
+def test_beside_a_gpu_a_driver_may_listen_and_nobody_be_reached(tmp_path: Path, attempt: str) -> None:
+    """CUDA does not start where its driver cannot bind a socket of this machine and listen on it."""
+    code, ending = BESIDE_A_GPU[attempt]
+    ran = type_program(tmp_path, code, limited=True, on_gpu=True)
+    assert ran.stdout.startswith(ending), (ran.stdout, ran.stderr)
 
 
 @pytest.mark.parametrize("attempt", ["a Unix socket", "reading a file", "a signal to the parent", "too much memory"])
