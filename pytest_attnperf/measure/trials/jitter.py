@@ -38,8 +38,8 @@ NEIGHBOUR, REPLAYED, DELAYS = "neighbour", "neighbour, replayed", "delays"
 REPEATS = CallRepeats(calls_least=20, seconds_least=0.0, seconds_most=0.4)
 """Calls of each variant."""
 
-CALL_SECONDS_MOST = 0.2
-"""A slower call is left out: hardly more than one would be made."""
+CALL_SECONDS_MOST = REPEATS.seconds_most / REPEATS.calls_least
+"""A slower call is left out: too few would be made in that time."""
 
 TIMINGS = 3
 """Calls that are timed until one is quick enough, on a machine on which others compute."""

@@ -2,11 +2,13 @@
 
 A gated function gets its inputs in the other layout, and so does the call of a backend that says `takes_strides`. Any
 other backend is prepared with canonical inputs in that layout; where its `convert` copies them, the kernel itself never
-sees it, and the result says so. Right, or an error that refuses the layout, passes: only a wrong result fails.
+sees it, and the result says so, without a call if the copies are those of plain inputs bit for bit. Right, or an error
+that refuses the layout, passes: only a wrong result fails.
 """
 
 from __future__ import annotations
 
+import functools
 import mmap
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
@@ -43,43 +45,98 @@ FREE_SHARE = 0.8
 
 def run_trial(case: TrialCase) -> Iterator[Tried]:
     """Yields one result for each layout."""
+    inputs = CaseInputs(case)
     for variant, lay_out in LAYOUTS.items():
         result = TrialResult(NAME, variant)
-        yield case.attempt(result, lambda result=result, lay_out=lay_out: _judge_layout(case, result, lay_out))  # type: ignore[misc]
+        yield case.attempt(result, lambda result=result, lay_out=lay_out: _judge_layout(inputs, result, lay_out))  # type: ignore[misc]
     result = TrialResult(NAME, "empty")
     yield case.attempt(result, lambda: _judge_empty(case, result))
 
 
-def _judge_layout(case: TrialCase, result: TrialResult, lay_out: Callable[[Tensors], Tensors]) -> Tried | CheckReport:
+class CaseInputs:
+    """Inputs of a case, from which those in other layouts are made.
+
+    as_given   whether the call takes them as they are, so that no `convert` comes between
+    """
+
+    def __init__(self, case: TrialCase) -> None:
+        self.case = case
+        self.as_given = isinstance(case.workload, AdHoc) or case.backend.takes_strides
+
+    @functools.cached_property
+    def canonical(self) -> Tensors:
+        """What `convert` is given, planted."""
+        return self.case.workload.make_inputs(self.case.prover.seeds.check, self.case.device, planted=True)
+
+    @functools.cached_property
+    def converted(self) -> Tensors:
+        """What the backend makes of canonical inputs that lie as usual."""
+        return self.case.backend.prepare(self.case.workload, self._with_own(lambda tensors: tensors)).tensors
+
+    def prepare(self, lay_out: Callable[[Tensors], Tensors]) -> tuple[Prepared, Tensors]:
+        """Returns (the case on inputs that lie in another way, those inputs which do). Inputs that a call writes keep
+        their layout."""
+        case, workload = self.case, self.case.workload
+        if self.as_given:
+            kept = workload.learned.overwritten_numbers if isinstance(workload, AdHoc) else in_place(workload)
+            given = case.prepared.tensors
+            laid = _lay_out_others(given, kept, lay_out)
+            return replace(case.prepared, tensors=laid, beside=()), _list_moved(given, laid)
+        laid = self._with_own(lay_out)
+        moved = tuple(
+            new
+            for number, (old, new) in enumerate(zip(self.canonical, laid, strict=True))
+            if new is not old and number not in in_place(workload)
+        )
+        return (case.backend.prepare(workload, laid) if moved else case.prepared), moved
+
+    def convert_from(self, lay_out: Callable[[Tensors], Tensors], prepared: Prepared) -> Callable[[Tensors], Tensors]:
+        """Returns the `convert` of `prepared`, of inputs that are laid out before it gets them."""
+        written = in_place(self.case.workload)
+        return lambda given: prepared.convert(_lay_out_others(given, written, lay_out))
+
+    def _with_own(self, lay_out: Callable[[Tensors], Tensors]) -> Tensors:
+        """Returns canonical inputs in another layout, with copies of those that a call writes."""
+        written = in_place(self.case.workload)
+        laid = _lay_out_others(self.canonical, written, lay_out)
+        return tuple(tensor.clone() if number in written else tensor for number, tensor in enumerate(laid))
+
+
+def _judge_layout(
+    inputs: CaseInputs, result: TrialResult, lay_out: Callable[[Tensors], Tensors]
+) -> Tried | CheckReport:
+    case = inputs.case
     if isinstance(case.workload, AdHoc) and case.workload.contiguous:
         return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why="the test says contiguous=True"))
-    prepared, seen = _prepare(case, lay_out)
+    prepared, seen = inputs.prepare(lay_out)
     if not seen:
         return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why="no input can lie that way"))
+    copied = not any(poison.has_overlap(own, given) for own in prepared.tensors for given in seen)
+    ended = replace(result, ending=TrialEnding.COPIED) if copied else result
+    if copied and not inputs.as_given and _are_alike(prepared.tensors, inputs.converted):
+        return Tried(ended)
+    if copied:  # what the judge loads is to be converted from that layout, too
+        prepared = replace(prepared, convert=inputs.convert_from(lay_out, prepared))
     report = case.judge_call(result.name, prepared)
-    if report.right and not any(poison.has_overlap(own, given) for own in prepared.tensors for given in seen):
-        return Tried(replace(result, ending=TrialEnding.COPIED), report)
-    return report if report.problems else Tried(result, report)
-
-
-def _prepare(case: TrialCase, lay_out: Callable[[Tensors], Tensors]) -> tuple[Prepared, Tensors]:
-    """Returns (the case on inputs that lie in another way, those inputs which do). Inputs that a call writes stay."""
-    workload = case.workload
-    if isinstance(workload, AdHoc) or case.backend.takes_strides:
-        kept = workload.learned.overwritten_numbers if isinstance(workload, AdHoc) else in_place(workload)
-        tensors = _lay_out_others(case.prepared.tensors, kept, lay_out)
-        moved = tuple(new for old, new in zip(case.prepared.tensors, tensors, strict=True) if new is not old)
-        return replace(case.prepared, tensors=tensors, beside=()), moved
-    inputs = workload.make_inputs(case.prover.seeds.check, case.device, planted=True)
-    laid = _lay_out_others(inputs, in_place(workload), lay_out)
-    moved = tuple(new for old, new in zip(inputs, laid, strict=True) if new is not old)
-    return (case.backend.prepare(workload, laid) if moved else case.prepared), moved
+    return report if report.problems else Tried(ended, report)
 
 
 def _lay_out_others(tensors: Tensors, kept: Container[int], lay_out: Callable[[Tensors], Tensors]) -> Tensors:
     """Returns the tensors, in another layout where their number is not in `kept`."""
     moved = iter(lay_out(tuple(tensor for number, tensor in enumerate(tensors) if number not in kept)))
     return tuple(tensor if number in kept else next(moved) for number, tensor in enumerate(tensors))
+
+
+def _list_moved(tensors: Tensors, laid: Tensors) -> Tensors:
+    return tuple(new for old, new in zip(tensors, laid, strict=True) if new is not old)
+
+
+def _are_alike(tensors: Tensors, others: Tensors) -> bool:
+    """Returns whether the tensors have the same bits, and strides."""
+    return len(tensors) == len(others) and all(
+        one.stride() == other.stride() and poison.is_bit_equal(one, other)
+        for one, other in zip(tensors, others, strict=True)
+    )
 
 
 def _fill_like(view: torch.Tensor, whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 
 from pytest_attnperf.backends import Backend, Prepared
+from pytest_attnperf.measure.proving import Prover
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
+from pytest_attnperf.measure.trials import TrialCase, layouts
 from pytest_attnperf.measure.trials.layouts import INT32_END, LAYOUTS
 from pytest_attnperf.records import CheckReport, DeviceInfo
 from pytest_attnperf.records.trials import TrialEnding, TrialResult
@@ -148,22 +150,32 @@ def test_an_incoming_gradient_lies_otherwise_too(times: str) -> None:
     assert honest.problems == ()
 
 
+def as_if_contiguous(x: torch.Tensor) -> torch.Tensor:
+    """What lies in memory from the first element of a matrix on."""
+    return x.as_strided(x.shape, (x.shape[-1], 1))
+
+
 @dataclass(frozen=True)
 class SoftmaxOfRows(Backend[Softmax]):
-    """Softmax of an op family, of inputs as they lie, of a copy, or of what is taken for contiguous."""
+    """Softmax of an op family, of inputs as they lie, of a copy, or of what is taken for contiguous; counts calls."""
 
     families = ("softmax",)
     how: str = "as they lie"
+    calls: list[int] = field(default_factory=list)
 
     def prepare(self, workload: Softmax, inputs: Any) -> Prepared:
         """Returns the call on inputs that it converts, or not."""
 
         def call(x: torch.Tensor) -> torch.Tensor:
-            own = x.as_strided(x.shape, (x.shape[-1], 1)) if self.how == "contiguous" else x
-            return torch.softmax(own, -1)
+            self.calls.append(x.stride(-1))
+            return torch.softmax(as_if_contiguous(x) if self.how == "contiguous" else x, -1)
 
         def convert(given: Any) -> Any:
-            return tuple(x.clone(memory_format=torch.contiguous_format) for x in given) if self.how == "copy" else given
+            if self.how == "copy":
+                return tuple(x.clone(memory_format=torch.contiguous_format) for x in given)
+            if self.how == "copy of what is taken for contiguous":
+                return tuple(as_if_contiguous(x).clone() for x in given)
+            return given
 
         return Prepared(call=call, tensors=convert(inputs), convert=convert, outputs=lambda raw: {"out": raw})
 
@@ -174,6 +186,7 @@ class SoftmaxOfRows(Backend[Softmax]):
         ("as they lie", TrialEnding.RIGHT),
         ("copy", TrialEnding.COPIED),
         ("contiguous", TrialEnding.WRONG),
+        ("copy of what is taken for contiguous", TrialEnding.WRONG),
     ],
 )
 def test_an_op_familys_backend_is_prepared_with_inputs_that_lie_otherwise(how: str, ending: TrialEnding) -> None:
@@ -184,6 +197,17 @@ def test_an_op_familys_backend_is_prepared_with_inputs_that_lie_otherwise(how: s
     assert found["last stride 2"].ending is ending
     left = TrialResult("layouts", "transposed", TrialEnding.LEFT_OUT, "no input can lie that way")
     assert found["transposed"] == left
+
+
+@pytest.mark.parametrize(("how", "least", "most"), [("copy", 0, 0), ("as they lie", 4, 100)])
+def test_a_kernel_is_not_called_again_on_copies_of_the_same_bits(how: str, least: int, most: int) -> None:
+    """A call that differs in nothing shows nothing; in layouts that the call sees it is made."""
+    backend, workload = SoftmaxOfRows("mine", how=how), Softmax(rows=24, columns=40, dtype="f32")
+    prepared = backend.prepare(workload, workload.make_inputs(0, "cpu", planted=False))
+    case = TrialCase(Prover(backend, workload, CPU, Seeds(timed=0, check=1, final=2)), prepared)
+    found = [tried.result.ending for tried in layouts.run_trial(case)]
+    assert found.count(TrialEnding.COPIED if how == "copy" else TrialEnding.RIGHT) == 5
+    assert least <= len(backend.calls) <= most
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
