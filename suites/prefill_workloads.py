@@ -142,7 +142,14 @@ PREFILL_HEAD_DIM_512 = [Prefill.parse_line("b=1,s=64,h=2,d=512,f16,causal")]
 PREFILL_FEATURES = [*PREFILL_HEAD_DIMS, *PREFILL_SCORES, *PREFILL_LARGE]
 """A separate suite, so that the records of `PREFILL` stay valid."""
 
-PREFILL_FEATURES_NIGHTLY = [*PREFILL_HEAD_DIMS[:2], *PREFILL_HEAD_DIMS[3:], *PREFILL_SCORES[1:], *PREFILL_LARGE[1:]]
+PREFILL_FEATURES_NIGHTLY: list[Prefill | str] = [
+    *PREFILL_HEAD_DIMS[:2],
+    *PREFILL_HEAD_DIMS[3:],
+    *PREFILL_SCORES[1:],
+    *PREFILL_LARGE[1:],
+]
+PREFILL_FEATURES_NIGHTLY += [f"native.sdpa_flash-{PREFILL_HEAD_DIMS[2].id}"]
+"""Of odd head dimensions our own kernel is enough: torch pads rows for its own in every call."""
 PREFILL_FEATURES_CPU = PREFILL_SCORES[:1]
 PREFILL_8_BIT_NIGHTLY = [PREFILL_8_BIT[1], *PREFILL_8_BIT[3:]]
 """All but one of each kind."""
