@@ -33,10 +33,11 @@ CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict --attnperf-benchmark=
 SHARES := --dist each --tx popen//env:TEST_SHARE=1/2 --tx popen//env:TEST_SHARE=2/2
 TEST_FLAGS ?= -p no:randomly $(if $(filter -n%,$(ARGS)),,$(SHARES))
 
-.PHONY: help setup attnperf nightly baselines kernels test soak matrix images lint clean
+.PHONY: help setup attnperf prove nightly baselines kernels test soak matrix images lint clean
 
 help:
 	@echo "make attnperf   prove, measure and gate the suites, or a demonstration without a GPU (ARGS=... goes to pytest)"
+	@echo "make prove      every backend right on some of the suites, every code object; nothing is timed"
 	@echo "make nightly    every case of the suites, and code objects for every architecture, executed (EXECUTE= does not)"
 	@echo "make baselines  compare what is stored with the suites: nothing stale, orphaned or missing"
 	@echo "make kernels    compile the HIP kernels into objects (ARCH=..., KERNEL=..., OUT=...)"
@@ -69,6 +70,9 @@ attnperf: $(STAMP)
 	fi; \
 	(set -x; $(RUN) pytest --attnperf --attnperf-record-local $$what $(ARGS)); status=$$?; \
 	[ -z "$$next" ] || echo "$$next"; exit $$status
+
+prove: $(STAMP)
+	@set -x; $(RUN) pytest -n 2 --attnperf-arch=all suites/ $(ARGS)
 
 nightly: $(STAMP)
 	@how='--attnperf --attnperf-record-local'; \

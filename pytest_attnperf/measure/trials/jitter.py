@@ -41,20 +41,40 @@ REPEATS = CallRepeats(calls_least=20, seconds_least=0.0, seconds_most=0.4)
 CALL_SECONDS_MOST = REPEATS.seconds_most / REPEATS.calls_least
 """A slower call is left out: too few would be made in that time."""
 
-TIMINGS = 3
-"""Calls that are timed until one is quick enough, on a machine on which others compute."""
+TIMINGS, HOPELESS = 3, 4.0
+"""Calls that are timed until one is quick enough, on a machine on which others compute; one that takes so many times
+as long as it may is the last."""
 
 
 def run_trial(case: TrialCase) -> Iterator[Tried]:
     """Yields a result for each variant: WRONG if some of the calls are wrong."""
-    on_gpu = case.device != "cpu"
-    result = TrialResult(NAME, NEIGHBOUR)
-    yield case.attempt(result, lambda: _judge_beside(case, result))
-    if on_gpu:
-        replayed = TrialResult(NAME, REPLAYED)
-        yield case.attempt(replayed, lambda: _judge_replayed(case, replayed))
-    delayed = TrialResult(NAME, DELAYS)
-    yield case.attempt(delayed, lambda: _judge_delayed(case, delayed))
+    variants = {NEIGHBOUR: _judge_beside, DELAYS: _judge_delayed}
+    if case.device != "cpu":
+        variants = {NEIGHBOUR: _judge_beside, REPLAYED: _judge_replayed, DELAYS: _judge_delayed}
+    slow = ""
+    for variant, judge in variants.items():
+        result = TrialResult(NAME, variant)
+        slow = slow or _describe_slow(case)
+        if slow:
+            yield Tried(replace(result, ending=TrialEnding.LEFT_OUT, why=slow))
+        else:
+            yield case.attempt(result, lambda result=result, judge=judge: judge(case, result))  # type: ignore[misc]
+
+
+def _describe_slow(case: TrialCase) -> str:
+    """Returns why the calls of a case are too slow to be repeated; '' if the quickest of some is not."""
+    seconds: list[float] = []
+    for _ in range(TIMINGS):
+        case.wait()
+        started = time.perf_counter()
+        case.prepared.run()
+        case.wait()
+        seconds.append(time.perf_counter() - started)
+        if min(seconds) <= CALL_SECONDS_MOST:
+            return ""
+        if min(seconds) > HOPELESS * CALL_SECONDS_MOST:
+            break
+    return f"a call takes {min(seconds):.2g} s; calls of up to {CALL_SECONDS_MOST:g} s are repeated"
 
 
 def _judge_beside(case: TrialCase, result: TrialResult) -> Tried | CheckReport:
@@ -77,7 +97,7 @@ def _judge_replayed(case: TrialCase, result: TrialResult) -> Tried | CheckReport
     return _judge_calls(case, result, replay, _make_neighbour(case).disturb)
 
 
-def _judge_delayed(case: TrialCase, result: TrialResult) -> Tried | CheckReport:
+def _judge_delayed(case: TrialCase, result: TrialResult) -> CheckReport:
     delays = Delays(case.prover.seeds.check, case.device)
     with delays.count_launches():
         case.prepared.run()
@@ -89,13 +109,9 @@ def _judge_calls(
     result: TrialResult,
     run: Callable[[], Any],
     disturb: Callable[[], AbstractContextManager[Any]],
-) -> Tried | CheckReport:
-    """Judges a call of `run`, and then calls inside contexts that `disturb` makes; LEFT_OUT if a call is slow."""
+) -> CheckReport:
+    """Judges a call of `run`, and then calls inside contexts that `disturb` makes."""
     judge, check = case.make_judge(case.prepared), f"under {result.variant}"
-    seconds = _time_calls(case, run)
-    if seconds > CALL_SECONDS_MOST:
-        why = f"a call takes {seconds:.2g} s; calls of up to {CALL_SECONDS_MOST:g} s are repeated"
-        return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why=why))
     first = judge.check_call(check, run, seed=case.prover.seeds.check, planted=True)
 
     def disturbed() -> Any:
@@ -103,20 +119,6 @@ def _judge_calls(
             return run()
 
     return judge.check_again(check, disturbed, first, repeats=REPEATS)
-
-
-def _time_calls(case: TrialCase, run: Callable[[], Any]) -> float:
-    """Returns the seconds of the quickest of some calls, until the device has done it."""
-    quickest = float("inf")
-    for _ in range(TIMINGS):
-        case.wait()
-        started = time.perf_counter()
-        run()
-        case.wait()
-        quickest = min(quickest, time.perf_counter() - started)
-        if quickest <= CALL_SECONDS_MOST:
-            break
-    return quickest
 
 
 def _make_neighbour(case: TrialCase) -> CpuNeighbour | GpuNeighbour:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared, Tensors
 
 NAME = "layouts"
+FIXED = "no input can lie that way"
 INT32_END = 1 << 31
 """First index that a signed integer of 32 bits cannot hold."""
 
@@ -48,77 +49,78 @@ def run_trial(case: TrialCase) -> Iterator[Tried]:
     inputs = CaseInputs(case)
     for variant, lay_out in LAYOUTS.items():
         result = TrialResult(NAME, variant)
-        yield case.attempt(result, lambda result=result, lay_out=lay_out: _judge_layout(inputs, result, lay_out))  # type: ignore[misc]
+        yield case.attempt(result, lambda result=result, lay_out=lay_out: _judge_layout(inputs, case, result, lay_out))  # type: ignore[misc]
     result = TrialResult(NAME, "empty")
     yield case.attempt(result, lambda: _judge_empty(case, result))
 
 
 class CaseInputs:
-    """Inputs of a case, from which those in other layouts are made.
-
-    as_given   whether the call takes them as they are, so that no `convert` comes between
-    """
+    """Inputs of a backend's case that its `convert` is given, from which those in other layouts are made."""
 
     def __init__(self, case: TrialCase) -> None:
-        self.case = case
-        self.as_given = isinstance(case.workload, AdHoc) or case.backend.takes_strides
+        self._case = case
+        self._written = in_place(case.workload)
 
     @functools.cached_property
     def canonical(self) -> Tensors:
-        """What `convert` is given, planted."""
-        return self.case.workload.make_inputs(self.case.prover.seeds.check, self.case.device, planted=True)
+        """Planted ones, as they usually lie."""
+        return self._case.workload.make_inputs(self._case.prover.seeds.check, self._case.device, planted=True)
 
     @functools.cached_property
-    def converted(self) -> Tensors:
-        """What the backend makes of canonical inputs that lie as usual."""
-        return self.case.backend.prepare(self.case.workload, self._with_own(lambda tensors: tensors)).tensors
+    def usual(self) -> Tensors:
+        """What the backend makes of these."""
+        return self._case.backend.prepare(self._case.workload, self.lay_out(lambda tensors: tensors)[0]).tensors
 
-    def prepare(self, lay_out: Callable[[Tensors], Tensors]) -> tuple[Prepared, Tensors]:
-        """Returns (the case on inputs that lie in another way, those inputs which do). Inputs that a call writes keep
-        their layout."""
-        case, workload = self.case, self.case.workload
-        if self.as_given:
-            kept = workload.learned.overwritten_numbers if isinstance(workload, AdHoc) else in_place(workload)
-            given = case.prepared.tensors
-            laid = _lay_out_others(given, kept, lay_out)
-            return replace(case.prepared, tensors=laid, beside=()), _list_moved(given, laid)
-        laid = self._with_own(lay_out)
-        moved = tuple(
-            new
-            for number, (old, new) in enumerate(zip(self.canonical, laid, strict=True))
-            if new is not old and number not in in_place(workload)
-        )
-        return (case.backend.prepare(workload, laid) if moved else case.prepared), moved
+    def lay_out(self, lay_out: Callable[[Tensors], Tensors]) -> tuple[Tensors, Tensors]:
+        """Returns (the inputs in another layout, those of them which do lie in another way). Inputs that a call writes
+        are copies as they usually lie."""
+        laid = _lay_out_others(self.canonical, self._written, lay_out)
+        moved = _list_moved(self.canonical, laid)
+        return tuple(tensor.clone() if number in self._written else tensor for number, tensor in enumerate(laid)), moved
 
     def convert_from(self, lay_out: Callable[[Tensors], Tensors], prepared: Prepared) -> Callable[[Tensors], Tensors]:
         """Returns the `convert` of `prepared`, of inputs that are laid out before it gets them."""
-        written = in_place(self.case.workload)
-        return lambda given: prepared.convert(_lay_out_others(given, written, lay_out))
-
-    def _with_own(self, lay_out: Callable[[Tensors], Tensors]) -> Tensors:
-        """Returns canonical inputs in another layout, with copies of those that a call writes."""
-        written = in_place(self.case.workload)
-        laid = _lay_out_others(self.canonical, written, lay_out)
-        return tuple(tensor.clone() if number in written else tensor for number, tensor in enumerate(laid))
+        return lambda given: prepared.convert(_lay_out_others(given, self._written, lay_out))
 
 
 def _judge_layout(
-    inputs: CaseInputs, result: TrialResult, lay_out: Callable[[Tensors], Tensors]
+    inputs: CaseInputs, case: TrialCase, result: TrialResult, lay_out: Callable[[Tensors], Tensors]
 ) -> Tried | CheckReport:
-    case = inputs.case
-    if isinstance(case.workload, AdHoc) and case.workload.contiguous:
-        return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why="the test says contiguous=True"))
-    prepared, seen = inputs.prepare(lay_out)
-    if not seen:
-        return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why="no input can lie that way"))
-    copied = not any(poison.has_overlap(own, given) for own in prepared.tensors for given in seen)
-    ended = replace(result, ending=TrialEnding.COPIED) if copied else result
-    if copied and not inputs.as_given and _are_alike(prepared.tensors, inputs.converted):
-        return Tried(ended)
-    if copied:  # what the judge loads is to be converted from that layout, too
-        prepared = replace(prepared, convert=inputs.convert_from(lay_out, prepared))
+    if isinstance(case.workload, AdHoc):
+        if case.workload.contiguous:
+            return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why="the test says contiguous=True"))
+        return _judge_given(case, result, lay_out, case.workload.learned.overwritten_numbers)
+    if case.backend.takes_strides:
+        return _judge_given(case, result, lay_out, in_place(case.workload))
+    laid, moved = inputs.lay_out(lay_out)
+    if not moved:
+        return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why=FIXED))
+    prepared = case.backend.prepare(case.workload, laid)
+    if _have_overlap(prepared.tensors, moved):
+        return _judge_prepared(case, result, prepared)
+    if not _have_same_strides(prepared.tensors, inputs.usual):  # copies in that layout
+        return _judge_prepared(case, result, prepared)
+    copied = replace(result, ending=TrialEnding.COPIED)
+    if _are_alike(prepared.tensors, inputs.usual):
+        return Tried(copied)
+    # What the judge loads is to be converted from that layout, too.
+    return _judge_prepared(case, copied, replace(prepared, convert=inputs.convert_from(lay_out, prepared)))
+
+
+def _judge_given(
+    case: TrialCase, result: TrialResult, lay_out: Callable[[Tensors], Tensors], kept: Container[int]
+) -> Tried | CheckReport:
+    """Judges a call that takes inputs as they are; those in `kept` stay."""
+    given = case.prepared.tensors
+    laid = _lay_out_others(given, kept, lay_out)
+    if not _list_moved(given, laid):
+        return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why=FIXED))
+    return _judge_prepared(case, result, replace(case.prepared, tensors=laid, beside=()))
+
+
+def _judge_prepared(case: TrialCase, result: TrialResult, prepared: Prepared) -> Tried | CheckReport:
     report = case.judge_call(result.name, prepared)
-    return report if report.problems else Tried(ended, report)
+    return report if report.problems else Tried(result, report)
 
 
 def _lay_out_others(tensors: Tensors, kept: Container[int], lay_out: Callable[[Tensors], Tensors]) -> Tensors:
@@ -131,12 +133,17 @@ def _list_moved(tensors: Tensors, laid: Tensors) -> Tensors:
     return tuple(new for old, new in zip(tensors, laid, strict=True) if new is not old)
 
 
+def _have_overlap(tensors: Tensors, others: Tensors) -> bool:
+    return any(poison.has_overlap(one, other) for one in tensors for other in others)
+
+
+def _have_same_strides(tensors: Tensors, others: Tensors) -> bool:
+    return [tensor.stride() for tensor in tensors] == [tensor.stride() for tensor in others]
+
+
 def _are_alike(tensors: Tensors, others: Tensors) -> bool:
-    """Returns whether the tensors have the same bits, and strides."""
-    return len(tensors) == len(others) and all(
-        one.stride() == other.stride() and poison.is_bit_equal(one, other)
-        for one, other in zip(tensors, others, strict=True)
-    )
+    """Returns whether the tensors have the same bits."""
+    return len(tensors) == len(others) and all(map(poison.is_bit_equal, tensors, others))
 
 
 def _fill_like(view: torch.Tensor, whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
