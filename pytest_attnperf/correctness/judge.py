@@ -11,6 +11,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Prepared
@@ -45,6 +46,17 @@ Checking = Generator[None, Any, CheckReport]
 """A check that stops wherever a call is due, and continues with the value sent to it: what the call returned."""
 
 
+@dataclass(frozen=True)
+class _Blamed:
+    """What calls without garbage say of a wrong result: whether only garbage makes it wrong, and `problems` of that; or
+    the right `figures` of a function that only multiplies it by 0, and the inputs `loaded` for them."""
+
+    problems: tuple[str, ...] = ()
+    by_garbage: bool = False
+    figures: list[ErrorFigures] = field(default_factory=list)
+    loaded: Tensors = ()
+
+
 class Judge:
     """Judges the calls of one prepared backend on one workload.
 
@@ -65,6 +77,7 @@ class Judge:
         self._decoys = Decoys(prepared, workload.family, self._wait)
         self._reader = Results(prepared, self._own, references, tolerance)
         self._returned: list[torch.Tensor] = []
+        self._zeroed = ""
         self._read_once = False
         self._repeated = False
         self._parts: dict[str, float] = {}
@@ -118,11 +131,14 @@ class Judge:
         self._checked = (loaded if self._own.writable else ()), expected
         found = [f"{check}: {text}" for text in unfit]
         figures: list[ErrorFigures] = []
-        blamed: list[str] = []
+        blamed = _Blamed()
         if not found:
             found, figures = yield from self._judge_call(check, loaded, expected, poisoned)
             if placed.elements and (found or list_problems(figures)):
                 blamed = yield from self._blame_garbage(check, seed, expected, poisoned, placed)
+                loaded = blamed.loaded or loaded
+                found, figures = ([], blamed.figures) if blamed.figures else (found, figures)
+                self._checked = (loaded if self._own.writable else ()), expected
                 self._own.restore(loaded)
         if self._own.writable and not self._repeated and not found and not list_problems(figures):
             self._repeated = True  # once: whether a kernel adds to what it finds does not depend on the inputs
@@ -130,7 +146,7 @@ class Judge:
             figures += again if list_problems(again) else []
         return CheckReport(
             figures=tuple(map(shorten_figures, figures)),
-            problems=(*blamed, *found, *list_problems(figures)),
+            problems=(*blamed.problems, *found, *list_problems(figures)),
             tolerance=self._tolerance,
             seconds=round(time.perf_counter() - started, SECONDS_DIGITS),
             parts={part: round(seconds, SECONDS_DIGITS) for part, seconds in self._parts.items()},
@@ -138,7 +154,7 @@ class Judge:
             coarseness=expected.measure_coarseness() if check == TIMED else {},
             truth=self._compute_digests(inputs, expected) if check == TIMED else {},
             garbage=placed.elements,
-            reads_garbage=bool(blamed),
+            reads_garbage=blamed.by_garbage,
         )
 
     def _compute_expected(self, made: Tensors, placed: Placed, seed: int, *, planted: bool) -> Expected:
@@ -160,26 +176,27 @@ class Judge:
 
     def _blame_garbage(
         self, check: str, seed: int, expected: Expected, poisoned: bool, placed: Placed
-    ) -> Generator[None, Any, list[str]]:
-        """After a wrong result, yields for a call on the same inputs without garbage; returns a problem, in words, if
-        that is right, else []. Leaves those inputs loaded."""
-        clean, unfit = self._own.load(self._workload.make_inputs(seed, self._device, planted=True))
+    ) -> Generator[None, Any, _Blamed]:
+        """After a wrong result, yields for a call on the same inputs without garbage, and for one of a function with
+        large numbers in its place. Says nothing if the first of them is wrong, too; afterwards a function that is right
+        with numbers gets these in every check."""
+        made = self._workload.make_inputs(seed, self._device, planted=True)
+        clean, unfit = self._own.load(made)
         if unfit:
-            return []
+            return _Blamed()
         found, figures = yield from self._judge_call(check, clean, expected, poisoned)
         if found or list_problems(figures):
-            return []
-        many = len(placed.elements) > 1
-        opt_out = (
-            "; where callers never have NaN there, let inputs(seed, planted) make the planted inputs itself"
-            if self._workload.family == ADHOC
-            else ""
-        )
-        return [
-            f"{check}: wrong only while unused elements of input{'s' * many} {placed.names} hold NaN or Inf: they are "
-            "read, where the definition reads nothing (padding, or slots without a key); mask the loads themselves, "
-            f"because 0 * NaN is NaN{opt_out}"
-        ]
+            return _Blamed()
+        if (search := getattr(self._workload, "search", None)) is None:
+            return _Blamed((f"{check}: {placed.describe_read('NaN or Inf')}",), by_garbage=True)
+        search.finite = True
+        loaded, _ = self._own.load(place_garbage(self._workload, made, seed).inputs)
+        found, figures = yield from self._judge_call(check, loaded, expected, poisoned)
+        if not found and not list_problems(figures):
+            self._zeroed = placed.describe_zeroed()
+            return _Blamed(by_garbage=True, figures=figures, loaded=loaded)
+        search.finite = False
+        return _Blamed((f"{check}: {placed.describe_read('other values')}",), by_garbage=True)
 
     def _compute_digests(self, inputs: Tensors, expected: Expected) -> dict[str, Digest]:
         """Returns the digests of a gated function's inputs and reference outputs, by name, so that a later process
@@ -203,6 +220,7 @@ class Judge:
                 for name, strides in strided.items()
             ),
             self._decoys.describe_slow_conversion(self._parts.get("call", 0.0)),
+            self._zeroed,
         )
         return tuple(filter(None, found))
 

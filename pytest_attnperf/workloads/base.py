@@ -120,11 +120,13 @@ class Unread:
     number    of the input
     name      of the input, for reports, e.g. 'k_cache'
     mask      bool, True where an element is not read; its shape broadcasts to the input's, e.g. (B, room, 1, 1)
+    finite    callers have numbers there, neither NaN nor Inf, so that a weight of 0 hides them
     """
 
     number: int
     name: str
     mask: torch.Tensor
+    finite: bool = False
 
 
 def unread(workload: Workload, inputs: Tensors) -> tuple[Unread, ...]:

@@ -3,7 +3,9 @@
 A pool of pages, a padded batch and a cache with room hold what was there before, which may be NaN. A kernel must not
 load such elements, or must replace them before it computes: 0 * NaN is NaN, so a weight of 0 does not hide them.
 
-An op family says itself what is not read (`Unread`). For a function, `UnreadSearch` finds it.
+An op family says itself what is not read (`Unread`). For a function, `UnreadSearch` finds it; whether its callers ever
+have NaN there nobody knows (keys before a window are numbers), so a function that is right as soon as they are large
+numbers is right, with a note.
 
 Only floating-point inputs get garbage, because integers have no NaN: slots of `i8` caches keep large values. 8-bit
 formats without Inf get NaN alone.
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import WorkloadError
@@ -35,6 +37,9 @@ KINDS = 4
 maxima ignore; the score of a key with a single Inf is Inf, which none ignores."""
 LONE = KINDS - 1
 
+LARGE = 1000.0
+"""In the place of NaN where that shows nothing: a weight of 1e-3 gives it away, and no product of fp16 overflows."""
+
 SLOW_SECONDS = 0.5
 """A reference that takes longer than this is not searched."""
 
@@ -50,6 +55,22 @@ class Placed:
     def names(self) -> str:
         """Names of the inputs that hold garbage, for messages: 'k_cache and v_cache'."""
         return " and ".join(self.elements)
+
+    def describe_read(self, values: str) -> str:
+        """Returns what is said of a call that is wrong only while these elements hold `values`."""
+        many = len(self.elements) > 1
+        return (
+            f"wrong only while unused elements of input{'s' * many} {self.names} hold {values}: they are read, where "
+            "the definition reads nothing (padding, or slots without a key); mask the loads themselves, because 0 * "
+            "NaN is NaN"
+        )
+
+    def describe_zeroed(self) -> str:
+        """Returns what is said of a function that only multiplies these elements by 0."""
+        return (
+            f"multiplies elements of {self.names} by 0 that the reference does not read: NaN or Inf there would reach "
+            "the result, because 0 * NaN is NaN; mask the loads if callers may have them"
+        )
 
 
 def place_garbage(workload: Workload, inputs: Tensors, seed: int) -> Placed:
@@ -72,14 +93,15 @@ def fill_unread(inputs: Tensors, found: Iterable[Unread], seed: int) -> Placed:
         return Placed(inputs)
     copies, elements = copy_tensors(inputs), {}
     for one in wanted:
-        elements[one.name] = _fill(copies[one.number], one.mask, seed)
+        elements[one.name] = _fill(copies[one.number], one, seed)
     return Placed(copies, elements)
 
 
-def _fill(tensor: torch.Tensor, mask: torch.Tensor, seed: int) -> int:
-    """Fills the elements of `mask` in place; returns how many hold garbage."""
+def _fill(tensor: torch.Tensor, found: Unread, seed: int) -> int:
+    """Fills the elements of `found` in place; returns how many hold garbage."""
     import torch
 
+    mask = found.mask
     if tensor.dim() < 2:  # each element is a row
         tensor, mask = tensor.reshape(-1, 1), mask.reshape(-1, 1)
     rows, columns = tensor.shape[:-1], tensor.shape[-1]
@@ -92,7 +114,8 @@ def _fill(tensor: torch.Tensor, mask: torch.Tensor, seed: int) -> int:
     column = torch.arange(columns, device=tensor.device)
     chosen = mask.expand(tensor.shape) & (~lone | (column == place // KINDS % columns))
     bits = as_integers(tensor)
-    bits.copy_(torch.where(chosen, _garbage_bits(tensor.dtype, tensor.device)[kinds], bits))
+    garbage = _large_bits if found.finite else _garbage_bits
+    bits.copy_(torch.where(chosen, garbage(tensor.dtype, tensor.device)[kinds], bits))
     return int(chosen.sum())
 
 
@@ -104,6 +127,14 @@ def _garbage_bits(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     lost = values.float().isfinite()
     values = torch.where(lost, torch.tensor(math.nan), values.float()).to(dtype) if bool(lost.any()) else values
     return as_integers(values).to(device)
+
+
+def _large_bits(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Returns the bits of numbers in the place of NaN and Inf (KINDS,), of both signs."""
+    import torch
+
+    large = min(LARGE, torch.finfo(dtype).max)
+    return as_integers(torch.tensor([large, large, -large, large], dtype=torch.float32).to(dtype)).to(device)
 
 
 def _require_fit(identity: str, one: Unread, inputs: Tensors) -> None:
@@ -129,10 +160,12 @@ class UnreadSearch:
     wide types and as it is written.
 
     note    why it was not searched, in words; '' if it was, or before
+    finite  what is found gets large numbers, because the function multiplies it by 0
     """
 
     reference: Reference
     note: str = ""
+    finite: bool = False
     _seed: int | None = None
     _made: int = 0
     _found: tuple[Unread, ...] = ()
@@ -147,7 +180,8 @@ class UnreadSearch:
         if self._seed is None:
             self._seed = self._made
             self._found = self._search(inputs)
-        return self._found if self._seed == self._made else ()
+        found = self._found if self._seed == self._made else ()
+        return tuple(replace(one, finite=self.finite) for one in found)
 
     def _search(self, inputs: Tensors) -> tuple[Unread, ...]:
         self.note = ""

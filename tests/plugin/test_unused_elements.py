@@ -65,6 +65,12 @@ def masked_loads(q, k, v):
     weights, hidden = batched(q, k, v)
     return weights @ v.masked_fill(hidden, 0)
 
+def uses_padding(q, k, v):
+    return masked_loads(q, k, v) + 1e-7 * v[:, -1:].square().mean()
+
+def test_uses_padding(attnperf):
+    attnperf.gate("mine", uses_padding, reference=one_by_one, inputs=padded)
+
 def test_times_zero(attnperf):
     attnperf.gate("mine", times_zero, reference=one_by_one, inputs=padded)
 
@@ -100,14 +106,14 @@ def test_a_backend_that_multiplies_an_unused_slot_by_zero_fails(pytester: pytest
     assert all(any(check["garbage"].get("k", 0) > 1000 for check in case["checks"]) for case in (liar, twin))
 
 
-def test_a_function_that_multiplies_padding_by_zero_fails(pytester: pytest.Pytester, own_process: None) -> None:
-    """Nothing but the reference says what is padding."""
+def test_a_function_that_uses_padding_fails(pytester: pytest.Pytester, own_process: None) -> None:
+    """Nothing but the reference says what is padding; to multiply it by 0 is right."""
     pytester.makepyfile(test_mine=FUNCTIONS)
     result = _run(pytester)
-    result.assert_outcomes(passed=1, failed=1)
+    result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "INCORRECT: mine/gate/test_times_zero",
+            "INCORRECT: mine/gate/test_uses_padding",
             "planted inputs: wrong only while unused elements of inputs k and v hold *",
         ]
     )

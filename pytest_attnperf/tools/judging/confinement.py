@@ -244,7 +244,7 @@ _ANSWERS = {
 _X32 = 0x40000000
 
 
-class _Argument(NamedTuple):
+class _AllowedArgument(NamedTuple):
     """An argument of a system call passes if those of its bits that are in `mask` are `value`."""
 
     number: int
@@ -252,11 +252,11 @@ class _Argument(NamedTuple):
     value: int
 
 
-_WITH_CONNECTION = _Argument(1, 0xB, 1)
+_WITH_CONNECTION = _AllowedArgument(1, 0xB, 1)
 """SOCK_STREAM (1) or SOCK_SEQPACKET (5), with flags: what is sent on others can be addressed to any socket."""
-_ALLOWED = {"prlimit64": (_Argument(0, 0xFFFFFFFF, 0),), "socketpair": (_WITH_CONNECTION,)}
+_ALLOWED = {"prlimit64": (_AllowedArgument(0, 0xFFFFFFFF, 0),), "socketpair": (_WITH_CONNECTION,)}
 """Calls that pass with these arguments: limits of the calling process, and pairs."""
-_ALLOWED_LISTENING = {"socket": (_Argument(0, 0xFFFFFFFF, 1), _WITH_CONNECTION)}
+_ALLOWED_LISTENING = {"socket": (_AllowedArgument(0, 0xFFFFFFFF, 1), _WITH_CONNECTION)}
 """The same where a driver listens: sockets of this machine (AF_UNIX is 1), which `connect` does not connect."""
 
 
@@ -280,7 +280,9 @@ _LOAD, _AND, _EQUAL, _AT_LEAST, _ANSWER = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
-def _build_filter(machine: int, denied: dict[str, int], allowed: dict[str, tuple[_Argument, ...]]) -> Iterator[bytes]:
+def _build_filter(
+    machine: int, denied: dict[str, int], allowed: dict[str, tuple[_AllowedArgument, ...]]
+) -> Iterator[bytes]:
     """Yields the instructions of the filter (classic BPF): another machine's calls end the process, those of `denied`
     return an error unless their arguments are `allowed`, all others pass."""
 
