@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,10 +52,10 @@ def list_messages(root: Path) -> list[Text]:
     ]
 
 
-def _parse_files(root: Path) -> Iterator[tuple[Path, ast.Module]]:
-    for top in TOPS:
-        for path in sorted((root / top).rglob("*.py")):
-            yield path, ast.parse(path.read_text())
+@functools.cache
+def _parse_files(root: Path) -> tuple[tuple[Path, ast.Module], ...]:
+    paths = (path for top in TOPS for path in sorted((root / top).rglob("*.py")))
+    return tuple((path, ast.parse(path.read_text())) for path in paths)
 
 
 def _walk_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:

@@ -8,7 +8,7 @@ import shlex
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.explain.facts import NextStep, Told
-from pytest_attnperf.reports.text.commands import format_repeat_command
+from pytest_attnperf.reports.text.commands import format_repeat_command, split_command
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
@@ -33,10 +33,7 @@ def choose_baselines(case: CaseResult) -> str:
     the usual one."""
     if filter_notes(case.notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW):
         return LOCAL
-    try:
-        words = shlex.split(case.reproduce)
-    except ValueError:
-        return ""
+    words = split_command(case.reproduce)
     return next((word.removeprefix(BASELINES_OPTION) for word in words if word.startswith(BASELINES_OPTION)), "")
 
 
@@ -74,7 +71,7 @@ def _format_command(case: CaseResult | CodeResult, *options: str) -> str:
 
 def _list_kept_options(case: CaseResult | CodeResult) -> list[str]:
     """Returns the options of the case's run without which its node id selects nothing, or another folder is used."""
-    words = shlex.split(format_repeat_command(case.reproduce, case.nodeid))
+    words = split_command(format_repeat_command(case.reproduce, case.nodeid))
     return [quote_word(word) for word in words if word.startswith(_SELECTS)]
 
 

@@ -7,7 +7,9 @@ import shlex
 
 from pytest_attnperf.reports.text.figures import one_line
 
-LIMIT = 2000
+LIMIT, CHARACTERS_MOST = 2000, 10_000
+"""Characters of a command that are shown, and of one that is split into words: shlex takes a time that grows with their
+square, half a minute for 75,000."""
 _ACTIVE = re.compile(r"[`$\\!;|&<>\n\r]")
 """Characters that a shell acts on, some of them inside double quotes too."""
 
@@ -42,7 +44,7 @@ def format_repeat_command(text: str, nodeid: str = "") -> str:
     Options that run something else, or write elsewhere, are left out. If the text is not such a command, a new one is
     made from `nodeid`; '' without one.
     """
-    words = _split_words(one_line(text, LIMIT))
+    words = split_command(one_line(text, LIMIT))
     kept = [word for word in words[1:] if _is_harmless(word)]
     if words[:1] != ["pytest"]:
         return f"pytest --attnperf {shlex.quote(one_line(nodeid, LIMIT))}" if nodeid and words else ""
@@ -52,16 +54,19 @@ def format_repeat_command(text: str, nodeid: str = "") -> str:
 
 def can_be_offered(text: str) -> bool:
     """Returns whether a command may be copied unchanged: only pytest, and nothing that a shell or option runs."""
-    words = _split_words(text)
+    words = split_command(text)
     inert = all(_is_harmless(word) or _OFTEN.fullmatch(word) for word in words[1:])
     return words[:1] == ["pytest"] and inert and not _ACTIVE.search(text)
 
 
-def _split_words(text: str) -> list[str]:
+def split_command(text: str) -> list[str]:
+    """Returns the words of a command; ["?"] for a text that is none, or too long, and [] for an empty one."""
     try:
-        return shlex.split(text)
+        if len(text) <= CHARACTERS_MOST:
+            return shlex.split(text)
     except ValueError:
-        return text.split()[:1] and ["?"]
+        pass
+    return ["?"] if text.strip() else []
 
 
 def _is_harmless(word: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_attnperf.reports.run.terminal import failure_text
-from pytest_attnperf.reports.text.commands import can_be_offered, format_repeat_command
+from pytest_attnperf.reports.text.commands import can_be_offered, format_repeat_command, split_command
 from pytest_attnperf.testing.sample_runs import sample_run
 
 OWN = 'pytest --attnperf --attnperf-against=origin/main "suites/test_a.py::test_a[fake.a-w]"'
@@ -65,3 +65,11 @@ def test_the_run_itself_says_the_whole_command() -> None:
     case = replace(sample_run(1).cases[0], fails=True, reproduce=command)
     assert command in failure_text(case, own=True).splitlines()
     assert "--attnperf-build" not in failure_text(case)
+
+
+def test_a_text_that_is_too_long_for_a_command_is_not_split() -> None:
+    """Splitting 75,000 characters takes half a minute, and anybody may write the file."""
+    assert split_command("pytest " + "a" * 75_000) == ["?"]
+    assert not can_be_offered("pytest " + "a" * 75_000)
+    assert split_command("pytest 'a b'") == ["pytest", "a b"]
+    assert split_command(" ") == []
