@@ -48,8 +48,7 @@ Checking = Generator[None, Any, CheckReport]
 
 @dataclass(frozen=True)
 class _Blamed:
-    """What calls without garbage say of a wrong result: whether only garbage makes it wrong, and `problems` of that; or
-    the right `figures` of a function that only multiplies it by 0, and the inputs `loaded` for them."""
+    """Whether only garbage makes a result wrong; its problems, or the right figures on the inputs `loaded`."""
 
     problems: tuple[str, ...] = ()
     by_garbage: bool = False
@@ -177,9 +176,8 @@ class Judge:
     def _blame_garbage(
         self, check: str, seed: int, expected: Expected, poisoned: bool, placed: Placed
     ) -> Generator[None, Any, _Blamed]:
-        """After a wrong result, yields for a call on the same inputs without garbage, and for one of a function with
-        large numbers in its place. Says nothing if the first of them is wrong, too; afterwards a function that is right
-        with numbers gets these in every check."""
+        """After a wrong result, yields for a call without garbage; for a function also with large numbers in its place,
+        and with garbage again. A function that is right with numbers gets these in every check from then on."""
         made = self._workload.make_inputs(seed, self._device, planted=True)
         clean, unfit = self._own.load(made)
         if unfit:
@@ -190,13 +188,18 @@ class Judge:
         if (search := getattr(self._workload, "search", None)) is None:
             return _Blamed((f"{check}: {placed.describe_read('NaN or Inf')}",), by_garbage=True)
         search.finite = True
-        loaded, _ = self._own.load(place_garbage(self._workload, made, seed).inputs)
-        found, figures = yield from self._judge_call(check, loaded, expected, poisoned)
-        if not found and not list_problems(figures):
-            self._zeroed = placed.describe_zeroed()
-            return _Blamed(by_garbage=True, figures=figures, loaded=loaded)
-        search.finite = False
-        return _Blamed((f"{check}: {placed.describe_read('other values')}",), by_garbage=True)
+        numbers, _ = self._own.load(place_garbage(self._workload, made, seed).inputs)
+        found, figures = yield from self._judge_call(check, numbers, expected, poisoned)
+        if found or list_problems(figures):
+            search.finite = False
+            return _Blamed((f"{check}: {placed.describe_read('other values')}",), by_garbage=True)
+        loaded, _ = self._own.load(placed.inputs)
+        again, unlike = yield from self._judge_call(check, loaded, expected, poisoned)
+        search.finite = bool(again or list_problems(unlike))
+        if not search.finite:  # wrong now and then, whatever is there
+            return _Blamed()
+        self._zeroed = placed.describe_zeroed()
+        return _Blamed(by_garbage=True, figures=figures, loaded=numbers)
 
     def _compute_digests(self, inputs: Tensors, expected: Expected) -> dict[str, Digest]:
         """Returns the digests of a gated function's inputs and reference outputs, by name, so that a later process
