@@ -186,13 +186,13 @@ class Judge:
         if found or list_problems(figures):
             return _Blamed()
         if (search := getattr(self._workload, "search", None)) is None:
-            return _Blamed((f"{check}: {placed.describe_read('NaN or Inf')}",), by_garbage=True)
+            return _Blamed((f"{check}: {placed.describe_read(used=False)}",), by_garbage=True)
         search.finite = True
         numbers, _ = self._own.load(place_garbage(self._workload, made, seed).inputs)
         found, figures = yield from self._judge_call(check, numbers, expected, poisoned)
         if found or list_problems(figures):
             search.finite = False
-            return _Blamed((f"{check}: {placed.describe_read('other values')}",), by_garbage=True)
+            return _Blamed((f"{check}: {placed.describe_read(used=True)}",), by_garbage=True)
         loaded, _ = self._own.load(placed.inputs)
         again, unlike = yield from self._judge_call(check, loaded, expected, poisoned)
         search.finite = bool(again or list_problems(unlike))

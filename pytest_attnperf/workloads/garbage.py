@@ -56,13 +56,19 @@ class Placed:
         """Names of the inputs that hold garbage, for messages: 'k_cache and v_cache'."""
         return " and ".join(self.elements)
 
-    def describe_read(self, values: str) -> str:
-        """Returns what is said of a call that is wrong only while these elements hold `values`."""
-        many = len(self.elements) > 1
+    def describe_read(self, *, used: bool) -> str:
+        """Returns what is said of a call that is wrong only while these elements hold NaN or Inf, or is `used` for one
+        that is wrong with large numbers, too."""
+        where = "where the definition reads nothing (padding, or slots without a key)"
+        s = "s" * (len(self.elements) > 1)
+        if used:
+            return (
+                f"wrong only while unused elements of input{s} {self.names} hold other values: they reach the result, "
+                f"{where}; give them a weight of 0, or do not load them"
+            )
         return (
-            f"wrong only while unused elements of input{'s' * many} {self.names} hold {values}: they are read, where "
-            "the definition reads nothing (padding, or slots without a key); mask the loads themselves, because 0 * "
-            "NaN is NaN"
+            f"wrong only while unused elements of input{s} {self.names} hold NaN or Inf: they are read, {where}; mask "
+            "the loads themselves, because 0 * NaN is NaN"
         )
 
     def describe_zeroed(self) -> str:
