@@ -51,14 +51,16 @@ def run_trial(case: TrialCase) -> Iterator[Tried]:
     variants = {NEIGHBOUR: _judge_beside, DELAYS: _judge_delayed}
     if case.device != "cpu":
         variants = {NEIGHBOUR: _judge_beside, REPLAYED: _judge_replayed, DELAYS: _judge_delayed}
-    slow = ""
     for variant, judge in variants.items():
         result = TrialResult(NAME, variant)
-        slow = slow or _describe_slow(case)
-        if slow:
-            yield Tried(replace(result, ending=TrialEnding.LEFT_OUT, why=slow))
-        else:
-            yield case.attempt(result, lambda result=result, judge=judge: judge(case, result))  # type: ignore[misc]
+        yield case.attempt(result, lambda result=result, judge=judge: _judge_if_quick(case, result, judge))  # type: ignore[misc]
+
+
+def _judge_if_quick(
+    case: TrialCase, result: TrialResult, judge: Callable[[TrialCase, TrialResult], Tried | CheckReport]
+) -> Tried | CheckReport:
+    slow = _describe_slow(case)
+    return Tried(replace(result, ending=TrialEnding.LEFT_OUT, why=slow)) if slow else judge(case, result)
 
 
 def _describe_slow(case: TrialCase) -> str:

@@ -116,6 +116,17 @@ def test_a_slow_call_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "calls of up to 0.001 s are repeated" in tried.result.why
 
 
+def test_a_call_that_raises_when_it_is_repeated_is_refused() -> None:
+    """Already while it is timed; the case stays as it was judged."""
+
+    def refuses(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no more")
+
+    for tried in try_out(refuses).values():
+        assert tried.result.ending is TrialEnding.REFUSED
+        assert tried.result.why == "RuntimeError: no more"
+
+
 def test_the_report_names_what_was_wrong() -> None:
     """A problem for a wrong variant, and a result for each."""
     calls: list[int] = []
