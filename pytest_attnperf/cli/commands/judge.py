@@ -18,7 +18,7 @@ GROUP = "every day"
 ORDER = 45
 SUMMARY = "a verdict on one untrusted kernel file, in processes with limits"
 DESCRIPTION = """Judges one kernel file that nobody trusts: is it right, and how fast is it? For agents, contests and
-submissions. Nothing is compared with a baseline. Never yet seen to judge on a GPU."""
+submissions. Nothing is compared with a baseline."""
 USAGE = "attnperf judge KERNEL.py --reference REF.py [options]"
 
 FILE_BYTES_MOST = 10_000_000

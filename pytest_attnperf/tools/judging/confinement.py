@@ -33,9 +33,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-FILES, PROCESSES, SIGNALS, NETWORK, MEMORY, FILE_SIZE, RIGHTS = (
-    *("files", "processes", "signals", "network", "memory", "file size", "rights"),
-)
+FILES, PROCESSES, SIGNALS, NETWORK = "files", "processes", "signals", "network"
+MEMORY, FILE_SIZE, RIGHTS = "memory", "file size", "rights"
 """Names of limits that a process sets for itself."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,6 +44,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL_DEV = 1, 2, 4, 8, 1 << 14, 1 << 15
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
+_DEVICE = _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
 _RIGHTS_BY_VERSION = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """Version of Landlock -> number of rights on files that it knows."""
 _TRUNCATION_FROM, _NETWORK_FROM, _SCOPES_FROM = 3, 4, 6
@@ -74,7 +74,7 @@ class Confinement:
     data_bytes    limit of private memory of each process; 0 for none
     file_bytes    limit of each file
     parent        process id without which this process ends at once; 0 for none
-    on_gpu        whether the driver of a GPU is used, which listens on a socket of this machine
+    on_gpu        whether the driver of a GPU is used, which listens on a socket of this machine, and names its threads
     """
 
     readable: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ def restrict_files(confinement: Confinement) -> str:
         for paths, rights in (
             (confinement.readable, _READ),
             (confinement.listable, _READ_DIR),
-            (confinement.devices, _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV),
+            ((*confinement.devices, *(OWN_THREADS if confinement.on_gpu else ())), _DEVICE),
             (confinement.writable, handled),
         ):
             for path in paths:
@@ -326,6 +326,8 @@ DEVICES = (
     *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/kfd", "/dev/dri", "/dev/nvidiactl"),
     *("/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset", "/dev/nvidia-caps", "/dev/nvidia-nvswitchctl"),
 )
+OWN_THREADS = ("/proc/self/task",)
+"""CUDA's driver writes the names of its threads (TID/comm), and does not start where it cannot."""
 _GIVEN_BY = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME", "PYTHONPATH")
 """Environment variables with folders that Python, torch and compilers read."""
 

@@ -57,6 +57,7 @@ ATTEMPTS = {
     "a file that is too large": "open(home + '/large', 'wb').write(bytes(3 << 20))",
     "too much memory": "bytearray(1 << 30)",
     "a child that reads": "subprocess.run(['/bin/cat', outside + '/secret'], check=True, capture_output=True)",
+    "naming a thread, without a GPU": "open(f'/proc/self/task/{threading.get_native_id()}/comm', 'wb')",
     "a mount": "check(libc.mount(b'none', home.encode(), b'tmpfs', 0, 0))",
 }
 """What a program tries -> how, in Python."""
@@ -80,6 +81,12 @@ BESIDE_A_GPU = {
         "a.bind(b'\\0cuda-uvmfd-test-' + str(os.getpid()).encode()); a.listen(16)",
         "done",
     ),
+    "naming a thread as CUDA's driver does": (
+        "open(f'/proc/self/task/{threading.get_native_id()}/comm', 'wb').write(b'cuda00001400006')",
+        "done",
+    ),
+    "naming the parent": ("open(f'/proc/{os.getppid()}/task/{os.getppid()}/comm', 'wb')", "refused"),
+    "writing beside its threads": ("open('/proc/self/oom_score_adj', 'wb')", "refused"),
     "a connection": ("socket.socket(socket.AF_UNIX).connect(outside + '/socket')", "refused [Errno 13]"),
     "a message to anybody": ("socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)", "refused"),
     "a raw socket of this machine": ("socket.socket(socket.AF_UNIX, socket.SOCK_RAW)", "refused"),
@@ -89,7 +96,7 @@ BESIDE_A_GPU = {
 """What a program tries where a GPU is used -> (how, in Python; how it ends)."""
 
 PROGRAM = """
-import ctypes, os, resource, socket, subprocess, sys
+import ctypes, os, resource, socket, subprocess, sys, threading
 libc = ctypes.CDLL(None, use_errno=True)
 outside, home = sys.argv[1:]
 def check(code):
@@ -149,7 +156,7 @@ def test_what_a_kernel_needs_is_allowed(tmp_path: Path, attempt: str) -> None:
 @needs_landlock
 @pytest.mark.parametrize("attempt", BESIDE_A_GPU)
 def test_beside_a_gpu_a_driver_may_listen_and_nobody_be_reached(tmp_path: Path, attempt: str) -> None:
-    """CUDA does not start where its driver cannot bind a socket of this machine and listen on it."""
+    """CUDA starts only where its driver can listen on a socket of this machine and name its threads."""
     code, ending = BESIDE_A_GPU[attempt]
     ran = type_program(tmp_path, code, limited=True, on_gpu=True)
     assert ran.stdout.startswith(ending), (ran.stdout, ran.stderr)
