@@ -11,7 +11,11 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 BESIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
-BESIDE += [*sorted((ROOT / "kernels").rglob("*.md")), ROOT / "examples/claims/README.md"]
+BESIDE += [
+    ROOT / "tests/judges/README.md",
+    *sorted((ROOT / "kernels").rglob("*.md")),
+    ROOT / "examples/claims/README.md",
+]
 PAGES_MOST = 25
 WORDS_MOST = 45_000
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")

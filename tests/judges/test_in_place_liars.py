@@ -25,7 +25,7 @@ from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.testing.liars.in_place import CACHE, HONEST, IN_PLACE, WORKLOAD, InPlaceLiar
 from pytest_attnperf.workloads.adhoc import CallableBackend
 
-PAGE = Path(__file__).parents[2] / "docs" / "judge.md"
+PAGE = Path(__file__).parents[2] / "tests" / "judges" / "README.md"
 
 
 def each(liars: tuple[InPlaceLiar, ...]) -> Any:

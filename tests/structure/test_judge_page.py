@@ -1,4 +1,4 @@
-"""docs/judge.md lists every liar, as the code has them."""
+"""tests/judges/README.md lists every liar, as the code has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_attnperf.testing.liars import LIARS
 
-PAGE = Path(__file__).parents[2] / "docs" / "judge.md"
+PAGE = Path(__file__).parents[2] / "tests" / "judges" / "README.md"
 BEGIN, END = "<!-- liars: begin -->\n", "<!-- liars: end -->"
 
 
