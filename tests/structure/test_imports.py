@@ -32,7 +32,7 @@ ONLY_IN = {
     "ruptures": {"tools/history"},
     "numpy": {"tools/history", "isa"},
     "psycopg": {"tools/history"},
-    "pytest_benchmark": {"plugin"},
+    "pytest_benchmark": {"plugin", "tools/export/pytest_benchmark"},
     "rich": {"plugin/features/live"},
     "shtab": {"cli/commands/completion"},
 }
