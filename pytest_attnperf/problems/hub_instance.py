@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ class HubInstance:
     """The functions that `attnperf.gate` takes, for one workload. Imports the script and runs its setup when made.
 
     kernel     what `self.kernel` is
-    in_place   ('out',) if setup fills `self.out`: then it is an input, of which each call gets a copy
+    in_place   names of the tensors in `self.out` if setup fills it: then they are inputs, and each call gets copies
 
     Raises UsageError for a script that breaks its convention, UnsupportedError for attributes whose tensors cannot be
     given other values, and what the script raises.
@@ -49,6 +50,7 @@ class HubInstance:
     kernel: Any
     in_place: tuple[str, ...] = field(init=False, default=())
     _kind: type = field(init=False)
+    _has_out: bool = field(init=False, default=False)
     _paths: tuple[Path, ...] = field(init=False, default=())
     _template: dict[str, Any] = field(init=False, default_factory=dict)
     _fresh_out: torch.Tensor | None = field(init=False, default=None)
@@ -58,14 +60,21 @@ class HubInstance:
         digest = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:8]
         module = load_file(str(path), f"hub_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{digest}")
         self._kind = getattr(module, self.workload.kind)
-        with _unwritten_as_nan():
+        self._learn()
+
+    def _learn(self) -> None:
+        """Runs setup once, and remembers where tensors are, and what becomes of `self.out`."""
+        import torch
+
+        with torch.random.fork_rng(), _unwritten_as_nan():
             made = self._set_up(0)
         out = made.get(OUT)
-        if out is not None and _is_unwritten(out):
+        if _is_unwritten(out):
             self._fresh_out = out
-        elif out is not None:
-            self.in_place = (OUT,)
+        self._has_out = out is not None and self._fresh_out is None
         self._paths = tuple(path for path, _ in _find_tensors(self._list_inputs(made)))
+        named = zip(self._list_names(), self._paths, strict=True)
+        self.in_place = tuple(name for name, path in named if path[0] == OUT)
         self._template = self._strip(made)
         if not self._paths:
             raise UsageError(
@@ -77,7 +86,14 @@ class HubInstance:
     def make_inputs(self) -> Callable[..., Any]:
         """Function of a seed that returns the tensors that setup stores. With `planted` if setup fills `self.out`,
         which may depend on them: nothing is planted then."""
-        return self._make_same if self.in_place else self._make
+
+        def make(seed: int) -> tuple[torch.Tensor, ...]:
+            return self._make(seed)
+
+        def make_unplanted(seed: int, planted: bool = False) -> tuple[torch.Tensor, ...]:
+            return self._make(seed)
+
+        return self._name(make_unplanted if self._has_out else make, self._setup_name)
 
     @property
     def call(self) -> Callable[..., Any]:
@@ -124,9 +140,6 @@ class HubInstance:
             )
         return tuple(found.values())
 
-    def _make_same(self, seed: int, planted: bool = False) -> tuple[torch.Tensor, ...]:
-        return self._make(seed)
-
     def _set_up(self, seed: int) -> dict[str, Any]:
         """Returns the attributes after setup with this seed."""
         import torch
@@ -138,7 +151,7 @@ class HubInstance:
         state = random.getstate()
         random.seed(seed)
         try:
-            getattr(instance, f"setup_{self.workload.name}", instance.setup)()
+            getattr(instance, self._setup_name)()
         finally:
             random.setstate(state)
         return dict(vars(instance))
@@ -146,7 +159,7 @@ class HubInstance:
     def _list_inputs(self, made: dict[str, Any]) -> dict[str, Any]:
         """Returns the attributes that may hold inputs, in the order in which they were stored; `out` last."""
         inputs = {name: value for name, value in made.items() if name not in (KERNEL, DEVICE, OUT)}
-        return {**inputs, OUT: made[OUT]} if self.in_place else inputs
+        return {**inputs, OUT: made[OUT]} if self._has_out else inputs
 
     def _strip(self, made: dict[str, Any]) -> dict[str, Any]:
         """Returns the attributes without the values of tensors."""
@@ -160,17 +173,29 @@ class HubInstance:
         vars(instance).update({name: _put(value, (name,), given) for name, value in self._template.items()})
         return instance
 
-    def _describe_setup(self) -> str:
+    @property
+    def _setup_name(self) -> str:
         own = f"setup_{self.workload.name}"
-        return f"{self.workload.script.name}: {self.workload.kind}.{own if hasattr(self._kind, own) else 'setup'}"
+        return own if hasattr(self._kind, own) else "setup"
+
+    def _describe_setup(self) -> str:
+        return f"{self.workload.script.name}: {self.workload.kind}.{self._setup_name}"
 
     def _with_names(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Names a function for baselines, and its parameters after the attributes."""
-        parameters = dict.fromkeys(re.sub(r"\W+", "_", _name_path(path)).strip("_") for path in self._paths)
-        if len(parameters) == len(self._paths) and all(map(str.isidentifier, parameters)):
-            kind = inspect.Parameter.POSITIONAL_ONLY
-            signature = inspect.Signature([inspect.Parameter(one, kind) for one in parameters])
-            function.__signature__ = signature  # type: ignore[attr-defined]
+        """Names a function after the method, and its parameters after the attributes."""
+        kind = inspect.Parameter.POSITIONAL_ONLY
+        signature = inspect.Signature([inspect.Parameter(one, kind) for one in self._list_names()])
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return self._name(function, name)
+
+    def _list_names(self) -> tuple[str, ...]:
+        """Returns the names of the inputs: 'args_0' of self.args[0]; 'input0' ... where these are no names."""
+        names = tuple(re.sub(r"\W+", "_", _name_path(path)).strip("_") for path in self._paths)
+        fit = len({*names}) == len(names) and all(map(str.isidentifier, names)) and not any(map(iskeyword, names))
+        return names if fit else tuple(f"input{number}" for number in range(len(names)))
+
+    def _name(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Names a function after the script's method: baselines store the names, wherever this file is."""
         function.__module__, function.__qualname__ = "hub_kernels", f"{self.workload.kind}.{name}"
         return function
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.errors import UnsupportedError, UsageError
 from pytest_attnperf.problems.hub_instance import HubInstance
 from pytest_attnperf.problems.hub_scripts import FOLDER, VERIFY, ScriptWorkload, find_scripts, read_workloads
 
@@ -51,7 +51,8 @@ class HubProblem:
     def gate(self, attnperf: CaseHandle, **options: Any) -> None:
         """Proves the workload right; with `--attnperf` also measures and gates it. `options` are those of
         `attnperf.gate`, such as flops or costs. Skips the test, which makes the case UNSUPPORTED, where the library
-        `kernels` is missing or there is no reference. Raises UsageError for a script that breaks its convention."""
+        `kernels` or a reference is missing, or setup stores objects whose tensors cannot be replaced. Raises UsageError
+        for a script that breaks its convention."""
         workload = self.workload
         if not workload.is_verified:
             raise unittest.SkipTest(
@@ -59,6 +60,8 @@ class HubProblem:
             )
         try:
             case = HubInstance(workload, load_kernel(self.kernel))
+        except UnsupportedError as error:
+            raise unittest.SkipTest(str(error)) from error
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] != LIBRARY:
                 raise

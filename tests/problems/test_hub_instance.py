@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 from collections.abc import Callable
@@ -122,6 +123,18 @@ def test_a_problem_that_follows_the_seed(make: Make, line: str, said: str) -> No
     instance = make(setup_of("self.x = torch.randn(2)", line))
     with pytest.raises(AttnperfError, match=said):
         instance.make_inputs(1)
+
+
+def test_several_results_that_setup_fills(make: Make) -> None:
+    """Each is an input that a call may write to; names that no parameter may have give way to numbers."""
+    lines = ("self.x = torch.randn(3)", "self.out = [torch.zeros(3), torch.zeros(3)]")
+    run = "self.kernel.add(self.out[0], self.x, out=self.out[1])"
+    instance = make(setup_of(*lines).replace("self.out = self.x + 1", run))
+    assert instance.in_place == ("out_0", "out_1")
+    x, *outs = instance.make_inputs(1, planted=True)
+    assert torch.equal(instance.call(x, *outs)[1], x)
+    odd = make(setup_of("self.x = torch.randn(3)", "self.d = {'': torch.ones(1), '-': torch.ones(1)}"))
+    assert [*inspect.signature(odd.call).parameters] == ["input0", "input1", "input2"]
 
 
 @pytest.mark.parametrize("verify", ["return self.out", "pass"])

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.problems.hub_kernels import list_problems, load_kernel
-from tests.problems.hub_stub import ACTIVATION, LIBRARY, write_library, write_repository
+from tests.problems.hub_stub import ACTIVATION, BENCHMARK, LIBRARY, write_library, write_repository
 
 SUITE = """
 import pytest
@@ -72,6 +72,22 @@ def test_without_the_library_cases_are_unsupported(tmp_path: Path, monkeypatch: 
             list_problems(tmp_path, kernel=kernel)[0].gate(handle)
     with pytest.raises(ModuleNotFoundError, match="not_there"):
         list_problems(tmp_path, kernel=need_another)[0].gate(handle)
+
+
+def test_objects_of_tensors_are_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The case is skipped with the attribute's name, not judged by half."""
+    for name, code in (("kernels", LIBRARY), ("kernels.benchmark", BENCHMARK)):
+        module = types.ModuleType(name)
+        exec(code, vars(module))
+        monkeypatch.setitem(sys.modules, name, module)
+    handle: Any = None
+    write_repository(
+        tmp_path, ACTIVATION.replace("        self.x =", "        self.layer = torch.nn.ReLU()\n        self.x =")
+    )
+    with pytest.raises(
+        unittest.SkipTest, match="setup stores ReLU in layer: tensors in it cannot be given other values"
+    ):
+        list_problems(tmp_path)[0].gate(handle)
 
 
 def test_ids_are_class_and_name(tmp_path: Path) -> None:

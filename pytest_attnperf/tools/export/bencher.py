@@ -12,6 +12,9 @@ from pytest_attnperf.tools.export.strict_json import to_json
 
 NS_PER_US = 1e3
 FLOP_PER_TFLOP = 1e12
+DIGITS = 10
+"""Significant ones, more than are measured: 65.142 us is 65142 ns, and not 65141.99999999999."""
+
 IGNORED_ENDINGS = ("_bencher_ignore", "BencherIgnore", "-bencher-ignore")
 
 Metric = dict[str, float]
@@ -35,5 +38,5 @@ def _list_measures(exported: ExportedCase) -> dict[str, Metric]:
 
 
 def _make_metric(factor: float, value: float, low: float | None, high: float | None) -> Metric:
-    ends = {} if low is None or high is None else {"lower_value": low * factor, "upper_value": high * factor}
-    return {"value": value * factor, **ends}
+    ends = {} if low is None or high is None else {"lower_value": low, "upper_value": high}
+    return {name: float(f"{one * factor:.{DIGITS}g}") for name, one in {"value": value, **ends}.items()}

@@ -47,7 +47,7 @@ class WhyLeftOut(enum.Enum):
     NOT_TIMED = "not timed"
     FOREIGN = "run by code of another tree"
     DOUBTFUL = "with a time that is not believed (SUSPICIOUS, ENVIRONMENT)"
-    INTERPRETED = "run by an interpreter"
+    INTERPRETED = "whose machine code was interpreted"
     NO_TIME = "with a figure that is no time"
 
 
@@ -135,7 +135,7 @@ def find_reason(shown: Shown) -> WhyLeftOut | None:
         return WhyLeftOut.NOT_RIGHT
     if filter_notes(case.reasons, NoteKind.FOREIGN):
         return WhyLeftOut.FOREIGN
-    if device is not None and device.interpreted:
+    if device is not None and device.interpreted and device.kind != "cpu":  # on a CPU torch's own kernels are timed
         return WhyLeftOut.INTERPRETED
     return None if all(map(is_time, (case.median_us, *_list_process_us(case)))) else WhyLeftOut.NO_TIME
 

@@ -110,10 +110,9 @@ def _describe_gpu(device: DeviceInfo, name: str) -> Record:
 
 
 def _to_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a map of texts, without empty ones; what is no text is written as JSON."""
-    texts = {
-        name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in values.items()
-    }
+    """Returns a map of texts, without empty ones and None; what is no text is written as JSON."""
+    known = {name: value for name, value in values.items() if value is not None}
+    texts = {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in known.items()}
     return {_text(name): _text(text) for name, text in texts.items() if text}
 
 
