@@ -47,6 +47,7 @@ MORE = {
     "history": "baselines.md#history",
     "bisect": "how-a-number-is-made.md#which-commit-attnperf-bisect-good-bad-nodeid",
     "gate": "ci.md#the-commands",
+    "export": "results-format.md#for-other-programs",
     "profile": "profiling.md",
     "occupancy": "occupancy.md",
     "tune": "tuner.md",

@@ -35,7 +35,8 @@ def all_readers(scratch: Path) -> list[Reader]:
 def _of_results(results: list[bytes], stored: list[bytes]) -> list[Reader]:
     reads = [
         command("report", "{file}"),
-        command("report", "{file}", "--markdown", "-", "--csv", "{folder}/r.csv"),
+        command("report", "{file}", "--markdown", "-"),
+        *(command("export", "--to", name, "{file}") for name in ("csv", "pytest-benchmark", "pytorch-hud")),
         command("report", "{file}", "--markdown", "{folder}/r.md", "--junit", "{folder}/r.xml"),
         command("gate", "--results", "{file}", "--against", "{beside}/baselines", "--markdown", "-"),
         command("gate", "--results", "{file}", "--against", "{beside}/baselines", "--json", "{folder}/j.json"),

@@ -63,7 +63,8 @@ def add_forms(parser: argparse.ArgumentParser) -> argparse.Action:
     )
     for form in list_forms():
         title = form.title.replace("%", "%%")  # argparse fills in what follows a single one
-        parser.add_argument(f"--{form.name}", dest=form.name, metavar="FILE", help=f"write {title}; - prints it")
+        said = argparse.SUPPRESS if form.exported else f"write {title}; - prints it"
+        parser.add_argument(f"--{form.name}", dest=form.name, metavar="FILE", help=said)
     return folder
 
 

@@ -18,7 +18,7 @@ CORE = {"msgspec", "filelock"}
 """Installed with the wheel; the worker's side must run without them, in an interpreter that is not ours."""
 
 ONLY_IN = {
-    "torch": {"workloads", "correctness", "measure", "environment", "workers/server", "testing"},
+    "torch": {"workloads", "correctness", "measure", "environment", "workers/server", "problems", "testing"},
     "triton": {"environment", "measure", "codeobject", "testing"},
     "pytest": {"plugin", "testing"},
     "_pytest": set[str](),
@@ -32,7 +32,7 @@ ONLY_IN = {
     "ruptures": {"tools/history"},
     "numpy": {"tools/history", "isa"},
     "psycopg": {"tools/history"},
-    "pytest_benchmark": {"plugin"},
+    "pytest_benchmark": {"plugin", "tools/export/pytest_benchmark"},
     "rich": {"plugin/features/live"},
     "shtab": {"cli/commands/completion"},
 }

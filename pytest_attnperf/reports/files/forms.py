@@ -21,12 +21,14 @@ class Form:
     filename  in a folder of reports
     title     name of the form in the help
     render    returns the whole file as text or bytes
+    exported  `attnperf export --to NAME` writes it; `--NAME FILE` is an old spelling, which no help shows
     """
 
     name: str
     filename: str
     title: str
     render: Callable[[Joined], str | bytes]
+    exported: bool = False
 
     def encode_runs(self, joined: Joined) -> bytes:
         """Returns the report of these runs in this form, as bytes of a file; '?' replaces what UTF-8 lacks. Raises
@@ -44,5 +46,5 @@ class Form:
 FORMS = (
     Form("markdown", "report.md", "Markdown for a pull request", render_summary),
     Form("junit", "junit.xml", "JUnit XML", render_junit),
-    Form("csv", "results.csv", "CSV, a row per case", render_csv),
+    Form("csv", "results.csv", "CSV, a row per case", render_csv, exported=True),
 )

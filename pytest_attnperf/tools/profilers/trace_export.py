@@ -45,18 +45,25 @@ def write_trace(path: Path, analysed: AnalysedProfile) -> int:
     """Writes the trace of a profile to `path`, packed if its name ends in .gz; returns the number of its dispatches.
     Raises UsageError for another ending, and if the profile has no start times."""
     check_trace_name(path)
-    count = len(analysed.profile.dispatches)
-    if not count:
+    try:
+        data = encode_trace(analysed)
+    except UsageError as error:
+        raise UsageError(f"--trace {path}: {error}") from error
+    write_atomically(path, gzip.compress(data, mtime=0) if path.name.lower().endswith(".gz") else data)
+    return len(analysed.profile.dispatches)
+
+
+def encode_trace(analysed: AnalysedProfile) -> bytes:
+    """Returns the trace of a profile as JSON. Raises UsageError if the profile has no start times."""
+    if not len(analysed.profile.dispatches):
         raise UsageError(
-            f"--trace {path}: {analysed.summary.name} holds no dispatch with a start time, only sums or counters; give "
-            "a kernel trace (rocprofv3 --kernel-trace, or export_chrome_trace of torch.profiler)"
+            f"{one_line(analysed.summary.name)} holds no dispatch with a start time, only sums or counters; give a "
+            "kernel trace (rocprofv3 --kernel-trace, or export_chrome_trace of torch.profiler)"
         )
     encode = msgspec.json.encode
     events = b",\n".join(encode(event) for event in list_events(analysed))
     about = encode({"displayTimeUnit": "ns", "otherData": _describe_profile(analysed)})
-    data = about[:-1] + b',"traceEvents":[\n' + events + b"\n]}\n"
-    write_atomically(path, gzip.compress(data, mtime=0) if path.name.lower().endswith(".gz") else data)
-    return count
+    return about[:-1] + b',"traceEvents":[\n' + events + b"\n]}\n"
 
 
 def list_events(analysed: AnalysedProfile) -> Iterator[Event]:

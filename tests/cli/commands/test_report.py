@@ -290,13 +290,19 @@ def test_no_page_is_opened_that_was_not_made(written: Written, monkeypatch: pyte
 
 
 def test_csv_for_a_pipe(written: Written, capsys: Captured) -> None:
-    """`--csv -` prints a header and a row per case, which csv reads; with --out, too."""
+    """`--csv -`, an old spelling of `attnperf export --to csv` that no help shows, prints a header and a row per case;
+    with --out, too."""
     path = written("r.json", Verdict.SLOWER)
     assert main(["report", str(path), "--csv", "-"]) == 1
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [row["verdict"] for row in rows] == ["SLOWER"] * 6
     assert main(["report", str(path), "--out", str(path.with_name("m.json")), "--csv", "-"]) == 1
     assert list(csv.DictReader(capsys.readouterr().out.splitlines())) == rows
+    assert main(["export", "--to", "csv", str(path)]) == 0
+    assert list(csv.DictReader(capsys.readouterr().out.splitlines())) == rows
+    with pytest.raises(SystemExit):
+        main(["report", "--help"])
+    assert "--csv" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

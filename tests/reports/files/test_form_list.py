@@ -139,7 +139,7 @@ def test_an_option_of_no_form_is_answered_with_the_list(capsys: Captured) -> Non
     assert ended.value.code == 2
     err = capsys.readouterr().err
     assert "unrecognized arguments: --rst - --mrkdown -; did you mean --markdown?\n" in err
-    assert "\noptions: --help, --report, --markdown, --junit, --csv, --open, --history" in err
+    assert "\noptions: --help, --report, --markdown, --junit, --open, --history" in err
     assert err.endswith("\nforms of a report are listed in FORMS of pytest_attnperf/reports/files/forms.py\n")
 
 

@@ -1,0 +1,1 @@
+"""Writes results, and profiles, in the forms that other programs read."""
