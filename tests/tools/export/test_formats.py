@@ -9,7 +9,7 @@ import pytest
 from pytest_attnperf.tools.export.formats import FORMATS, TimesFormat
 from tests.tools.export.export_samples import export, mixed_run
 
-PAGE = Path(__file__).parents[3] / "docs" / "export.md"
+PAGE = Path(__file__).parents[3] / "docs" / "results-format.md"
 
 
 def test_formats_are_told_apart() -> None:
