@@ -128,7 +128,7 @@ def _begin_search(runs: BlameRuns, settings: BlameSettings, tell: Callable[[str]
     if no case could be compared."""
     mixer = runs.mixer
     _say_plan(mixer, tell)
-    question = first_question(mixer.parts)
+    question = first_question(mixer.parts, settings)
     tell(describe_question(question, 0, mixer.parts).rpartition(",")[0])
     first, why = runs.measure_ends(question)
     if all(isinstance(answer, NoRatio) for answer in first.values()):

@@ -18,7 +18,7 @@ MeasureCases = Callable[[Question, Sequence[str]], Mapping[str, Answer]]
 class BlameSearch:
     """Searches several cases; call `run` once. `results` holds the cases that have ended, also after Ctrl-C.
 
-    first         answers to OLD against the whole new environment in FIRST_PAIRS pairs, by node id
+    first         answers to `first_question`, OLD against the whole new environment, by node id
     components    what may be swapped, the most likely ones first
     seen          called before each measurement, with its question and the number of its cases
     """
@@ -60,9 +60,9 @@ class BlameSearch:
         return {nodeid: self.results[nodeid] for nodeid in self.first}
 
 
-def first_question(components: Sequence[str]) -> Question:
+def first_question(components: Sequence[str], settings: BlameSettings) -> Question:
     """Returns the question that `BlameSearch.first` answers."""
-    return Question(OLD, frozenset(components), FIRST_PAIRS)
+    return Question(OLD, frozenset(components), min(FIRST_PAIRS, settings.pairs_max))
 
 
 def _choose_question(wanted: Mapping[str, Question]) -> tuple[Question, list[str]]:
