@@ -10,6 +10,7 @@ from pathlib import Path
 from pytest_attnperf.cli.pytest_runs import Execute, describe_no_ratio, describe_no_results, execute
 from pytest_attnperf.plugin import imported_modules
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.session.blame.case_search import Answer, NoRatio, Question
 from pytest_attnperf.workers.environments.components import REST
 from pytest_attnperf.workers.environments.installed import InstalledPackage
@@ -17,6 +18,10 @@ from pytest_attnperf.workers.environments.mixing import Mixer, is_same_interpret
 
 NO_TIME = (Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPPORTED)
 """Verdicts whose times are not used. INCOMPARABLE is none: another path of a dispatcher may be what is looked for."""
+
+
+REASON_LENGTH = 300
+"""Most characters of why an environment does not start."""
 
 
 @dataclass
@@ -60,7 +65,7 @@ class BlameRuns:
         if not mixture or len(mixture) == len(self.mixer.parts):
             return ""
         if mixture not in self._problems:
-            self._problems[mixture] = self.mixer.find_start_problem(mixture, self.imports)
+            self._problems[mixture] = one_line(self.mixer.find_start_problem(mixture, self.imports), REASON_LENGTH)
         return self._problems[mixture]
 
     def _run_pytest(

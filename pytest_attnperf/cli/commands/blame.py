@@ -19,9 +19,15 @@ from pytest_attnperf.cli.blame_runs import BlameRuns, choose_parts, describe_ver
 from pytest_attnperf.cli.output import say, write_text
 from pytest_attnperf.cli.pytest_runs import INTERRUPTED, Execute, execute, keep_pytest_options
 from pytest_attnperf.errors import AttnperfError, UsageError
-from pytest_attnperf.session.blame.blame_result import BlameOutcome, BlameSettings, CaseBlame
+from pytest_attnperf.session.blame.blame_result import (
+    BlameOutcome,
+    BlameSettings,
+    CaseBlame,
+    describe_question,
+    render_case,
+    render_summary,
+)
 from pytest_attnperf.session.blame.blame_search import BlameSearch, first_question
-from pytest_attnperf.session.blame.blame_text import describe_question, render_case, render_summary
 from pytest_attnperf.session.blame.case_search import NoRatio
 from pytest_attnperf.session.blame.effects import Effect
 from pytest_attnperf.workers.environments.components import REST, list_components

@@ -23,7 +23,7 @@ from pytest_attnperf.session.blame.blame_result import (
     BlameOutcome,
     BlameSettings,
     CaseBlame,
-    Conclusion,
+    GroupConclusion,
     JudgedGroup,
 )
 from pytest_attnperf.session.blame.effects import OLD, Effect, EffectSize, Ledger, Mixture
@@ -186,19 +186,19 @@ class CaseSearch:
             out_of.reason if isinstance(out_of, NoRatio) else "",
         )
 
-    def _conclude(self, names: Sequence[str], into: Effect | NoRatio, out_of: Effect | NoRatio) -> Conclusion:
+    def _conclude(self, names: Sequence[str], into: Effect | NoRatio, out_of: Effect | NoRatio) -> GroupConclusion:
         if isinstance(into, NoRatio) or isinstance(out_of, NoRatio):
-            return Conclusion.NOT_SEPARATED
+            return GroupConclusion.NOT_SEPARATED
         sizes = [effect.measure_against(self._limit) for effect in (into, out_of)]
         if EffectSize.UNCLEAR in sizes:
-            return Conclusion.UNDECIDED
+            return GroupConclusion.UNDECIDED
         if sizes == [EffectSize.ABSENT, EffectSize.ABSENT]:
-            return Conclusion.INNOCENT
+            return GroupConclusion.INNOCENT
         if sizes != [EffectSize.PRESENT, EffectSize.PRESENT] or not into.has_sign_of(out_of):
-            return Conclusion.NOT_SEPARATED
+            return GroupConclusion.NOT_SEPARATED
         if len(names) == 1:
-            return Conclusion.BLAMED
-        return Conclusion.NOT_SEPARATED if frozenset(names) in self._joined else Conclusion.UNDECIDED
+            return GroupConclusion.BLAMED
+        return GroupConclusion.NOT_SEPARATED if frozenset(names) in self._joined else GroupConclusion.UNDECIDED
 
     def _is_present(self, effect: Effect | NoRatio) -> bool:
         return isinstance(effect, Effect) and effect.measure_against(self._limit) is EffectSize.PRESENT
@@ -238,9 +238,9 @@ def _decide(suspects: Sequence[JudgedGroup], others: JudgedGroup | None) -> Blam
     """Returns EXPLAINED if every suspect is blamed and everything else innocent; UNDECIDED where only noise prevents
     that."""
     conclusions = {group.conclusion for group in suspects}
-    rest = Conclusion.INNOCENT if others is None else others.conclusion
-    if conclusions == {Conclusion.BLAMED} and rest is Conclusion.INNOCENT:
+    rest = GroupConclusion.INNOCENT if others is None else others.conclusion
+    if conclusions == {GroupConclusion.BLAMED} and rest is GroupConclusion.INNOCENT:
         return BlameOutcome.EXPLAINED
-    if Conclusion.NOT_SEPARATED in conclusions or rest in (Conclusion.NOT_SEPARATED, Conclusion.BLAMED):
+    if GroupConclusion.NOT_SEPARATED in conclusions or rest in (GroupConclusion.NOT_SEPARATED, GroupConclusion.BLAMED):
         return BlameOutcome.NOT_SEPARATED
     return BlameOutcome.UNDECIDED

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pytest_attnperf.workers.environments.installed import Installed, InstalledPackage
+from pytest_attnperf.workers.environments.installed import InstalledPackage, Inventory
 
 REST = "rest"
 """Name of the component that holds the interpreter and everything that cannot be swapped by links."""
@@ -86,7 +86,7 @@ class Component:
         return bool(self.modules & imported)
 
 
-def list_components(old: Installed, new: Installed) -> list[Component]:
+def list_components(old: Inventory, new: Inventory) -> list[Component]:
     """Returns the components that differ, known ones first, then compiled ones, then by name."""
     names = (old.packages.keys() | new.packages.keys()) - NEVER_SWAPPED
     found = []
@@ -100,7 +100,7 @@ def list_components(old: Installed, new: Installed) -> list[Component]:
     return sorted(found, key=lambda one: (_rank(one.name), not _is_compiled(one), one.name))
 
 
-def _join_names(names: Iterable[str], old: Installed, new: Installed) -> list[list[str]]:
+def _join_names(names: Iterable[str], old: Inventory, new: Inventory) -> list[list[str]]:
     """Returns groups of names: joined by the table, by an exact requirement, or by a shared package."""
     group_of = {name: {name} for name in names}
 
@@ -127,7 +127,7 @@ def _join_names(names: Iterable[str], old: Installed, new: Installed) -> list[li
 
 
 def _why_fixed(
-    ours: Mapping[str, InstalledPackage], theirs: Mapping[str, InstalledPackage], old: Installed, new: Installed
+    ours: Mapping[str, InstalledPackage], theirs: Mapping[str, InstalledPackage], old: Inventory, new: Inventory
 ) -> str:
     packages = (*ours.values(), *theirs.values())
     if old.tag != new.tag and (compiled := [one.name for one in packages if one.is_compiled]):

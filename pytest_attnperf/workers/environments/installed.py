@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.workers.environments import list_installed
+from pytest_attnperf.workers.environments import asked_inside
 from pytest_attnperf.workers.launch import SCRUBBED
 
 ADDS = "+"
@@ -73,7 +73,7 @@ class InstalledPackage:
 
 
 @dataclass(frozen=True)
-class Installed:
+class Inventory:
     """What is installed in an environment; `tag` names the interpreter's binary interface, e.g. 'cpython-311'."""
 
     environment: PythonEnvironment
@@ -140,10 +140,11 @@ def import_path(folders: Sequence[Path], environ: Mapping[str, str]) -> str:
     return os.pathsep.join([*map(str, folders), *inherited])
 
 
-def list_packages(environment: PythonEnvironment, scratch: Path) -> Installed:
+def list_packages(environment: PythonEnvironment, scratch: Path) -> Inventory:
     """Asks an environment's interpreter what is installed. Raises UsageError if it does not answer."""
-    source = Path(list_installed.__file__).read_text(encoding="utf-8")
-    command = [str(environment.python), "-c", source, *map(str, environment.folders)]
+    source = Path(asked_inside.__file__).read_text(encoding="utf-8")
+    given = json.dumps([str(folder) for folder in environment.folders])
+    command = [str(environment.python), "-c", source, asked_inside.LIST, given]
     environ = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
     environ.update(PYTHONPATH=import_path(environment.folders, os.environ), PYTHONDONTWRITEBYTECODE="1")
     try:
@@ -153,17 +154,17 @@ def list_packages(environment: PythonEnvironment, scratch: Path) -> Installed:
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{environment.text}: {environment.python} could not list its packages: {error}") from error
-    lines = [line for line in ended.stdout.splitlines() if line.startswith(list_installed.MARK)]
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(asked_inside.MARK)]
     if ended.returncode or not lines:
         tail = ended.stderr.strip()[-TAIL_CHARACTERS:]
         raise UsageError(
             f"{environment.text}: {environment.python} could not list its packages, exit status {ended.returncode}: "
             f"{tail or 'it printed nothing'}; Python 3.10 or later is needed"
         )
-    return read_listing(environment, json.loads(lines[-1].removeprefix(list_installed.MARK)))
+    return read_listing(environment, json.loads(lines[-1].removeprefix(asked_inside.MARK)))
 
 
-def read_listing(environment: PythonEnvironment, listing: Mapping[str, Any]) -> Installed:
+def read_listing(environment: PythonEnvironment, listing: Mapping[str, Any]) -> Inventory:
     """Returns a listing's packages. What has a name or version that no distribution may have is left out: they are
     printed."""
     packages = {}
@@ -180,7 +181,7 @@ def read_listing(environment: PythonEnvironment, listing: Mapping[str, Any]) -> 
                 one["is_compiled"],
                 one["is_whole"],
             )
-    return Installed(environment, listing["python"], listing["tag"], packages)
+    return Inventory(environment, listing["python"], listing["tag"], packages)
 
 
 def read_exact_requirement(text: str) -> str:

@@ -18,9 +18,9 @@ from typing import Any
 import pytest_attnperf
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.workers.command_plan import MODULE
-from pytest_attnperf.workers.environments import start_check
+from pytest_attnperf.workers.environments import asked_inside
 from pytest_attnperf.workers.environments.components import NEVER_SWAPPED, REST, Component
-from pytest_attnperf.workers.environments.installed import Installed, InstalledPackage, import_path
+from pytest_attnperf.workers.environments.installed import InstalledPackage, Inventory, import_path
 from pytest_attnperf.workers.launch import IMPORTED, SCRUBBED
 from pytest_attnperf.workers.trees import build_folders
 
@@ -60,8 +60,8 @@ class Mixer:
     rootdir     of the suites
     """
 
-    old: Installed
-    new: Installed
+    old: Inventory
+    new: Inventory
     components: Sequence[Component]
     scratch: Path
     rootdir: Path
@@ -90,8 +90,8 @@ class Mixer:
                 wanted["versions"][package.name] = package.version
             for module in set(package.modules).intersection(wanted["imports"]):
                 wanted["folders"][module] = str(linked)
-        source = Path(start_check.__file__).read_text(encoding="utf-8")
-        command = [self._python_of(mixture), "-c", source, json.dumps(wanted)]
+        source = Path(asked_inside.__file__).read_text(encoding="utf-8")
+        command = [self._python_of(mixture), "-c", source, asked_inside.START, json.dumps(wanted)]
         environ = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
         try:
             ended = subprocess.run(
@@ -100,11 +100,11 @@ class Mixer:
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return f"its imports did not end within {START_SECONDS:.0f} s"
-        lines = [line for line in ended.stdout.splitlines() if line.startswith(start_check.MARK)]
+        lines = [line for line in ended.stdout.splitlines() if line.startswith(asked_inside.MARK)]
         if not lines:
             last = ended.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
             return f"its imports ended with {ended.returncode}: {last[0]}"
-        return str(json.loads(lines[-1].removeprefix(start_check.MARK)))
+        return str(json.loads(lines[-1].removeprefix(asked_inside.MARK)))
 
     def _is_new(self, name: str, mixture: frozenset[str]) -> bool:
         return self._is_whole_new(mixture) or (name if name in self.parts else REST) in mixture
@@ -112,7 +112,7 @@ class Mixer:
     def _is_whole_new(self, mixture: frozenset[str]) -> bool:
         return bool(mixture) and mixture == frozenset(self.parts)
 
-    def _side_of(self, name: str, mixture: frozenset[str]) -> Installed:
+    def _side_of(self, name: str, mixture: frozenset[str]) -> Inventory:
         """Returns the environment that a component, or the interpreter (REST), is taken from."""
         return self.new if self._is_new(name, mixture) else self.old
 
@@ -181,15 +181,17 @@ class Mixer:
 
 def link_package(package: InstalledPackage, folder: Path) -> None:
     """Links a distribution's entries and its metadata into a folder; parts of a namespace into folders of its name. An
-    entry that another distribution has linked stays."""
+    entry that another distribution has linked stays, and nothing is written behind a link: that is an environment."""
     for entry in (*package.entries, *filter(None, [package.metadata])):
         link = folder / entry
+        ours = [parent for parent in link.parents if parent != folder and parent.is_relative_to(folder)]
+        if link.is_symlink() or link.exists() or any(parent.is_symlink() for parent in ours):
+            continue
         link.parent.mkdir(parents=True, exist_ok=True)
-        if not link.is_symlink() and not link.exists():
-            link.symlink_to(package.folder / entry)
+        link.symlink_to(package.folder / entry)
 
 
-def is_same_interpreter(old: Installed, new: Installed) -> bool:
+def is_same_interpreter(old: Inventory, new: Inventory) -> bool:
     """Returns whether both environments are one interpreter that differs in the added folders only."""
     return old.environment.python == new.environment.python
 

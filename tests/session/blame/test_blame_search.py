@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_attnperf.session.blame.blame_result import BlameOutcome, BlameSettings, Conclusion
+from pytest_attnperf.session.blame.blame_result import BlameOutcome, BlameSettings, GroupConclusion
 from pytest_attnperf.session.blame.blame_search import BlameSearch, first_question
 from pytest_attnperf.session.blame.case_search import Answer, NoRatio, Question
 from tests.session.blame.test_case_search import World
@@ -56,7 +56,7 @@ def test_a_case_that_is_not_answered() -> None:
     search.measure = lambda question, cases: bench(question, [case for case in cases if case != "a"])
     results = search.run()
     assert results["a"].outcome is BlameOutcome.NOT_SEPARATED
-    assert [group.conclusion for group in results["b"].suspects] == [Conclusion.BLAMED]
+    assert [group.conclusion for group in results["b"].suspects] == [GroupConclusion.BLAMED]
 
 
 def test_a_case_without_a_first_ratio() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.session.blame.blame_result import BlameOutcome, BlameSettings, CaseBlame, Conclusion
+from pytest_attnperf.session.blame.blame_result import BlameOutcome, BlameSettings, CaseBlame, GroupConclusion
 from pytest_attnperf.session.blame.case_search import (
     FIRST_PAIRS,
     Answer,
@@ -72,7 +72,7 @@ def _names(count: int) -> tuple[str, ...]:
     return tuple(f"p{index}" for index in range(count))
 
 
-def _conclusions(result: CaseBlame) -> dict[tuple[str, ...], Conclusion]:
+def _conclusions(result: CaseBlame) -> dict[tuple[str, ...], GroupConclusion]:
     return {group.names: group.conclusion for group in result.suspects}
 
 
@@ -82,7 +82,10 @@ def test_one_of_three(ratio: float, culprit: int) -> None:
     """One component that makes the case slower, or faster, is blamed with its effect both ways, the rest innocent."""
     names = ("triton", "torch", "numpy")
     result = World(names, _factors(**{names[culprit]: ratio})).search()
-    assert (result.outcome, _conclusions(result)) == (BlameOutcome.EXPLAINED, {(names[culprit],): Conclusion.BLAMED})
+    assert (result.outcome, _conclusions(result)) == (
+        BlameOutcome.EXPLAINED,
+        {(names[culprit],): GroupConclusion.BLAMED},
+    )
     (group,) = result.blamed
     assert group.into is not None
     assert group.out_of is not None
@@ -91,7 +94,7 @@ def test_one_of_three(ratio: float, culprit: int) -> None:
         assert effect.ratio == pytest.approx(ratio, rel=0.01)
     assert result.others is not None
     assert set(result.others.names) == set(names) - {names[culprit]}
-    assert result.others.conclusion is Conclusion.INNOCENT
+    assert result.others.conclusion is GroupConclusion.INNOCENT
 
 
 def test_the_only_component() -> None:
@@ -106,7 +109,7 @@ def test_two_need_two_more_measurements() -> None:
     """Of two components the second's effects follow from the first's: in all three environments are compared."""
     world = World(("torch", "triton"), _factors(triton=1.4))
     result = world.search()
-    assert _conclusions(result) == {("triton",): Conclusion.BLAMED}
+    assert _conclusions(result) == {("triton",): GroupConclusion.BLAMED}
     assert result.suspects[0].into is not None
     assert (world.measured, result.measurements, result.suspects[0].into.pairs) == (3, 3, 0)
 
@@ -130,7 +133,7 @@ def test_noise_blames_nobody(seed: int) -> None:
 def test_two_culprits() -> None:
     """Two components of different shares are both blamed, and together explain the change."""
     result = World(_names(16), _factors(p3=1.2, p12=1.06)).search()
-    assert _conclusions(result) == {("p3",): Conclusion.BLAMED, ("p12",): Conclusion.BLAMED}
+    assert _conclusions(result) == {("p3",): GroupConclusion.BLAMED, ("p12",): GroupConclusion.BLAMED}
     assert result.outcome is BlameOutcome.EXPLAINED
 
 
@@ -151,8 +154,11 @@ def test_an_interaction_is_not_separated(needs: Callable[[list[bool]], bool], ot
     names = ("torch", *_names(others), "triton")
     result = World(names, lambda mixture: 140.0 if needs(["torch" in mixture, "triton" in mixture]) else 100.0).search()
     assert result.outcome is BlameOutcome.NOT_SEPARATED
-    assert _conclusions(result) == {("torch",): Conclusion.NOT_SEPARATED, ("triton",): Conclusion.NOT_SEPARATED}
-    assert result.others is None or result.others.conclusion is Conclusion.INNOCENT
+    assert _conclusions(result) == {
+        ("torch",): GroupConclusion.NOT_SEPARATED,
+        ("triton",): GroupConclusion.NOT_SEPARATED,
+    }
+    assert result.others is None or result.others.conclusion is GroupConclusion.INNOCENT
 
 
 @pytest.mark.parametrize("others", [0, 1, 6, 30])
@@ -163,8 +169,8 @@ def test_components_that_start_only_together(others: int) -> None:
     result = world.search()
     assert result.outcome is BlameOutcome.NOT_SEPARATED
     assert {name for group in result.suspects for name in group.names} == {"torch", "triton"}
-    assert all(group.conclusion is Conclusion.NOT_SEPARATED for group in result.suspects)
-    assert result.others is None or result.others.conclusion is Conclusion.INNOCENT
+    assert all(group.conclusion is GroupConclusion.NOT_SEPARATED for group in result.suspects)
+    assert result.others is None or result.others.conclusion is GroupConclusion.INNOCENT
 
 
 def test_one_way_does_not_start() -> None:
@@ -174,7 +180,7 @@ def test_one_way_does_not_start() -> None:
     assert result.outcome is BlameOutcome.NOT_SEPARATED
     torch = next(group for group in result.suspects if group.names == ("torch",))
     assert (torch.conclusion, torch.into, torch.into_why) == (
-        Conclusion.NOT_SEPARATED,
+        GroupConclusion.NOT_SEPARATED,
         None,
         "ImportError: no symbol",
     )
@@ -186,7 +192,7 @@ def test_an_innocent_component_that_breaks_alone_does_not_hide_the_culprit() -> 
     world = World(_names(12), _factors(p5=1.4), breaks=lambda mixture: len(mixture.intersection(couple)) == 1)
     result = world.search()
     assert ("p5",) in _conclusions(result)
-    assert _conclusions(result)["p5",] is Conclusion.BLAMED
+    assert _conclusions(result)["p5",] is GroupConclusion.BLAMED
     assert result.outcome is BlameOutcome.EXPLAINED
 
 
@@ -203,7 +209,7 @@ def test_around_the_threshold(percent: float) -> None:
     result = World(_names(4), _factors(p2=1 + percent / 100), sd=0.0005).search(threshold_percent=1.0)
     assert result.outcome in (BlameOutcome.UNCHANGED, BlameOutcome.EXPLAINED)
     if percent > 1:
-        assert _conclusions(result) == {("p2",): Conclusion.BLAMED}
+        assert _conclusions(result) == {("p2",): GroupConclusion.BLAMED}
     if percent < 0.55:
         assert result.outcome is BlameOutcome.UNCHANGED
 
@@ -212,7 +218,7 @@ def test_what_is_too_noisy_is_undecided() -> None:
     """Scatter as large as the change leaves the case undecided after --pairs-max, and names nobody wrongly."""
     for seed in range(10):
         result = World(_names(6), _factors(p1=1.03), sd=0.03, seed=seed).search(pairs_max=8)
-        assert result.outcome is not BlameOutcome.EXPLAINED or _conclusions(result) == {("p1",): Conclusion.BLAMED}
+        assert result.outcome is not BlameOutcome.EXPLAINED or _conclusions(result) == {("p1",): GroupConclusion.BLAMED}
 
 
 @pytest.mark.parametrize("culprit", [0, 37, 99])
@@ -220,7 +226,7 @@ def test_a_hundred_components(culprit: int) -> None:
     """One culprit of a hundred takes at most 17 measurements, and no search more than its bound."""
     world = World(_names(100), _factors(**{f"p{culprit}": 1.2}))
     result = world.search()
-    assert _conclusions(result) == {(f"p{culprit}",): Conclusion.BLAMED}
+    assert _conclusions(result) == {(f"p{culprit}",): GroupConclusion.BLAMED}
     assert world.measured <= count_usual(100) == 17
     assert result.others is not None
     assert len(result.others.names) == 99

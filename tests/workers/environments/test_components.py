@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.workers.environments.components import Component, list_components
-from pytest_attnperf.workers.environments.installed import Installed, InstalledPackage, PythonEnvironment
+from pytest_attnperf.workers.environments.installed import InstalledPackage, Inventory, PythonEnvironment
 
 NATIVE, ADDED = Path("/env/site-packages"), Path("/added")
 
@@ -15,9 +15,9 @@ def _package(name: str, version: str, *exact: str, folder: Path = ADDED, **field
     return InstalledPackage(name, version, folder, frozenset(exact), **given)  # type: ignore[arg-type]
 
 
-def _installed(*packages: InstalledPackage, tag: str = "cpython-311") -> Installed:
+def _installed(*packages: InstalledPackage, tag: str = "cpython-311") -> Inventory:
     environment = PythonEnvironment("env", Path("/env/bin/python"), (ADDED,))
-    return Installed(environment, "3.11.7", tag, {package.name: package for package in packages})
+    return Inventory(environment, "3.11.7", tag, {package.name: package for package in packages})
 
 
 def _changes(components: list[Component]) -> dict[str, tuple[str, ...]]:

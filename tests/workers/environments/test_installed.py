@@ -9,7 +9,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.workers.environments.installed import (
-    Installed,
+    Inventory,
     PythonEnvironment,
     import_path,
     list_packages,
@@ -56,7 +56,7 @@ def test_what_is_no_environment(tmp_path: Path, text: str, message: str) -> None
 
 
 @pytest.fixture
-def listed(tmp_path: Path) -> Callable[[], Installed]:
+def listed(tmp_path: Path) -> Callable[[], Inventory]:
     """Lists a bare interpreter that has one package, with the folder `added` first on its path."""
     folder = tmp_path / "added"
     folder.mkdir()
@@ -64,13 +64,13 @@ def listed(tmp_path: Path) -> Callable[[], Installed]:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     make_package(tmp_path / "env" / "lib" / version / "site-packages", "native", "1.0")
 
-    def list_now() -> Installed:
+    def list_now() -> Inventory:
         return list_packages(PythonEnvironment("env", python, (folder,)), tmp_path)
 
     return list_now
 
 
-def test_what_is_installed(tmp_path: Path, listed: Callable[[], Installed]) -> None:
+def test_what_is_installed(tmp_path: Path, listed: Callable[[], Inventory]) -> None:
     """Distributions of a folder and of the interpreter, with what must be linked, and what they require exactly."""
     files = {
         "nvidia/cudnn/__init__.py": "",
@@ -92,7 +92,7 @@ def test_what_is_installed(tmp_path: Path, listed: Callable[[], Installed]) -> N
     assert found.tag == sys.implementation.cache_tag
 
 
-def test_two_builds_of_one_version_differ(tmp_path: Path, listed: Callable[[], Installed]) -> None:
+def test_two_builds_of_one_version_differ(tmp_path: Path, listed: Callable[[], Inventory]) -> None:
     """A package with other files is another one, whatever its version says; one with the same files is the same."""
     make_package(tmp_path / "added", "lib", "1.0", {"lib/__init__.py": "fast = True"})
     first = listed().packages["lib"]
@@ -102,7 +102,7 @@ def test_two_builds_of_one_version_differ(tmp_path: Path, listed: Callable[[], I
     assert not first.is_same(None)
 
 
-def test_a_package_without_metadata(tmp_path: Path, listed: Callable[[], Installed]) -> None:
+def test_a_package_without_metadata(tmp_path: Path, listed: Callable[[], Inventory]) -> None:
     """A package of an added folder that no distribution lists counts as one of unknown version, before a listed one of
     its name."""
     (tmp_path / "added" / "lib").mkdir()
@@ -114,7 +114,7 @@ def test_a_package_without_metadata(tmp_path: Path, listed: Callable[[], Install
     assert "readme" not in found.packages
 
 
-def test_an_editable_install_is_not_whole(tmp_path: Path, listed: Callable[[], Installed]) -> None:
+def test_an_editable_install_is_not_whole(tmp_path: Path, listed: Callable[[], Inventory]) -> None:
     """Links to it would have no effect: a .pth file acts in the interpreter's own folder only."""
     make_package(tmp_path / "added", "edited", "1.0", {"__editable__.edited.pth": "/src"})
     assert not listed().packages["edited"].is_whole

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.workers.environments.components import REST, list_components
-from pytest_attnperf.workers.environments.installed import PythonEnvironment, list_packages
+from pytest_attnperf.workers.environments.installed import InstalledPackage, PythonEnvironment, list_packages
 from pytest_attnperf.workers.environments.mixing import (
     Mixer,
     is_same_interpreter,
@@ -145,6 +145,17 @@ def test_links_of_a_namespace(mixer: Mixer, tmp_path: Path) -> None:
     assert (folder / "nvidia" / "cudnn").is_symlink()
     assert (folder / "nvidia" / "nccl").is_symlink()
     assert not (folder / "nvidia").is_symlink()
+
+
+def test_nothing_is_written_behind_a_link(tmp_path: Path) -> None:
+    """Where one distribution has a whole package and another a part below its name, no link lands in the package."""
+    for name in ("one", "other"):
+        (tmp_path / name / "nvidia" / name).mkdir(parents=True)
+    whole = InstalledPackage("whole", "1", tmp_path / "one", entries=("nvidia",))
+    part = InstalledPackage("part", "1", tmp_path / "other", entries=("nvidia/other",))
+    for package in (whole, part):
+        link_package(package, tmp_path / "linked")
+    assert _list_files(tmp_path / "one") == ["nvidia", "nvidia/one"]
 
 
 def test_one_interpreter(mixer: Mixer) -> None:

@@ -5,16 +5,24 @@ import re
 
 import pytest
 
-from pytest_attnperf.session.blame.blame_result import BlameOutcome, CaseBlame, Conclusion, JudgedGroup
-from pytest_attnperf.session.blame.blame_text import describe_question, format_effect, render_case, render_summary
+from pytest_attnperf.session.blame.blame_result import (
+    BlameOutcome,
+    CaseBlame,
+    GroupConclusion,
+    JudgedGroup,
+    describe_question,
+    format_effect,
+    render_case,
+    render_summary,
+)
 from pytest_attnperf.session.blame.case_search import Question
 from pytest_attnperf.session.blame.effects import OLD, Effect
 
 VERSIONS = {"triton": "3.4.0 -> 3.6.0", "torch": "2.8.0 -> 2.9.0"}
 TOTAL = Effect(math.log(1.448), 0.005, 8)
 NOTHING = Effect(0.0, 0.01, 0)
-BLAMED = JudgedGroup(("triton",), Conclusion.BLAMED, TOTAL, TOTAL)
-OTHERS = JudgedGroup(("torch", "numpy"), Conclusion.INNOCENT, NOTHING, NOTHING)
+BLAMED = JudgedGroup(("triton",), GroupConclusion.BLAMED, TOTAL, TOTAL)
+OTHERS = JudgedGroup(("torch", "numpy"), GroupConclusion.INNOCENT, NOTHING, NOTHING)
 
 
 def _case(outcome: BlameOutcome, *suspects: JudgedGroup, others: JudgedGroup | None = None) -> CaseBlame:
@@ -35,7 +43,7 @@ def test_a_table() -> None:
 def test_a_group_that_was_not_separated() -> None:
     """It stands in braces, with why an environment gave no ratio below the table."""
     why = "import torch: no symbol\nx"
-    group = JudgedGroup(("torch", "triton"), Conclusion.NOT_SEPARATED, None, TOTAL, into_why=why)
+    group = JudgedGroup(("torch", "triton"), GroupConclusion.NOT_SEPARATED, None, TOTAL, into_why=why)
     lines = render_case(_case(BlameOutcome.NOT_SEPARATED, group), VERSIONS)
     assert lines[-2].startswith("  {torch, triton} ")
     assert re.search(r" -  +\+44\.8 % \(\+44\.1\.\.\+45\.5\)  +not separated$", lines[-2])
@@ -54,8 +62,8 @@ def test_cases_without_a_table() -> None:
 
 def test_the_summary() -> None:
     """Each component with the range of what it costs, and groups that were not separated, with their cases."""
-    smaller = JudgedGroup(("triton",), Conclusion.BLAMED, Effect(math.log(1.02), 0.001), TOTAL)
-    apart = [JudgedGroup((name,), Conclusion.NOT_SEPARATED) for name in ("torch", "triton")]
+    smaller = JudgedGroup(("triton",), GroupConclusion.BLAMED, Effect(math.log(1.02), 0.001), TOTAL)
+    apart = [JudgedGroup((name,), GroupConclusion.NOT_SEPARATED) for name in ("torch", "triton")]
     cases = [
         _case(BlameOutcome.EXPLAINED, BLAMED),
         _case(BlameOutcome.EXPLAINED, smaller),

@@ -1,14 +1,16 @@
-"""Lists what is installed in the interpreter that runs this, as one line of JSON behind MARK.
+"""What runs in the interpreter of an environment: it lists what is installed there, or imports modules.
 
-It is run as `python -c TEXT [DIR ...]` in an interpreter that need not have this package: standard library only. The
-folders are those that the environment has first on its path.
+It is run as `python -c TEXT list|start JSON`, and prints its answer as JSON behind MARK. The interpreter need not have
+this package, so it uses the standard library only.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -16,7 +18,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-MARK = "attnperf-installed "
+MARK = "attnperf-answer "
+LIST, START = "list", "start"
 COMPILED = (".so", ".pyd", ".dylib")
 OF_AN_INSTALLER = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 NOT_CODE = (".dist-info", ".egg-info", ".pth", ".data")
@@ -96,8 +99,8 @@ def list_unclaimed(folder: str, known: list[dict[str, Any]]) -> list[dict[str, A
     return found
 
 
-def main(folders: list[str]) -> None:
-    """Prints the listing; what comes first on the path hides what has the same name behind it."""
+def list_all(folders: list[str]) -> dict[str, Any]:
+    """Returns the listing; what comes first on the path hides what has the same name behind it."""
     found: dict[str, dict[str, Any]] = {}
     listed = [describe_distribution(dist) for dist in importlib.metadata.distributions()]
     loose = [one for folder in folders for one in list_unclaimed(folder, listed)]
@@ -105,9 +108,35 @@ def main(folders: list[str]) -> None:
         key = re.sub(r"[-_.]+", "-", one["name"]).lower()
         if key:
             found.setdefault(key, one)
-    listing = {"python": sys.version.split()[0], "tag": sys.implementation.cache_tag, "packages": found}
-    sys.stdout.write(f"\n{MARK}{json.dumps(listing)}\n")
+    return {"python": sys.version.split()[0], "tag": sys.implementation.cache_tag, "packages": found}
+
+
+def find_problem(wanted: dict[str, Any]) -> str:
+    """Imports modules, and checks what is found: `wanted` is {"versions": {name: version}, "folders": {module: folder},
+    "imports": [modules]}. Returns the first thing that is not so, as a sentence; '' if all is."""
+    for name, version in wanted["versions"].items():
+        seen = importlib.metadata.version(name)
+        if seen != version:
+            return f"{name} is {seen} here and was to be {version}"
+    for module in wanted["imports"]:
+        if problem := _import(module):
+            return problem
+    for module, folder in wanted["folders"].items():
+        spec = importlib.util.find_spec(module)
+        places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
+        if not any(place.startswith(folder + os.sep) for place in places):
+            return f"{module} is found in {places[-1:]}, not in {folder}"
+    return ""
+
+
+def _import(module: str) -> str:
+    try:
+        importlib.import_module(module)
+    except BaseException as error:
+        return f"import {module}: {type(error).__name__}: {error}"
+    return ""
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    given = json.loads(sys.argv[2])
+    sys.stdout.write(f"\n{MARK}{json.dumps(list_all(given) if sys.argv[1] == LIST else find_problem(given))}\n")
