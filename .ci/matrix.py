@@ -62,7 +62,7 @@ WITHOUT_TORCH = (
 LEFT_OUT = (
     *("gate/test_false_alarms.py", "gate/test_card_alarms.py", "stats/test_pair_ratios.py"),
     "reports/html/test_in_browser.py",
-    "session/bisect",
+    *("session/bisect", "session/blame"),
 )
 """Long simulations, a browser and git: nothing in them depends on a version, and every cell would pay for them."""
 WITH_TORCH = (

@@ -46,6 +46,7 @@ MORE = {
     "compare": "baselines.md#comparing-two-results",
     "history": "baselines.md#history",
     "bisect": "how-a-number-is-made.md#which-commit-attnperf-bisect-good-bad-nodeid",
+    "blame": "when-the-gate-is-red.md#which-package-attnperf-blame",
     "gate": "ci.md#the-commands",
     "export": "results-format.md#for-other-programs",
     "profile": "profiling.md",

@@ -33,6 +33,10 @@ TEMPLATE = "template:"
 WORKER_NAME = "ATTNPERF_WORKER"
 """Environment variable with a worker's own name, for logs and for the fake device's biases."""
 
+IMPORTED = "ATTNPERF_IMPORTED"
+"""Environment variable with the folder into which a worker writes what it has imported; see
+`plugin/imported_modules.py`."""
+
 
 @dataclass(frozen=True)
 class LaunchPlan:

@@ -181,7 +181,7 @@ def test_the_order_of_the_screen() -> None:
         listed.setdefault(command.group, []).append(name)
     assert listed == {
         "first hour": ["init", "doctor", "list", "report"],
-        "every day": ["explain", "judge", "baselines", "compare", "history", "bisect"],
+        "every day": ["explain", "judge", "baselines", "compare", "history", "bisect", "blame"],
         "in CI": ["gate", "export"],
         "deeper": ["profile", "occupancy", "tune", "dispatch", "kernel"],
         "also": ["completion", "worker"],

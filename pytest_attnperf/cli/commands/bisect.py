@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pytest_attnperf.cli.output import say
+from pytest_attnperf.cli.pytest_runs import (
+    INTERRUPTED,
+    Execute,
+    describe_no_ratio,
+    describe_no_results,
+    execute,
+    keep_pytest_options,
+)
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.reports.text.figures import one_line, safe_lines
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.bisect.bisect_result import (
     BisectOutcome,
@@ -38,13 +44,6 @@ SUMMARY = "find the first slow commit between two revisions"
 DESCRIPTION = "Finds the first slow commit between two revisions. Each one is measured interleaved with GOOD."
 USAGE = "attnperf bisect [options] GOOD BAD NODEID [-- pytest options]"
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as in a shell."""
-
-CLOSING_LIMIT_S = 15.0
-"""Seconds that an interrupted pytest gets to end its workers before SIGTERM, and again before SIGKILL."""
-
-LOG_LINES = 25
 SUBJECT_LENGTH = 60
 CASES_LISTED = 10
 
@@ -61,9 +60,6 @@ examples:
   attnperf bisect v1.2 HEAD "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s512-h8-d256-f16]"
   attnperf bisect --threshold 5 --build "make" v1.2 HEAD "suites/test_gemm.py::test_gemm[native-gemm]" -- -p no:xdist
 """
-
-Execute = Callable[[Sequence[str], Path], int]
-"""(command, log) -> exit status. Runs a command to its end and writes everything it prints to the log."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,26 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="most fresh pairs of processes per revision (default: %(default)s)",
     )
-    _keep_pytest_options(parser)
-
-
-def _keep_pytest_options(parser: argparse.ArgumentParser) -> None:
-    """Makes the parser put the words after `--` into `pytest_options`.
-
-    A positional argument cannot: argparse leaves it empty as soon as an option stands between it and NODEID.
-    """
-    parse = parser.parse_known_args
-
-    def split(args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        words = list(sys.argv[1:] if args is None else args)
-        end = words.index("--") if "--" in words else len(words)
-        found, unknown = parse(words[:end], namespace)
-        if unknown:
-            parser.error(f"unknown: {' '.join(unknown)}; give options of pytest after --")
-        found.pytest_options = words[end + 1 :]
-        return found, unknown
-
-    parser.parse_known_args = split  # type: ignore[method-assign,assignment]
+    keep_pytest_options(parser)
 
 
 @dataclass
@@ -142,10 +119,10 @@ class PytestPairs:
         results, log = self.folder / f"{self._runs}.json", self.folder / f"{self._runs}.log"
         status = self.execute(self.build_command(revision, pairs, results), log)
         if not results.exists():
-            raise CannotMeasureError(_describe_no_results(status, log))
+            raise CannotMeasureError(describe_no_results(status, log))
         case = self._only_case(json_results.read(results).cases)
         if case.verdict in NO_RATIO or not case.pairs:
-            raise CannotMeasureError(_describe_no_ratio(case))
+            raise CannotMeasureError(describe_no_ratio(case))
         return case.pairs
 
     def build_command(self, revision: str, pairs: int, results: Path) -> list[str]:
@@ -199,54 +176,11 @@ def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> i
     return 0 if result.outcome is BisectOutcome.CULPRIT else 1
 
 
-def execute(command: Sequence[str], log: Path) -> int:
-    """Runs a command with its output in the file `log`, and returns its exit status. If interrupted, it gives the
-    command time to end its workers and release its GPU, then kills it if need be, and raises the interruption."""
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT) as process,
-    ):
-        try:
-            return process.wait()
-        except BaseException:
-            _end_process(process)
-            raise
-
-
-def _end_process(process: subprocess.Popen[bytes]) -> None:
-    """Waits CLOSING_LIMIT_S for a process that Ctrl-C has reached too; terminates it, waits again, and kills it."""
-    try:
-        process.wait(CLOSING_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        try:
-            process.wait(CLOSING_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    finally:
-        if process.poll() is None:
-            process.kill()
-
-
 def _parse_settings(options: argparse.Namespace) -> BisectSettings:
     try:
         return BisectSettings(options.confidence, options.threshold, options.pairs_max)
     except ValueError as error:
         raise UsageError(str(error)) from error
-
-
-def _describe_no_results(status: int, log: Path) -> str:
-    """Returns why a pytest left no results: its first error in one line, then the end of its output."""
-    lines = safe_lines(log.read_text(errors="replace"), LOG_LINES) if log.exists() else []
-    errors = [line for line in lines if line.startswith(("ERROR", "E  ", "INTERNALERROR"))]
-    told = errors[:1] or [line for line in lines if line.strip()][-1:] or ["it printed nothing"]
-    return "\n".join((f"pytest ended with {status} and left no results: {told[0].strip()}", *lines))
-
-
-def _describe_no_ratio(case: CaseResult) -> str:
-    """Returns why a revision's measurement has no pairs: the case's verdict and summary, then its last reason lines."""
-    reasons = "\n".join(reason for reason in case.reasons if reason != case.summary)
-    return "\n".join((f"{case.verdict.value}: {one_line(case.summary)}", *safe_lines(reasons, LOG_LINES))).rstrip()
 
 
 def _say_plan(found: History, settings: BisectSettings) -> None:

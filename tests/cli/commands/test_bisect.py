@@ -4,12 +4,9 @@ import argparse
 import math
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -293,30 +290,3 @@ def test_results_of_another_run_are_not_read(tmp_path: Path) -> None:
     pairs.execute = lambda command, log: 3
     with pytest.raises(CannotMeasureError, match="pytest ended with 3 and left no results: it printed nothing"):
         pairs("c2", 1)
-
-
-def test_execute_keeps_what_is_printed(tmp_path: Path) -> None:
-    """A command's exit status comes back, and both of its streams are in the log."""
-    code = "import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr); sys.exit(5)"
-    assert bisect_command.execute([sys.executable, "-c", code], tmp_path / "log") == 5
-    assert (tmp_path / "log").read_text().split() == ["out", "err"]
-
-
-def test_execute_ends_its_command_when_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupted, a command that goes on is told to end, and has ended when the interrupt is raised."""
-    monkeypatch.setattr(bisect_command, "CLOSING_LIMIT_S", 0.2)
-    code = "import os, time; open('pid', 'w').write(str(os.getpid())); os.replace('pid', 'ready'); time.sleep(60)"
-    monkeypatch.chdir(tmp_path)
-
-    def interrupt() -> None:
-        while not (tmp_path / "ready").exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt, daemon=True)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        bisect_command.execute([sys.executable, "-c", code], tmp_path / "log")
-    thread.join()
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "ready").read_text()), 0)
