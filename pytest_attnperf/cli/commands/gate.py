@@ -180,11 +180,17 @@ def _list_without_gated(joined: Joined) -> list[str]:
 def _add_shard_faults(
     judged: Sequence[tuple[str, RunResult]], read: Sequence[tuple[str, RunResult]]
 ) -> list[tuple[str, RunResult]]:
-    """Returns the judged runs; the last one with findings on parts of --attnperf-shard that are missing or mixed."""
+    """Returns the judged runs; the last one with findings on shards that are missing or mixed.
+
+    Also with those that `attnperf report --out` stored: of shards that were joined, not all of it can be found again.
+    """
+    from pytest_attnperf.records.notes import NoteKind, filter_notes
     from pytest_attnperf.reports.files.shards import find_shard_faults
 
+    stored = [finding for _, run in read for finding in run.findings]
+    faults = [*filter_notes(stored, NoteKind.MISSING_SHARDS, NoteKind.MIXED_SHARDS), *find_shard_faults(read)]
     *others, (source, last) = judged
-    return [*others, (source, replace(last, findings=(*last.findings, *find_shard_faults(read))))]
+    return [*others, (source, replace(last, findings=(*last.findings, *dict.fromkeys(faults))))]
 
 
 def _choose_mode(option: str | None, variable: str) -> str:

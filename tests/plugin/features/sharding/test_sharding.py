@@ -1,0 +1,135 @@
+"""`--attnperf-shard`, typed as a user types it: who gets which case, what is refused, and what results hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_attnperf.baselines.case_seconds import CASE_SECONDS
+from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.files.shards import find_shard_faults
+from pytest_attnperf.results import RunResult
+from pytest_attnperf.testing.project import FakeProject
+
+WORKLOADS = [f"prefill-b1-s{64 * number}-h1-d16-f16" for number in (1, 2, 3)]
+PLAIN = "def test_plain():\n    pass\n"
+
+
+@pytest.fixture
+def project(attnperf_project: FakeProject) -> FakeProject:
+    """Two backends and three workloads, one of them nightly, and an ordinary test."""
+    for name in ("fake.a", "fake.b"):
+        attnperf_project.backend(name, time_us=100)
+    attnperf_project.suite(WORKLOADS, f", nightly=[{WORKLOADS[2]!r}]")
+    (attnperf_project.path / "suites/test_plain.py").write_text(PLAIN)
+    return attnperf_project
+
+
+def collect(project: FakeProject, shard: str, *typed: str) -> list[str]:
+    """The tests of a shard, without their file."""
+    result = project.run("--attnperf", f"--attnperf-shard={shard}", "--co", "-q", *typed)
+    return re.findall(r"^suites/test_\w+\.py::test_(\S+)", result.stdout.str(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("typed", "selected"),
+    [
+        (("-p", "randomly"), 4),
+        (("-k", "fake.a"), 2),
+        (("--attnperf-tier=nightly",), 6),
+    ],
+    ids=["random order", "-k", "tier"],
+)
+def test_what_is_selected_is_divided(project: FakeProject, typed: tuple[str, ...], selected: int) -> None:
+    """Each case is in one part, after every other selection; ordinary tests are in the first."""
+    first, second = (collect(project, f"{index}/2", *typed) for index in (1, 2))
+    cases = [name for name in (*first, *second) if name != "plain"]
+    assert len(set(cases)) == len(cases) == selected
+    assert abs(len(first) - len(second)) <= 1
+    assert "plain" not in second
+
+
+def test_stored_seconds_decide(project: FakeProject) -> None:
+    """One long case is as much as all others; a file that cannot be read is refused, with its name."""
+    stored = project.path / "baselines" / CASE_SECONDS
+    stored.parent.mkdir()
+    seconds = (
+        f'{{"schema": 1, "seconds": {{"prefill/fake.b/{WORKLOADS[0]}": 60, "x/y/prefill-": 20, "x/z/prefill-": 20}}}}'
+    )
+    stored.write_text(seconds)
+    assert collect(project, "1/2", "-k", "prefill") == [f"prefill[fake.b-{WORKLOADS[0]}]"]
+    result = project.run("--attnperf", "--attnperf-shard=2/2", "--co", "-q")
+    assert "shard 2 of 2: 3 of 4 cases, about 60 s by baselines/case_seconds.json, 3 of all by" in result.stdout.str()
+    stored.write_text("{")
+    result = project.run("--attnperf", "--attnperf-shard=2/2", "--co")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert CASE_SECONDS in result.stderr.str()
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (("--attnperf", "--attnperf-shard=5/4"), "--attnperf-shard='5/4' is part 5 of 4; the index must be 1 to COUNT"),
+        (("--attnperf", "--attnperf-shard=0/4"), "is part 0 of 4"),
+        (("--attnperf", "--attnperf-shard=1/99999"), "COUNT at most 10000"),
+        (("--attnperf", "--attnperf-shard=a/4"), "'a/4' is no part of a run; give INDEX/COUNT, e.g. 1/4 to 4/4, or"),
+        (("--attnperf", "--attnperf-shard=auto"), "--attnperf-shard=auto found no part of a run in the environment"),
+        (("--attnperf-shard=1/4",), "--attnperf-shard=1/4 needs --attnperf: "),
+        (("--update-baselines", "--attnperf-shard=1/4"), "--update-baselines with --attnperf-shard: only a run that"),
+    ],
+)
+def test_what_is_refused(project: FakeProject, typed: tuple[str, ...], said: str) -> None:
+    """Before anything is collected, with what to type."""
+    ran = project.run(*typed)
+    assert ran.ret == pytest.ExitCode.USAGE_ERROR
+    assert said in ran.stderr.str()
+
+
+def read(path: Path) -> RunResult:
+    """A results file."""
+    return json_results.decode(path.read_bytes(), path.name)
+
+
+def test_an_empty_shard_is_green_and_leaves_results(project: FakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the joining command needs; a strict run whose selection has no case at all is refused, sharded or not."""
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "4")
+    monkeypatch.setenv("ATTNPERF_SHARD_COUNT", "5")
+    monkeypatch.setenv("ATTNPERF_SHARD_RUN", "job 7")
+    result = project.run("--attnperf", "--attnperf-strict", "--attnperf-shard=auto", "--attnperf-results=s.json")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["attnperf: shard 5 of 5 is empty: 4 cases for 5 shards; nothing was to do"])
+    run = read(project.path / "s.json")
+    assert run.shard_manifest is not None
+    assert (run.shard_manifest.run, [len(part) for part in run.shard_manifest.parts]) == ("job 7", [1, 1, 1, 1, 0])
+    assert (run.shards[0].index, run.shards[0].count, run.complete, run.mode) == (5, 5, True, "gate")
+    assert [text.partition(";")[0] for text in find_shard_faults([("s.json", run)])] == [
+        "shards missing: 1, 2, 3 and 1 more of 5"
+    ]
+    none = project.run("--attnperf", "--attnperf-strict", "--attnperf-shard=5/5", "-k", "plain")
+    assert none.ret == pytest.ExitCode.TESTS_FAILED
+    none.stdout.fnmatch_lines(["exit status 1: strict: gated 0 of 6 cases collected*"])
+
+
+@pytest.fixture
+def beside_xdist(
+    own_process: None, project: FakeProject, forked_workers: str, monkeypatch: pytest.MonkeyPatch
+) -> FakeProject:
+    """Stored baselines, and of other plugins only pytest-xdist."""
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
+    project.conftest(forked_workers)
+    project.store_baselines()
+    return project
+
+
+def test_workers_of_xdist_tell_their_controller(beside_xdist: FakeProject) -> None:
+    """What the parts are; both then write the same manifest, and cases of other shards have not gone."""
+    words = ("--attnperf", "--attnperf-strict", "-k", "fake.a or plain")
+    for index, more in ((1, ()), (2, ("-n1",))):
+        ran = beside_xdist.run(*words, f"--attnperf-shard={index}/2", f"--attnperf-results={index}.json", *more)
+        assert ran.ret == pytest.ExitCode.OK, ran.stdout.str()
+    runs = [(name, read(beside_xdist.path / name)) for name in ("1.json", "2.json")]
+    assert find_shard_faults(runs) == []
+    assert [len(run.cases) for _, run in runs] == [1, 1]
+    assert all("--attnperf-shard" not in case.reproduce for _, run in runs for case in run.cases)
