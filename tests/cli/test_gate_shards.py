@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.baselines.case_seconds import load_case_seconds
+from pytest_attnperf.cli.commands.gate import list_failures
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.shards import ShardManifest, ShardRecord
 from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.run.joined import join_runs
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 
@@ -41,15 +43,16 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_honest_shards_pass(capsys: Captured) -> None:
-    """Joined, judged one by one, and judged after they were joined; the empty one is no gap, not even under --strict."""
+    """Joined, judged one by one, and judged after they were joined; the empty one is no gap, even under --strict."""
     files = ["1.json", "2.json", "3.json"]
     assert main(["report", *files, "--out", "joined.json", "--strict"]) == 0
     assert capsys.readouterr().out.startswith("1.json, 2.json, 3.json (3 shards): 4 same on sm_90/sample")
     for given in (files, ["joined.json"]):
         assert main(["gate", "--results", *given]) == 0
         assert capsys.readouterr().out.rstrip().endswith("passed")
-    main(["gate", "--results", *files, "--strict"])
-    assert "gated 0 of 0" not in capsys.readouterr().out.replace("gated 0 of 0 in 1", "")
+    joined = join_runs([(name, shard(index)) for index, name in enumerate(files, start=1)])
+    assert list_failures(joined, strict=True) == []
+    assert list_failures(join_runs([("3.json", shard(3))]), strict=True) == ["strict: gated 0 of 0"]
 
 
 FULL = shard(1)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pytest_attnperf.baselines.case_seconds import CASE_SECONDS
+from pytest_attnperf.plugin.features.sharding.sharding import Sharding
+from pytest_attnperf.records import CaseKey
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.shards import find_shard_faults
 from pytest_attnperf.results import RunResult
@@ -55,10 +61,8 @@ def test_stored_seconds_decide(project: FakeProject) -> None:
     """One long case is as much as all others; a file that cannot be read is refused, with its name."""
     stored = project.path / "baselines" / CASE_SECONDS
     stored.parent.mkdir()
-    seconds = (
-        f'{{"schema": 1, "seconds": {{"prefill/fake.b/{WORKLOADS[0]}": 60, "x/y/prefill-": 20, "x/z/prefill-": 20}}}}'
-    )
-    stored.write_text(seconds)
+    seconds = {f"prefill/fake.b/{WORKLOADS[0]}": 60, "x/y/prefill-": 20, "x/z/prefill-": 20}
+    stored.write_text(json.dumps({"schema": 1, "seconds": seconds}))
     assert collect(project, "1/2", "-k", "prefill") == [f"prefill[fake.b-{WORKLOADS[0]}]"]
     result = project.run("--attnperf", "--attnperf-shard=2/2", "--co", "-q")
     assert "shard 2 of 2: 3 of 4 cases, about 60 s by baselines/case_seconds.json, 3 of all by" in result.stdout.str()
@@ -116,16 +120,15 @@ def test_an_empty_shard_is_green_and_leaves_results(project: FakeProject, monkey
 def beside_xdist(
     own_process: None, project: FakeProject, forked_workers: str, monkeypatch: pytest.MonkeyPatch
 ) -> FakeProject:
-    """Stored baselines, and of other plugins only pytest-xdist."""
+    """Of other plugins only pytest-xdist."""
     monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
     project.conftest(forked_workers)
-    project.store_baselines()
     return project
 
 
-def test_workers_of_xdist_tell_their_controller(beside_xdist: FakeProject) -> None:
-    """What the parts are; both then write the same manifest, and cases of other shards have not gone."""
-    words = ("--attnperf", "--attnperf-strict", "-k", "fake.a or plain")
+def test_a_shard_with_workers_of_xdist_fits_one_without(beside_xdist: FakeProject) -> None:
+    """What the parts are; a shard with workers and one without write the same manifest."""
+    words = ("--attnperf", "--no-attnperf-strict", "-k", "fake.a or plain")
     for index, more in ((1, ()), (2, ("-n1",))):
         ran = beside_xdist.run(*words, f"--attnperf-shard={index}/2", f"--attnperf-results={index}.json", *more)
         assert ran.ret == pytest.ExitCode.OK, ran.stdout.str()
@@ -133,3 +136,47 @@ def test_workers_of_xdist_tell_their_controller(beside_xdist: FakeProject) -> No
     assert find_shard_faults(runs) == []
     assert [len(run.cases) for _, run in runs] == [1, 1]
     assert all("--attnperf-shard" not in case.reproduce for _, run in runs for case in run.cases)
+
+
+def test_a_worker_of_xdist_tells_its_controller_the_parts() -> None:
+    """Which collects nothing; a worker that died takes nothing away."""
+    told: dict[str, Any] = {}
+    worker: Any = SimpleNamespace(workeroutput=told, workerinput={})
+    session: Any = SimpleNamespace()
+    other = CaseKey("prefill", "fake.b", "w", "label")
+    Sharding(worker, 1, 2, (("a",), ("b",)), (other,)).pytest_sessionfinish(session)
+    controller = Sharding(session, 1, 2)
+    controller.pytest_testnodedown(SimpleNamespace(workeroutput=json.loads(json.dumps(told))))
+    controller.pytest_testnodedown(SimpleNamespace())
+    assert (controller.parts, controller.elsewhere) == ((("a",), ("b",)), (other,))
+
+
+def test_cases_of_other_shards_have_not_gone(project: FakeProject) -> None:
+    """A strict shard is green although most stored cases are elsewhere; one that no shard has is a finding."""
+    project.suite(WORKLOADS[:2])
+    project.store_baselines()
+    words = ("--attnperf", "--attnperf-strict", "--attnperf-shard=2/4")
+    assert project.run(*words).ret == pytest.ExitCode.OK
+    assert [len(project.results()[name]) for name in ("cases", "findings")] == [1, 0]
+    project.suite(WORKLOADS[:1])
+    assert project.run(*words).ret == pytest.ExitCode.TESTS_FAILED
+    assert [text.rpartition(": ")[0] for text in project.results()["findings"]] == [
+        f"prefill/fake.{backend}/{WORKLOADS[1]} has a baseline but no case" for backend in "ab"
+    ]
+
+
+def test_both_sides_of_a_case_are_on_one_card(project: FakeProject, tmp_path: Path) -> None:
+    """With a base side, a shard compares its own cases in pairs, each pair on one card, and no other shard's."""
+    base = tmp_path.parent / f"{tmp_path.name}-base"
+    project.suite(WORKLOADS[:1])
+    shutil.copytree(project.path, base)
+    words = ("--attnperf", f"--attnperf-against={base}", "--attnperf-interleave=all", "--attnperf-pairs=2")
+    compared: list[str] = []
+    for index in (1, 2):
+        ran = project.run(*words, f"--attnperf-shard={index}/2", f"--attnperf-results={index}.json")
+        assert ran.ret == pytest.ExitCode.OK, ran.stdout.str()
+        (case,) = read(project.path / f"{index}.json").cases
+        assert len({pair.device_id for pair in case.pairs} | {one.device_id for one in case.first}) == 1
+        assert all(pair.base_process and pair.new_process for pair in case.pairs)
+        compared.append(case.key.backend)
+    assert sorted(compared) == ["fake.a", "fake.b"]
