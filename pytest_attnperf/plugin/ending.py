@@ -173,8 +173,9 @@ def _strict_reasons(run: RunResult) -> list[str]:
     judged = len(run.cases) + len(run.code)
     if judged < run.selected:
         reasons.append(f"strict: {run.selected - judged} of {run.selected} selected cases have no verdict")
-    # Whether anything was gated is a question to all shards, which the command that joins them answers.
-    if run.gated == 0 and not only_new(run) and not run.shards:
+    # Whether several shards gated anything is a question to all of them, which the command that joins them answers.
+    is_part = any(record.count > 1 for record in run.shards)
+    if run.gated == 0 and not only_new(run) and not is_part:
         reasons.append(f"strict: gated 0 of {run.selected}")
     return reasons
 

@@ -57,7 +57,7 @@ class Sharding:
     """Plugin object of a session that has one part of the selected cases.
 
     parts      names of the cases of every part; () before the cases are known, and where none is selected
-    elsewhere  keys of the timed cases and kernels of the other parts
+    elsewhere  keys of the cases and kernels of the other parts
     timed      number of timed cases of all parts: they share the run's false-alarm rate
     """
 

@@ -138,6 +138,17 @@ def test_a_shard_with_workers_of_xdist_fits_one_without(beside_xdist: FakeProjec
     assert all("--attnperf-shard" not in case.reproduce for _, run in runs for case in run.cases)
 
 
+def test_a_part_that_gates_nothing_is_for_the_join_to_judge(project: FakeProject) -> None:
+    """Other parts may gate what this one cannot; a part that is the whole run fails as a run without shards does."""
+    for name in ("fake.a", "fake.b"):
+        project.backend(name, supported=["no such dtype"])
+    words = ("--attnperf", "--attnperf-strict", "-k", "fake.a")
+    assert project.run(*words, "--attnperf-shard=1/2").ret == pytest.ExitCode.OK
+    whole = project.run(*words, "--attnperf-shard=1/1")
+    assert whole.ret == pytest.ExitCode.TESTS_FAILED
+    whole.stdout.fnmatch_lines(["exit status 1: strict: gated 0 of 2"])
+
+
 def test_a_worker_of_xdist_tells_its_controller_the_parts() -> None:
     """Which collects nothing; a worker that died takes nothing away."""
     told: dict[str, Any] = {}
