@@ -9,7 +9,7 @@ Format history: 1 = first published form; added to it with defaults, so that fil
 cases share are stored once, and defaults are left out (`reports.files.compact_form`); the records are those of 1. 3 =
 a note, a reason or a finding may be an object with its kind (`records.notes`); `reports.files.noted` recognises older
 files' notes by their texts. 4 = the verdicts MOVED, DRIFT and STALE. 5 = the verdict GREW; added with defaults:
-`CaseResult.cost_limits`, `.costly` and `ProcessSummary.costs`.
+`CaseResult.cost_limits`, `.costly`, `ProcessSummary.costs`, `RunResult.shard_manifest` and `.shards`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.published import PublishedTimes
 from pytest_attnperf.records.sanitizers import SanitizerReport
+from pytest_attnperf.records.shards import ShardManifest, ShardRecord
 from pytest_attnperf.records.stages import Breakdown
 
 RESULTS_SCHEMA = 5
@@ -155,7 +156,8 @@ class RunResult:
     'branch', 'ci' (the system's name), 'ci_url', 'pull_request'; only what is known. `tier` is 'pr' or
     'nightly'; `left_to_nightly` are the cases that a run of tier 'pr' did not select. `gpus`
     are the cards that measured, each once. `published` are printed times of other people's reports for the same
-    workloads, which nothing is compared with.
+    workloads, which nothing is compared with. `shard_manifest` has the cases of all shards of the run that this one is
+    a part of, `shards` a record of each part that is in it: one in a session's own file, several in a joined one.
     """
 
     schema: int
@@ -183,3 +185,5 @@ class RunResult:
     left_to_nightly: tuple[CaseKey, ...] = ()
     gpus: tuple[GpuRecord, ...] = ()
     published: tuple[PublishedTimes, ...] = ()
+    shard_manifest: ShardManifest | None = None
+    shards: tuple[ShardRecord, ...] = ()

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,9 +19,15 @@ from pytest_attnperf.errors import UsageError, propose_name
 from pytest_attnperf.plugin.options import BY_NAME, FLAGS, OPTIONS
 from pytest_attnperf.plugin.switches import Option
 
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.sharding.sharding import Sharding
+
+SHARDING = "attnperf-shard"
+"""Name of the plugin object of `--attnperf-shard`."""
+
 _DEFAULT = {option.field: option.default for option in OPTIONS}
 _NOT_REPEATED = frozenset(
-    {"backend", "results", "seed", "accept", "report", "history", "benchmark", "budget", "tier", "first"}
+    {"backend", "results", "seed", "accept", "report", "history", "benchmark", "budget", "tier", "first", "shard"}
 )
 """Options that `typed_options` leaves out: they select cases, or belong to one run only."""
 
@@ -90,6 +96,7 @@ class RunConfig:
     benchmark: str = _DEFAULT["benchmark"]
     tier: str = _DEFAULT["tier"]
     first: str = _DEFAULT["first"]
+    shard: str = _DEFAULT["shard"]
     budget: str = _DEFAULT["budget"]
     worker_args: str = _DEFAULT["worker_args"]
     costs: str = _DEFAULT["costs"]
@@ -234,6 +241,12 @@ def parse_number(what: str, text: object, *, minimum: float, integer: bool = Fal
     if not minimum <= value < float("inf"):
         raise UsageError(f"{what}={text!r} must be {kind} of at least {minimum:g}")
     return value
+
+
+def find_sharding(config: pytest.Config) -> Sharding | None:
+    """Returns the plugin object of a session that has one part of the selected cases; None without --attnperf-shard."""
+    found: Sharding | None = config.pluginmanager.get_plugin(SHARDING)
+    return found
 
 
 def is_xdist_worker(config: pytest.Config) -> bool:

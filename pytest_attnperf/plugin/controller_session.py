@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.plugin.config import RunConfig, is_xdist_controller, is_xdist_worker, run_config
+from pytest_attnperf.plugin.config import (
+    RunConfig,
+    find_sharding,
+    is_xdist_controller,
+    is_xdist_worker,
+    run_config,
+)
 from pytest_attnperf.plugin.gathered import SELECTED, add_junit_properties, encode_result
 from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key, find_next_case
 from pytest_attnperf.plugin.option_values import check_rootdir, refuse_bad_values
@@ -57,6 +63,10 @@ def configure_controller(config: pytest.Config) -> None:
         # Recording, calibrating and measuring on all GPUs at once are no benchmarks of the code.
         if asked.is_timed and not asked.is_recording and not asked.together:
             _register_benchmark_sink(config)
+        if asked.gate and asked.shard:
+            from pytest_attnperf.plugin.features.sharding.sharding import register_sharding
+
+            register_sharding(config)
     session = ControllerSession(config, collectors)
     config.pluginmanager.register(session, "attnperf-controller")
     config.pluginmanager.register(session.device, "attnperf-device-here")
@@ -149,14 +159,17 @@ class ControllerSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Stores how each case is judged. Raises UsageError for invalid settings, unittest cases and flaky marks."""
+        """Stores how each case is judged, then keeps one part with --attnperf-shard. Raises UsageError for invalid
+        settings, unittest cases and flaky marks."""
         plan_cases(self._config, items)
         refuse_unittest(items)
         if not self._config.getoption("collectonly") and any(map(case_key, items)) and not any(map(build_key, items)):
             refuse_useless_base(run_config(self._config))
-        if not run_config(self._config).is_timed or not self._config.pluginmanager.has_plugin("rerunfailures"):
-            return
-        refuse_flaky(items)
+        if run_config(self._config).is_timed and self._config.pluginmanager.has_plugin("rerunfailures"):
+            refuse_flaky(items)
+        if (sharding := find_sharding(self._config)) is not None:
+            with usage_errors():
+                sharding.keep_part(items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -168,7 +181,9 @@ class ControllerSession:
         builds = [item for item in session.items if build_key(item) is not None]
         # Also called after an error that ended collection before all cases were planned; pytest reports that error.
         planned = all(PLANNED in item.stash for item in cases)
-        if planned and (cases or builds) and not self._config.getoption("collectonly"):
+        sharding = find_sharding(self._config)
+        some = cases or builds or (sharding is not None and sharding.is_empty)
+        if planned and some and not self._config.getoption("collectonly"):
             with usage_errors():
                 self._start_run(cases, builds)
         else:

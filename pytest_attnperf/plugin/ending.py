@@ -17,7 +17,7 @@ from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import NewEntry, merge_entries, new_entry
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import CPU, NIGHTLY, Policy
-from pytest_attnperf.plugin.config import RunConfig, run_config
+from pytest_attnperf.plugin.config import RunConfig, find_sharding, run_config
 from pytest_attnperf.plugin.features.feature import Feature
 from pytest_attnperf.plugin.recorded_tree import name_recorded_tree
 from pytest_attnperf.plugin.selection import count_cases, find_lost_suites, is_unfiltered, run_tier
@@ -63,6 +63,8 @@ def end_run(
     asked = run_config(config)
     collector: CaseCollector | None = config.pluginmanager.get_plugin("attnperf-cases")
     run = replace(run, tier=run_tier(config), left_to_nightly=collector.left_to_nightly if collector else ())
+    if (sharding := find_sharding(config)) is not None:
+        run = sharding.complete_record(run)
     findings, problems, merged = (
         [*run.findings, *find_loosened_policies(run), *find_creep(run)],
         list[str](),
@@ -111,7 +113,8 @@ def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) 
     """Returns findings on quarantines, kernels not compiled and, if no filter is set, stored entries without a case."""
     findings = find_new_quarantines(run, store)
     whole = is_unfiltered(config) and run.complete
-    findings += find_unused_entries(run, store, partial(find_lost_suites, config)) if whole else []
+    elsewhere = _list_elsewhere(config)
+    findings += find_unused_entries(run, store, partial(find_lost_suites, config), elsewhere) if whole else []
     if not run.code:
         return findings
     from pytest_attnperf.baselines.code_store import CodeStore
@@ -121,7 +124,13 @@ def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) 
     registered = [kernel.name for kernel in collector.registry] if collector else []
     kernels, left = CodeStore(*store.roots), collector.left_to_nightly if collector else 0
     findings += find_not_compiled(run, kernels)
-    return findings + (find_unused_code(run, kernels, registered) if whole and not left else [])
+    return findings + (find_unused_code(run, kernels, registered, elsewhere) if whole and not left else [])
+
+
+def _list_elsewhere(config: pytest.Config) -> tuple[CaseKey, ...]:
+    """Returns the cases and kernels that other parts of the run have; () without --attnperf-shard."""
+    elsewhere: tuple[CaseKey, ...] = getattr(find_sharding(config), "elsewhere", ())
+    return elsewhere
 
 
 def _write_results(run: RunResult, asked: RunConfig) -> list[str]:
@@ -164,7 +173,9 @@ def _strict_reasons(run: RunResult) -> list[str]:
     judged = len(run.cases) + len(run.code)
     if judged < run.selected:
         reasons.append(f"strict: {run.selected - judged} of {run.selected} selected cases have no verdict")
-    if run.gated == 0 and not only_new(run):
+    # Whether several shards gated anything is a question to all of them, which the command that joins them answers.
+    is_part = any(record.count > 1 for record in run.shards)
+    if run.gated == 0 and not only_new(run) and not is_part:
         reasons.append(f"strict: gated 0 of {run.selected}")
     return reasons
 
@@ -259,18 +270,22 @@ def _find_loosened_since(case: CaseResult, run: RunResult, store: BaselineStore)
 
 
 def find_unused_entries(
-    run: RunResult, store: BaselineStore, asked: Callable[[Sequence[str]], Sequence[str]]
+    run: RunResult,
+    store: BaselineStore,
+    asked: Callable[[Sequence[str]], Sequence[str]],
+    elsewhere: Iterable[CaseKey] = (),
 ) -> list[str]:
     """Returns findings on stored entries without a case in an unfiltered run: no case may disappear silently.
 
     A case left to nightly runs counts as present, but is a finding if it was stored for every run.
 
-    asked   given suites without a case, returns those of which this run should have had cases
+    asked      given suites without a case, returns those of which this run should have had cases
+    elsewhere  cases that other shards of the run have
     """
     if run.device is None:
         return []
     found = []
-    keys, left = {case.key for case in run.cases}, frozenset(run.left_to_nightly)
+    keys, left = {*(case.key for case in run.cases), *elsewhere}, frozenset(run.left_to_nightly)
     seen = {key.suite for key in keys | left}
     stored_suites = [suite for suite in store.list_suites(run.device.arch, run.device.product) if suite not in seen]
     for suite in sorted(seen.union(asked(stored_suites))):
@@ -362,7 +377,8 @@ def find_only_on_base(
         f"{name} exists on {against.name} and not here: its cases were removed or renamed" for name in against.vanished
     )
     left = getattr(config.pluginmanager.get_plugin("attnperf-cases"), "left_to_nightly", ())
-    gone = (key for key in against.list_only_there(here) if key not in left)
+    selected = {*left, *_list_elsewhere(config)}
+    gone = (key for key in against.list_only_there(here) if key not in selected)
     return (*files, *(f"{key} exists on {against.name} and not here: it was removed or renamed" for key in gone))
 
 

@@ -158,6 +158,13 @@ def _check_timer(_config: pytest.Config, asked: RunConfig) -> None:
     asked.choice("timer", timer_names(), LISTED_IN)
 
 
+def _check_shard(_config: pytest.Config, asked: RunConfig) -> None:
+    from pytest_attnperf.plugin.features.sharding.sharding import read_shard
+
+    if asked.gate:  # the ini file may name a part for such runs only
+        read_shard(asked)
+
+
 def _check_budget(_config: pytest.Config, asked: RunConfig) -> None:
     from pytest_attnperf.session.time_left import parse_seconds
 
@@ -231,6 +238,7 @@ CHECKS: Mapping[str, Callable[[pytest.Config, RunConfig], None]] = {
     "sanitize": _check_sanitize,
     "tier": _check_tier,
     "timer": _check_timer,
+    "shard": _check_shard,
     "budget": _check_budget,
     "worker-args": _check_worker_args,
     "history": _check_history,

@@ -218,6 +218,14 @@ OPTIONS: tuple[Option, ...] = (
         "TIER",
         group="select",
     ),
+    Option(
+        "shard",
+        "",
+        "with --attnperf: run one of several parts of the selected cases, INDEX/COUNT from 1/COUNT, or auto: by the "
+        "variables of Buildkite, GitLab, Slurm arrays, Kubernetes jobs, or ATTNPERF_SHARD_INDEX and _COUNT; divided by "
+        "the seconds in case_seconds.json of the baselines' folder; default: all cases",
+        "INDEX/COUNT|auto",
+    ),
     Option("first", "", "run tests of these files first, in this order (comma-separated); default: none", "NAMES"),
     Option(
         "budget",

@@ -27,6 +27,10 @@ BESIDE = {
         (("gate", "--attnperf"), *RECORDING, PROFILE),
         "warming compiles ahead of a run and times nothing; run it first, alone",
     ),
+    "shard": (
+        (*RECORDING, ("together", "--attnperf-together")),
+        "only a run that gates writes results that show whether every part has run; drop one",
+    ),
     "sanitize": (
         (("gate", "--attnperf"), *RECORDING, PROFILE, WARM, ("together", "--attnperf-together")),
         "under such a tool kernels run many times slower, so nothing is timed; drop one",
@@ -42,7 +46,7 @@ OWN_PROCESSES = {
 
 OF_TIMING = (
     *("interleave", "pairs", "timer", "processes", "second-look", "effort", "results"),
-    *("report", "history", "benchmark", "threshold", "costs", "record-local", "strict"),
+    *("report", "history", "benchmark", "threshold", "costs", "record-local", "strict", "shard"),
 )
 """Options that have an effect only in runs that measure."""
 

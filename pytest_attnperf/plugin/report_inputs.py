@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.baselines.case_seconds import CASE_SECONDS
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError
 from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.features.feature import Feature
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 HISTORIES_MAX = 1000
 CODE_OBJECTS, NO_RUNS = "code_objects.json", ("ceilings", "published")
 """File of compiled kernels, and folders of figures that are no runs, among stored baselines."""
+
+NO_TIMES = (CODE_OBJECTS, CASE_SECONDS)
+"""Files among stored baselines that hold no times of calls."""
 """Most histories in a report: looking for changes takes about 3 ms per case."""
 
 
@@ -79,7 +83,7 @@ def _list_files(path: Path) -> list[Path]:
         return [path]
     for pattern in ("*.json", "*/*.json", "*/*/*.json"):  # a product's folder, an architecture's, all baselines
         found = (file for file in sorted(path.glob(pattern)) if file.parent.name not in NO_RUNS)
-        if files := [file for file in found if file.name != CODE_OBJECTS]:
+        if files := [file for file in found if file.name not in NO_TIMES]:
             return files
     compiled = " but compiled kernels, which attnperf occupancy shows" if (path / CODE_OBJECTS).exists() else ""
     raise UsageError(f"{path} holds no results and no stored times{compiled}; name a results file, or a folder of them")

@@ -25,6 +25,7 @@ from pytest_attnperf.measure.timers import is_gating, timer_names
 from pytest_attnperf.measure.timers.timer_table import LISTED_IN as TIMERS_LISTED_IN
 from pytest_attnperf.plugin.config import (
     RunConfig,
+    find_sharding,
     is_distributed,
     is_xdist_controller,
     is_xdist_worker,
@@ -82,7 +83,9 @@ class Run:
     def set_up(cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item]) -> Run:
         """Returns the run of these items: resolves its settings, checks out the base side, and starts the first
         workers. Raises UsageError for invalid settings or base side."""
-        asked, timed = run_config(config), sum(item.stash[PLANNED].timed for item in cases)
+        asked, sharding = run_config(config), find_sharding(config)
+        # The false-alarm rate belongs to the run, so that cases of its other parts count, too.
+        timed = sharding.timed if sharding is not None else sum(item.stash[PLANNED].timed for item in cases)
         settings = run_settings(asked, timed, distributed=is_distributed(config))
         # An xdist controller has no cases: it only collects results of its workers, and must not hold a GPU.
         sides = None if asked.in_process or not cases else make_sides(config, cases, settings)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 LOG_WIDTH = 132
 """Width in characters of tables that are written to a file: all columns fit and it is still readable."""
 
-ONLY_GATES = ("--attnperf-budget", "--attnperf-changed", "--attnperf-isolate", "--attnperf-profile")
+ONLY_GATES = ("--attnperf-budget", "--attnperf-changed", "--attnperf-isolate", "--attnperf-profile", "--attnperf-shard")
 """Options that a recording refuses."""
 
 SHOWN_UNRESOLVED = 5

@@ -198,7 +198,7 @@ def test_help_fits_two_screens(capsys: pytest.CaptureFixture[str], monkeypatch: 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 48
     assert max(map(len, lines)) <= 80
-    assert sum(line.startswith("  ") and line.split()[0] in list_names() for line in lines) == 17
+    assert sum(line.startswith("  ") and line.split()[0] in list_names() for line in lines) == 18
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ BAD = {
     "report": "conftest.py",
     "history": "mysql://here/db",
     "tier": "weekly",
+    "shard": "5/4",
     "budget": "soon",
     "worker-args": "--mine='a",
     "costs": "speed=5",

@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
     with open_base(options.against, options.baselines, Path.cwd()) as base:
         judged = rejudge_all(read, BaselineStore(base.folder), _parse_settings(options, base))
         label = base.label
-    joined = join_runs(judged)
+    joined = join_runs(_add_shard_faults(judged, read))
     reasons = list_failures(joined, strict=is_ci() if options.strict is None else options.strict)
     joined = replace(joined, failed_by=tuple(reasons))
     for line in _write_asked_files(joined, options):
@@ -144,11 +144,12 @@ def list_failures(joined: Joined, *, strict: bool) -> list[str]:
     from pytest_attnperf.records.notes import NoteKind, filter_notes
     from pytest_attnperf.reports.run.overview import UNRESOLVED, format_result_counts, is_unresolved
 
+    fatal = (NoteKind.OTHER_COMMIT, NoteKind.MISSING_SHARDS, NoteKind.MIXED_SHARDS)
     failing: list[CaseResult | CodeResult] = [shown.case for shown in joined.cases if shown.case.fails]
     failing += [result for result in joined.code if result.fails]
     reasons = [format_result_counts(failing)] if failing else []
     findings = [finding for run in joined.runs for finding in run.findings]
-    reasons += dict.fromkeys(filter_notes(findings, NoteKind.OTHER_COMMIT))
+    reasons += dict.fromkeys(filter_notes(findings, *fatal))
     if not strict:
         return reasons
     verdicts = [shown.case.verdict for shown in joined.cases if is_unresolved(shown.case)]
@@ -158,12 +159,38 @@ def list_failures(joined: Joined, *, strict: bool) -> list[str]:
         reasons.append(f"strict: {unresolved.total()} cases are {', '.join(sorted(unresolved))}")
     if findings:
         reasons.append(f"strict: {len(findings)} findings")
-    # Checked per file: an empty file must not pass because another one holds results.
+    return reasons + _list_without_gated(joined)
+
+
+def _list_without_gated(joined: Joined) -> list[str]:
+    """Returns a line for each file that gated nothing: it must not pass because another one holds results. Shards of
+    one run count together."""
+    by_manifest: Counter[str] = Counter()
+    for run in joined.runs:
+        for manifest in {record.manifest for record in run.shards}:
+            by_manifest[manifest] += run.gated
+    found = []
     for source, run in zip(joined.sources, joined.runs, strict=True):
-        if not run.gated:
+        if not run.gated and not any(by_manifest[record.manifest] for record in run.shards):
             behind = f" in {source}" if len(joined.runs) > 1 else ""
-            reasons.append(f"strict: gated 0 of {run.selected}{behind}")
-    return reasons
+            found.append(f"strict: gated 0 of {run.selected}{behind}")
+    return found
+
+
+def _add_shard_faults(
+    judged: Sequence[tuple[str, RunResult]], read: Sequence[tuple[str, RunResult]]
+) -> list[tuple[str, RunResult]]:
+    """Returns the judged runs; the last one with findings on shards that are missing or mixed.
+
+    Also with those that `attnperf report --out` stored: of shards that were joined, not all of it can be found again.
+    """
+    from pytest_attnperf.records.notes import NoteKind, filter_notes
+    from pytest_attnperf.reports.files.shards import find_shard_faults
+
+    stored = [finding for _, run in read for finding in run.findings]
+    faults = [*filter_notes(stored, NoteKind.MISSING_SHARDS, NoteKind.MIXED_SHARDS), *find_shard_faults(read)]
+    *others, (source, last) = judged
+    return [*others, (source, replace(last, findings=(*last.findings, *dict.fromkeys(faults))))]
 
 
 def _choose_mode(option: str | None, variable: str) -> str:

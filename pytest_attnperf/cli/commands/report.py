@@ -52,7 +52,8 @@ that each ran; --write puts the tables between <!-- ladder:begin --> and <!-- la
 --report DIR writes their page alone, as report.html, and --open without it writes the page into {PAGES}.
 
 --out: shards of one commit, device and fingerprint become one run. Runs of other devices are stored beside it. Verdicts
-stay as their runs gave them; attnperf gate judges again. A line per run says whether it passed.
+stay as their runs gave them; attnperf gate judges again. A line per run says whether it passed. Shards of a run with
+--attnperf-shard also fail if one is missing, there twice, of another run, or ran other cases than its own.
 
 --comment: the token comes from GITHUB_TOKEN, the address of the API from GITHUB_API_URL. Give results that attnperf
 gate judged, not those that an untrusted job uploaded, and --head-sha from GitHub's event, never from a file of the run.
@@ -116,7 +117,11 @@ def _declare_modes(parser: argparse.ArgumentParser) -> list[DependentOptions]:
     step.add("--profile", type=Path, metavar="CSV", help="rocprofv3's counter_collection.csv")
     step.add("--write", type=Path, metavar="PAGE", help="write the tables into this page")
     merge = DependentOptions(parser, "--out FILE", lambda options: options.out is not None)
-    merge.add("--expect", type=int, metavar="N", help="fail if there are fewer than N runs")
+    merge.add(
+        "--expect", type=int, metavar="N", help="fail if there are fewer than N runs; shards of --attnperf-shard know N"
+    )
+    merge.add("--seconds", type=Path, metavar="FILE", help="write the seconds of every case, by which --attnperf-shard "
+              "divides, e.g. baselines/case_seconds.json")  # fmt: skip
     merge.add("--allow-commits", action="store_true", default=False, help="allow shards of different commits")
     merge.add(
         "--strict",

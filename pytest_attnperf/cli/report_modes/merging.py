@@ -20,8 +20,9 @@ LINE_LIMIT = 1000
 
 
 def merge_results(options: argparse.Namespace) -> int:
-    """Merges results, writes --out and reports, and prints a line per run. Returns 1 if they fail, 2 if a report could
-    not be made, else 0. Raises UsageError for invalid options, and ResultsFileError for an invalid file."""
+    """Merges results, writes --out, --seconds and reports, and prints a line per run. Returns 1 if they fail, 2 if a
+    report could not be made, else 0. Raises UsageError for invalid options, ResultsFileError for an invalid file."""
+    from pytest_attnperf.baselines.case_seconds import write_case_seconds
     from pytest_attnperf.environment.provenance import is_ci
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.reports.files.merged import encode_merged, merge_runs
@@ -33,9 +34,12 @@ def merge_results(options: argparse.Namespace) -> int:
     reasons = _list_failure_reasons(merged, options, strict=strict)
     runs = [_add_findings(one, merged, options) for _, one in merged.runs]
     write_atomically(options.out, encode_merged(runs))
+    if options.seconds is not None:
+        write_case_seconds(options.seconds, runs)
     names = [name for name, _ in merged.runs]
     has_gaps = _write_reports(join_runs(list(zip(names, runs, strict=True))), reasons, options)
     lines = [*merged.notes, *_list_lines(merged, options, strict=strict), f"written: {options.out}"]
+    lines += [f"written: {options.seconds}"] if options.seconds is not None else []
     stream = sys.stderr if "-" in asked_forms(options).values() else sys.stdout
     stream.write(
         "".join(f"{line}\n" for line in map(_make_safe, [*lines, *(f"exit status 1: {why}" for why in reasons)]))
@@ -56,6 +60,10 @@ def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
         raise UsageError(f"--expect is {options.expect}, must be 1 or more: how many runs the files should hold")
     if any(path.resolve() == options.out.resolve() for path in options.results):
         raise UsageError(f"--out {options.out} is one of the files to be merged; name another")
+    if options.seconds is not None and options.seconds.resolve() in {
+        path.resolve() for path in (*options.results, options.out)
+    }:
+        raise UsageError(f"--seconds {options.seconds} is a file of results; name another")
     for path in options.results:
         if not path.is_file():
             raise UsageError(
@@ -82,10 +90,11 @@ def _list_failure_reasons(merged: MergedRuns, options: argparse.Namespace, *, st
 
 
 def _list_shard_problems(merged: MergedRuns, options: argparse.Namespace) -> list[str]:
-    """Returns how shards (parts of a run) differ, unless --allow-commits, and how many of --expect are missing."""
+    """Returns what is wrong with parts of --attnperf-shard, how shards differ, unless --allow-commits, and how many of
+    --expect are missing."""
     from pytest_attnperf.records.notes import Note, NoteKind
 
-    found = [] if options.allow_commits else list(merged.mixed)
+    found = [*merged.faults, *(() if options.allow_commits else merged.mixed)]
     there = sum(merged.shards)
     if options.expect is not None and there < options.expect:
         said = f"shards missing: {there} of {options.expect} runs are there"

@@ -18,6 +18,7 @@ from pytest_attnperf.records.notes import Note, NoteKind, filter_notes
 from pytest_attnperf.records.unique_keys import require_unique_keys
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.json_results import TWICE, ResultsFileError
+from pytest_attnperf.reports.files.shards import find_shard_faults, is_empty_shard
 from pytest_attnperf.reports.run.joined import Joined, join_runs
 from pytest_attnperf.reports.run.overview import (
     FAILS_BY_ITSELF,
@@ -37,6 +38,9 @@ FATAL = (NoteKind.MIXED_SHARDS, NoteKind.MISSING_SHARDS)
 """Findings about shards that differ or are missing. They fail the whole, strict or not, also after another merge."""
 
 NAMES_LIMIT = 600
+SOURCES_SHOWN = 8
+"""Files and commands of shards that a joined run names."""
+
 RUN_IDS = "merged_run_ids"
 SHOWN_COMMIT = 12
 
@@ -51,12 +55,14 @@ class MergedRuns:
     shards   number of files that each run was made from
     notes    what was left out, a line each
     mixed    differences between shards that should agree, a line each
+    faults   what is wrong with the parts of a run of --attnperf-shard, a line each
     """
 
     runs: tuple[Named, ...]
     shards: tuple[int, ...]
     notes: tuple[str, ...]
     mixed: tuple[str, ...]
+    faults: tuple[str, ...] = ()
 
 
 def merge_runs(found: Sequence[Named]) -> MergedRuns:
@@ -66,16 +72,32 @@ def merge_runs(found: Sequence[Named]) -> MergedRuns:
     """
     once, notes = _drop_duplicates(found)
     groups: dict[tuple[str, ...], list[Named]] = {}
+    homes = _find_homes(once)
     for source, run in once:
-        groups.setdefault(_build_group_key(run), []).append((source, run))
+        key = homes[run.shards[0].manifest] if is_empty_shard(run) else _build_group_key(run)
+        groups.setdefault(key, []).append((source, run))
     runs = [_join_shards(group) for group in groups.values()]
     devices = Counter((format_device(run), run.mode) for _, run in runs)
     for (device, mode), count in devices.items():
         if count > 1:
             notes.append(f"{count} runs of {device or 'no device'} ({mode}) stay separate: their fingerprints differ")
     return MergedRuns(
-        tuple(runs), tuple(len(group) for group in groups.values()), tuple(notes), tuple(_list_mixed_facts(once))
+        tuple(runs),
+        tuple(len(group) for group in groups.values()),
+        tuple(notes),
+        tuple(_list_mixed_facts(once)),
+        tuple(find_shard_faults(once)),
     )
+
+
+def _find_homes(runs: Sequence[Named]) -> dict[str, tuple[str, ...]]:
+    """Returns, by manifest, the group that its empty shards join: that of its first shard with cases, else their
+    own."""
+    sharded = [run for _, run in runs if run.shards]
+    homes: dict[str, tuple[str, ...]] = {}
+    for run in sorted(sharded, key=is_empty_shard):
+        homes.setdefault(run.shards[0].manifest, _build_group_key(run))
+    return homes
 
 
 def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKind] = FATAL) -> list[str]:
@@ -100,7 +122,8 @@ def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKi
     open_ones += [result.verdict.value for result in run.code if result.verdict in UNRESOLVED]
     reasons += [f"strict: {len(open_ones)} cases are {', '.join(sorted(set(open_ones)))}"] if open_ones else []
     reasons += [f"strict: {len(run.findings)} findings"] if run.findings else []
-    return [*reasons, *([] if run.gated or only_new(run) else [f"strict: gated 0 of {run.selected}"])]
+    some = run.gated or only_new(run) or is_empty_shard(run)
+    return [*reasons, *([] if some else [f"strict: gated 0 of {run.selected}"])]
 
 
 def _should_fail(case: CaseResult) -> bool:
@@ -161,18 +184,19 @@ def _join_shards(group: Sequence[Named]) -> Named:
         return group[0]
     joined = join_runs(group)
     runs = joined.runs
-    first, longest = runs[0], max(run.seconds for run in runs)
+    first = next((run for run in runs if run.device is not None), runs[0])  # an empty shard has none
+    longest, sources = max(run.seconds for run in runs), _join_first(joined.sources, ", ")
     said = (
-        f"merged from {len(runs)} shards: {', '.join(joined.sources)}; the longest took {longest:.0f} s, all together "
+        f"merged from {len(runs)} shards: {sources}; the longest took {longest:.0f} s, all together "
         f"{sum(run.seconds for run in runs):.0f} s"
     )
     cases = tuple(shown.case for shown in joined.cases)
     ids = sorted(run.run_id for run in runs)
-    return ", ".join(joined.sources), replace(
+    return sources, replace(
         first,
         version=_choose_shared_text(runs, lambda run: run.version, first.version),
         command=_choose_shared_text(
-            runs, lambda run: run.command, "; ".join(dict.fromkeys(run.command for run in runs))
+            runs, lambda run: run.command, _join_first(list(dict.fromkeys(run.command for run in runs)), "; ")
         ),
         commit=_choose_shared_text(runs, lambda run: run.commit, UNKNOWN),
         cases=cases,
@@ -193,7 +217,15 @@ def _join_shards(group: Sequence[Named]) -> Named:
         tier=_choose_shared_text(runs, lambda run: run.tier, ""),
         left_to_nightly=_collect_left_out(runs, cases),
         gpus=_merge_gpus(runs),
+        shard_manifest=next((run.shard_manifest for run in runs if run.shard_manifest is not None), None),
+        shards=tuple(sorted((record for run in runs for record in run.shards), key=lambda record: record.index)),
     )
+
+
+def _join_first(texts: Sequence[str], between: str) -> str:
+    """Returns the texts joined, of more than SOURCES_SHOWN the first ones and the number of the others."""
+    more = len(texts) - SOURCES_SHOWN
+    return between.join(texts) if more <= 0 else f"{between.join(texts[:SOURCES_SHOWN])} and {more} more"
 
 
 def _choose_shared_text(runs: Sequence[RunResult], field: Callable[[RunResult], str], otherwise: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -134,7 +135,7 @@ def rejudge_all(
     settings.make_policy({})
     for source, run in runs:
         _require_judgeable(source, run)
-    judged = [(source, _Bench(run, store, settings).run_result()) for source, run in runs]
+    judged = [(source, bench.run_result()) for source, bench in _set_up_benches(runs, store, settings)]
     whole = [run for _, run in judged]
     gone = find_unmeasured_devices(whole, settings.devices)
     gone += (
@@ -144,6 +145,21 @@ def rejudge_all(
         return judged
     source, last = judged[-1]
     return [*judged[:-1], (source, replace(last, findings=(*last.findings, *gone)))]
+
+
+def _set_up_benches(
+    runs: Sequence[tuple[str, RunResult]], store: BaselineStore, settings: RejudgeSettings
+) -> list[tuple[str, _Bench]]:
+    """Returns (file name, bench) of each run. The false-alarm rate belongs to a run, not to one of its shards."""
+    benches = [(source, _Bench(run, store, settings)) for source, run in runs]
+    compared: Counter[str] = Counter()
+    for _, bench in benches:
+        if bench.run.shards:
+            compared[bench.run.shards[0].manifest] += bench.compared_here
+    for _, bench in benches:
+        if bench.run.shards:
+            bench.compared_elsewhere = compared[bench.run.shards[0].manifest] - bench.compared_here
+    return benches
 
 
 def _require_judgeable(source: str, run: RunResult) -> None:
@@ -161,13 +177,15 @@ def _require_judgeable(source: str, run: RunResult) -> None:
 
 @dataclass
 class _Bench:
-    """One run, and what its cases are compared with."""
+    """One run, and what its cases are compared with. `compared_elsewhere` is the number of cases that other shards of
+    the same run compare."""
 
     run: RunResult
     store: BaselineStore
     settings: RejudgeSettings
     measured: dict[str, tuple[PairSummary, ...]] = field(default_factory=dict)
     bounds: dict[str, str] = field(default_factory=dict)
+    compared_elsewhere: int = 0
 
     def run_result(self) -> RunResult:
         """Returns the run with verdicts, findings and counts made again; those of the file are dropped."""
@@ -193,9 +211,14 @@ class _Bench:
             baseline_paths=(),
         )
 
-    @functools.cached_property
+    @property
     def compared_count(self) -> int:
-        """Number of cases that this run compares, by pairs or with an entry; they share the false-alarm rate."""
+        """Number of cases that share the false-alarm rate: those that this run and its other shards compare."""
+        return self.compared_here + self.compared_elsewhere
+
+    @functools.cached_property
+    def compared_here(self) -> int:
+        """Number of cases that this run compares, by pairs or with an entry."""
         return len({case.key for case in self.run.cases if case.pairs or self._has_entry(case)})
 
     def _has_entry(self, case: CaseResult) -> bool:

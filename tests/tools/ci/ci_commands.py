@@ -38,6 +38,7 @@ VALUES = {
 """Of variables whose values are checked; every other one is a word."""
 ARRAYS = {
     "files": "of.json",
+    "results": "of.json",
     "names": "--artifact attnperf-results --artifact attnperf-code-objects",
     "commits": "a" * 40,
     "there": "--device any --arch all",

@@ -12,6 +12,10 @@ from tests.tools.ci.ci_commands import EXAMPLES, ROOT, commands, parsed
 
 MEASURE = "gitlab-ci.yml"
 JUDGE = "gitlab-judge.yml"
+ARRAY = "slurm-array.sh"
+KUBERNETES = "kubernetes-job.yaml"
+SHARDS = "github-shards.yml"
+IN_PARTS = (ARRAY, KUBERNETES, SHARDS)
 FAKE_SBATCH = """#!/usr/bin/env bash
 printf '%s\\n' "$@" >sbatch-arguments
 [ "${FAKE_JOB:-runs}" = runs ] || exit 9
@@ -39,7 +43,8 @@ def gitlab(name: str) -> dict[str, Any]:
 def test_every_command_in_the_examples_parses(name: str) -> None:
     """Each file measures or judges by options that exist."""
     found = [(command, parsed(command, arguments)) for command, arguments in commands((EXAMPLES / name).read_text())]
-    expected = {MEASURE: {"pytest"}, JUDGE: {"gate"}}.get(name, {"pytest", "gate"})
+    joined = {"pytest", "report", "gate"}
+    expected = {MEASURE: {"pytest"}, JUDGE: {"gate"}, **dict.fromkeys(IN_PARTS, joined)}.get(name, {"pytest", "gate"})
     assert {command for command, _ in found} == expected
 
 
@@ -57,7 +62,7 @@ def test_every_command_on_the_page_parses() -> None:
     lines = [re.sub(r"\s+", " ", re.sub(r"^pytest ", "python -m pytest ", span)) for span in spans]
     found = [(command, parsed(command, arguments)) for command, arguments in commands("\n".join([blocks, *lines]))]
     named = [command for command, _ in found]
-    assert [named.count(command) for command in ("gate", "report", "fetch_results")] == [3, 2, 1]
+    assert [named.count(command) for command in ("gate", "report", "fetch_results")] == [3, 3, 1]
     assert named.count("pytest") >= 4
 
 

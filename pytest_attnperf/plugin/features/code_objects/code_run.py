@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,16 +153,20 @@ SHOWN = 5
 UNRESOLVED = frozenset({Verdict.NO_BASELINE, Verdict.INCOMPARABLE})
 
 
-def find_unused_code(run: RunResult, store: CodeStore, registered: Collection[str]) -> list[str]:
+def find_unused_code(
+    run: RunResult, store: CodeStore, registered: Collection[str], elsewhere: Iterable[CaseKey] = ()
+) -> list[str]:
     """Returns findings on stored kernels that are not compiled any more, for the architectures of this run.
 
     registered   names of all registered kernels; a registered kernel without an item is no finding, because another
                  file may compile it
+    elsewhere    cases and kernels that other shards of the run have
     """
     found = []
-    judged = {(result.key.label, entry_of(result.key)) for result in run.code}
-    kernels = {result.key.backend for result in run.code}
-    for arch in sorted({arch for arch, _ in judged}):
+    archs = {result.key.label for result in run.code}
+    keys = [*(result.key for result in run.code), *(key for key in elsewhere if key.label in archs)]
+    judged, kernels = {(key.label, entry_of(key)) for key in keys}, {key.backend for key in keys}
+    for arch in sorted(archs):
         try:
             stored = store.load(arch)
         except BaselineError as error:
