@@ -13,7 +13,7 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.tools.history import thinning
-from pytest_attnperf.tools.history.appending import make_measurement, append_rows
+from pytest_attnperf.tools.history.appending import append_rows, make_measurement
 from pytest_attnperf.tools.history.change_points import with_changes
 from pytest_attnperf.tools.history.history_rows import make_rows
 from pytest_attnperf.tools.history.history_store import HistoryStore, open_store
