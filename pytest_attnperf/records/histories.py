@@ -60,7 +60,9 @@ class ChangePoint:
 
 @dataclass(frozen=True)
 class CaseHistory:
-    """One case on one device over time: `case` is a `CaseKey` as text, 'suite/backend/workload[/label]'."""
+    """One case on one device over time: `case` is a `CaseKey` as text, 'suite/backend/workload[/label]'.
+
+    `runs` is the number of runs with a time; more than the points if a long series was thinned."""
 
     case: str
     arch: str
@@ -68,3 +70,9 @@ class CaseHistory:
     points: tuple[HistoryPoint, ...]
     changes: tuple[ChangePoint, ...] = ()
     notes: tuple[str, ...] = ()
+    runs: int = 0
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether the points are only some of the runs."""
+        return self.runs > len(self.points)

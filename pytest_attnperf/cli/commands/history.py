@@ -33,6 +33,9 @@ SITE = "history"
 """Name of the site's folder where --html gives none."""
 
 LISTED_MAX = 60
+LISTED_RUNS = 500
+"""Newest runs of a case in which the list searches for changes: a page of 60 cases then takes about a second."""
+
 NEWEST_RUNS = 10
 
 EPILOG = f"""CASE is a case's key, a part that only one case has, or a pytest node id. Without it, the cases are listed.
@@ -151,8 +154,11 @@ def _show_case(store: HistoryStore, options: argparse.Namespace) -> int:
 
 def _read_histories(store: HistoryStore, options: argparse.Namespace) -> list[CaseHistory]:
     arch, _, product = options.arch.partition("/")
-    since = _parse_since(options.since)
-    histories = store.load_history(options.case, arch=arch, product=product, since=since, limit=options.limit)
+    which = {"arch": arch, "product": product, "since": _parse_since(options.since)}
+    if options.json:
+        histories = store.load_history(options.case, **which, limit=options.limit)
+    else:
+        histories = store.load_page(options.case, **which, limit=options.limit, newest=options.fail_on_change)
     if not histories:
         raise UsageError(f"{options.case[:200]!r} has no run since {options.since}; give an earlier --since")
     return histories
@@ -207,6 +213,8 @@ def _show_cases(store: HistoryStore, options: argparse.Namespace) -> int:
     notes = [f"{len(known)} case{'s' * (len(known) != 1)}, in {store.address}"]
     if len(known) > len(shown):
         notes.append(f"the {len(shown)} with the newest runs are shown; --limit {len(known)} shows all")
+    if any(one.points > LISTED_RUNS for one in shown):
+        notes.append(f"changes are those of each case's newest {LISTED_RUNS} runs; CASE shows earlier ones")
     say(report.render_cases(listed, notes, count_columns(WIDTH)))
     return 0
 
@@ -216,9 +224,10 @@ def _make_listed_case(store: HistoryStore, one: KnownCase, since: str) -> Listed
     from pytest_attnperf.tools.history.history_rows import parse_seconds
     from pytest_attnperf.tools.history.history_text import ListedCase
 
+    found = store.load_history(one.case, arch=one.arch, product=one.product, since=since, limit=LISTED_RUNS)
     changes = [
         (parse_seconds(history.points[change.index].started), history.points[change.index].started, change)
-        for history in map(with_changes, store.load_history(one.case, arch=one.arch, product=one.product, since=since))
+        for history in map(with_changes, found)
         for change in history.changes
     ]
     _, at, change = max(changes, key=lambda found: found[0], default=(0.0, "", None))

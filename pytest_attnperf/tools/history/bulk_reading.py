@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
+from pytest_attnperf.tools.history.history_failures import HistoryError
 from pytest_attnperf.tools.history.history_tables import define_tables
-from pytest_attnperf.tools.history.queries import StoredCase, load_all_cases, parse_time, split_by_machine
+from pytest_attnperf.tools.history.queries import StoredCase, find_wrong, load_all_cases, parse_time, split_by_machine
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
@@ -22,6 +23,12 @@ Row = Any
 
 CASES_AT_ONCE = 200
 """Cases of one query: an older SQLite accepts 999 values, and a store of 500 runs then gives 100,000 rows."""
+
+EARLIEST = -1e300
+"""A start, in seconds since 1970, that no run is before."""
+
+ROWS_MAX = 10_000_000
+"""Most measurements that are read at once: a site of them takes a quarter of an hour, and a gigabyte."""
 
 _PROCESS_TIMES = msgspec.json.Decoder(tuple[float, ...])
 _CASE, _RUN, _MACHINE, _ENVIRONMENT, _VERDICT, _MEDIAN, _BASELINE, _PROCESSES = range(8)
@@ -91,7 +98,8 @@ class StoreContents:
 
 
 def load_contents(connection: Connection, asked: BulkFilter) -> StoreContents:
-    """Returns the asked cases that have runs, sorted by name and device, these runs, oldest first, and all facts."""
+    """Returns the asked cases that have runs, sorted by name and device, these runs, oldest first, and all facts.
+    Raises HistoryError if more than ROWS_MAX measurements are asked."""
     from sqlalchemy import select
 
     table = define_tables().facts
@@ -100,6 +108,12 @@ def load_contents(connection: Connection, asked: BulkFilter) -> StoreContents:
         for one in load_all_cases(connection, asked.arch, asked.product)
         if asked.pattern in one.case or asked.pattern in one.nodeid
     ]
+    rows = count_asked(connection, known, asked)
+    if rows > ROWS_MAX:
+        raise HistoryError(
+            f"history: about {rows} measurements of {len(known)} cases are asked, and at most {ROWS_MAX} are read at "
+            f"once. Ask for fewer: --limit {max(1, ROWS_MAX // len(known))}, --since 30d, or a CASE"
+        )
     cases: set[int] = set()
     runs: set[int] = set()
     for start in range(0, len(known), CASES_AT_ONCE):
@@ -135,19 +149,51 @@ def _load_runs(connection: Connection) -> dict[int, StoredRun]:
     return {row[0]: StoredRun(*row) for row in connection.execute(query)}
 
 
+def count_asked(connection: Connection, cases: Sequence[StoredCase], asked: BulkFilter) -> int:
+    """Returns about how many measurements of these cases are asked, as if a case's runs were spread evenly in time."""
+    from sqlalchemy import select
+
+    table = define_tables().totals
+    wanted = {one.id for one in cases}
+    rows = connection.execute(select(table.c.case_id, table.c.timed + table.c.wrong, table.c.oldest, table.c.newest))
+    count = 0.0
+    for case, every, oldest, newest in rows:
+        if case in wanted:
+            since = oldest if asked.since is None else max(oldest, asked.since)
+            part = every * min(1.0, max(0.0, newest - since) / (newest - oldest)) if newest > oldest else every
+            count += min(part, asked.limit) if asked.limit else part
+    return int(count)
+
+
 def _asked_rows(cases: Sequence[int], asked: BulkFilter) -> Select[Any]:
     """Returns a query for the case and run of the asked measurements of some cases."""
     from sqlalchemy import func, select
 
     table = define_tables().measurements
-    query = select(table.c.case_id, table.c.run_id).where(table.c.case_id.in_(cases))
-    query = query if asked.since is None else query.where(table.c.started >= asked.since)
+    query = _narrow_query(select(table.c.case_id, table.c.run_id), cases, asked)
     if not asked.limit:
         return query
     newest_first = (table.c.started.desc(), table.c.run_id.desc())
     place = func.row_number().over(partition_by=table.c.case_id, order_by=newest_first).label("place")
     ranked = query.add_columns(place).subquery()
     return select(ranked.c.case_id, ranked.c.run_id).where(ranked.c.place <= asked.limit)
+
+
+def _narrow_query(query: Select[Any], cases: Sequence[int], asked: BulkFilter) -> Select[Any]:
+    """Returns a query for measurements, narrowed to cases and from `since` on; with a limit, to starts from that of the
+    oldest of the newest `limit`, which the index finds. Several runs with this very start may be too many."""
+    from sqlalchemy import func, select
+
+    table, known = define_tables().measurements, define_tables().cases
+    query = query.where(table.c.case_id.in_(cases))
+    query = query if asked.since is None else query.where(table.c.started >= asked.since)
+    if not asked.limit:
+        return query
+    own = table.alias("own")
+    places = select(own.c.started).where(own.c.case_id == known.c.id).order_by(own.c.started.desc())
+    start = places.offset(asked.limit - 1).limit(1).scalar_subquery()
+    first = select(known.c.id, func.coalesce(start, EARLIEST).label("started")).where(known.c.id.in_(cases)).subquery()
+    return query.join(first, (first.c.id == table.c.case_id) & (table.c.started >= first.c.started))
 
 
 def _measurements_query(cases: Sequence[int], asked: BulkFilter) -> Select[Any]:
@@ -157,9 +203,8 @@ def _measurements_query(cases: Sequence[int], asked: BulkFilter) -> Select[Any]:
     table = define_tables().measurements
     named = ("case_id", "run_id", "machine_id", "environment_id", "verdict", "median_us", "baseline_us")
     processes = cast(table.c.process_us, Text)
-    query = select(*(table.c[name] for name in named), processes).where(table.c.case_id.in_(cases))
-    query = query.order_by(table.c.case_id, table.c.started, table.c.run_id)
-    return query if asked.since is None else query.where(table.c.started >= asked.since)
+    query = _narrow_query(select(*(table.c[name] for name in named), processes), cases, asked)
+    return query.order_by(table.c.case_id, table.c.started, table.c.run_id)
 
 
 def _read_rows(connection: Connection, cases: Sequence[int], asked: BulkFilter) -> Iterator[Row]:
@@ -179,7 +224,9 @@ def _make_case_runs(one: StoredCase, rows: Sequence[Row], contents: StoreContent
         timed.append((row[_MACHINE], _make_point(row, run, contents.facts)))
         numbers.setdefault(row[_MACHINE], []).append(run.id)
     measurements = tuple(CaseMeasurement._make(row[_RUN : _MEDIAN + 1]) for row in rows)
-    return CaseRuns(one, tuple(split_by_machine(one, timed, wrong)), tuple(map(tuple, numbers.values())), measurements)
+    return CaseRuns(
+        one, tuple(split_by_machine(one, timed, find_wrong(wrong))), tuple(map(tuple, numbers.values())), measurements
+    )
 
 
 def parse_processes(text: str) -> tuple[float, ...]:

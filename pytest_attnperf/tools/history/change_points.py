@@ -73,7 +73,7 @@ def with_changes(history: CaseHistory) -> CaseHistory:
     logs = [math.log(history.points[index].median_us) for index in indices]
     sigma, cuts = _find_cuts(logs)
     changes = tuple(_make_change(history.points, indices, logs, cut, sigma) for cut in cuts)
-    drift = _drift_note(logs[cuts[-1].at if cuts else 0 :], sigma)
+    drift = _drift_note(logs[cuts[-1].at if cuts else 0 :], sigma, "sampled run" if history.is_thinned else "run")
     return replace(history, changes=changes, notes=(*history.notes, *drift))
 
 
@@ -172,9 +172,9 @@ def list_differences(before: dict[str, str], after: dict[str, str]) -> tuple[str
     )
 
 
-def _drift_note(logs: Sequence[float], sigma: float) -> tuple[str, ...]:
+def _drift_note(logs: Sequence[float], sigma: float, unit: str) -> tuple[str, ...]:
     """Returns one note if the points since the last change drift, else nothing: compares their last third with their
-    first third."""
+    first third. `unit` is what a point is."""
     if len(logs) < DRIFT_POINTS:
         return ()
     third = min(len(logs) // 3, WINDOW)
@@ -188,8 +188,8 @@ def _drift_note(logs: Sequence[float], sigma: float) -> tuple[str, ...]:
     percent, course = 100 * math.expm1(each), 100 * math.expm1(each * (len(logs) - 1))
     way = "slower" if shift > 0 else "faster"
     return (
-        f"drifts: {way} by about {abs(percent):.2g} % per run over the last {len(logs)} runs, {course:+.1f} % in all; "
-        "no single run caused it",
+        f"drifts: {way} by about {abs(percent):.2g} % per {unit} over the last {len(logs)} {unit}s, {course:+.1f} % in "
+        "all; no single run caused it",
     )
 
 

@@ -28,6 +28,12 @@ T = TypeVar("T")
 WAIT_SECONDS = 30.0
 """Seconds that a writer waits for others."""
 
+READ_LIMIT = "120s"
+"""Longest statement that reads a server: it ends queries whose reader went away, too."""
+
+READ_MEMORY = "32MB"
+"""Least memory of a statement that reads a server: by its default, 4 MB, it sorts a case of two years on the disk."""
+
 ATTEMPTS = 10
 PAUSE_SECONDS = (0.01, 0.15)
 CONNECT_SECONDS = 10
@@ -178,7 +184,7 @@ def _make_file_engine(place: StoreLocation, read_only: bool, wait_s: float, *, i
 
 
 def _make_server_engine(place: StoreLocation, read_only: bool, wait_s: float) -> Engine:
-    from sqlalchemy import create_engine, event, func, select
+    from sqlalchemy import case, create_engine, event, func, select
     from sqlalchemy.pool import NullPool
 
     assert place.url is not None
@@ -196,7 +202,16 @@ def _make_server_engine(place: StoreLocation, read_only: bool, wait_s: float) ->
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         # Without a limit, a writer that is stopped in its transaction makes others wait for ever.
-        connection.execute(select(func.set_config("lock_timeout", f"{max(1, int(1000 * wait_s))}ms", True)))
+        limits = [func.set_config("lock_timeout", f"{max(1, int(1000 * wait_s))}ms", True)]
+        if not connection.get_execution_options().get("attnperf_writes"):
+            # A limit of the server, the user or the address stays, and so does more memory.
+            time, memory = func.current_setting("statement_timeout"), func.current_setting("work_mem")
+            less = func.pg_size_bytes(memory) < func.pg_size_bytes(READ_MEMORY)
+            limits += [
+                func.set_config("statement_timeout", case((time == "0", READ_LIMIT), else_=time), True),
+                func.set_config("work_mem", case((less, READ_MEMORY), else_=memory), True),
+            ]
+        connection.execute(select(*limits))
 
     return engine
 

@@ -51,7 +51,8 @@ _POSTGRESQL: dict[str, str] = {
     "55P03": "other programs have locked its tables; nothing was written. Try again, or end these programs",
     "57P01": "the server is being shut down; nothing was written. Try again",
     "57P03": "the server is starting or ending; nothing was written. Try again",
-    "57014": "the server ended the query, because it took too long",
+    "57014": "the server ended the query, because it took too long. Ask for less, by CASE, --since or --limit; or "
+    "allow more: end the address with ?options=-cstatement_timeout%3D10min",
 }
 """SQLSTATE -> our message."""
 

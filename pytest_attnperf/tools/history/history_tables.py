@@ -1,7 +1,13 @@
 """Defines the tables of a store. Long texts are found by a digest, because a server cannot index a text of 100 kB.
 
-The points of one case in order are one range of the primary key of `attnperf_measurements` (case, start, run); on
-SQLite that table is stored in this order.
+The points of one case in order are one range of the primary key of `attnperf_measurements` (case, start, run). On
+SQLite that table is stored in this order; on PostgreSQL the key's index also holds what the course of a case needs
+(`store_schema.py`), so that times of processes, most of a row's bytes, are read only of points that are shown.
+
+What would need a scan of all measurements is kept beside them: `attnperf_totals` (a row for each case) and
+`attnperf_uses` (which facts a run refers to). Measurements are not partitioned. A run adds to the last leaf of each
+case's range, so that the pages which are written stay in memory, whatever the size; and old runs are found by the
+index of `run_id`, so that deleting a day takes what a day has.
 """
 
 from __future__ import annotations
@@ -13,8 +19,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table
 
-SCHEMA_VERSION = 1
-"""Version of these tables. A new version needs a step in `store.STEPS`."""
+SCHEMA_VERSION = 2
+"""Version of these tables. A new version needs a step in `store_schema.STEPS`."""
 
 PART = "history"
 """Name of the row of `attnperf_schema` that holds the version."""
@@ -32,6 +38,8 @@ class HistoryTables:
     cases: Table
     runs: Table
     measurements: Table
+    totals: Table
+    uses: Table
 
 
 @functools.cache
@@ -53,6 +61,8 @@ def define_tables() -> HistoryTables:
         _define_cases(metadata),
         _define_runs(metadata),
         _define_measurements(metadata),
+        _define_totals(metadata),
+        _define_uses(metadata),
     )
 
 
@@ -106,7 +116,7 @@ def _define_runs(metadata: MetaData) -> Table:
 
 def _define_measurements(metadata: MetaData) -> Table:
     """Returns the table of measurements. `median_us` is NULL if a case was wrong, without a time; `started` is a copy
-    of the run's."""
+    of the run's. Facts are no foreign keys, which would need an index each: `attnperf_uses` has them."""
     from sqlalchemy import JSON, Column, Double, ForeignKey, Integer, String, Table
 
     return Table(
@@ -115,12 +125,41 @@ def _define_measurements(metadata: MetaData) -> Table:
         Column("case_id", Integer, ForeignKey("attnperf_cases.id"), primary_key=True, autoincrement=False),
         Column("started", Double, primary_key=True),
         Column("run_id", Integer, ForeignKey("attnperf_runs.id"), primary_key=True, autoincrement=False, index=True),
-        Column("machine_id", Integer, ForeignKey("attnperf_facts.id"), nullable=False, index=True),
-        Column("environment_id", Integer, ForeignKey("attnperf_facts.id"), nullable=False, index=True),
+        Column("machine_id", Integer, nullable=False),
+        Column("environment_id", Integer, nullable=False),
         Column("verdict", String(40), nullable=False),
         Column("median_us", Double),
         Column("baseline_us", Double),
         Column("ratio", Double),
         Column("process_us", JSON, nullable=False),
+        sqlite_with_rowid=False,
+    )
+
+
+def _define_totals(metadata: MetaData) -> Table:
+    """Returns the table of what each case has: measurements with a time and without (`wrong`), and the starts of its
+    oldest and newest run. A case without measurements has no row."""
+    from sqlalchemy import Column, Double, ForeignKey, Integer, Table
+
+    return Table(
+        "attnperf_totals",
+        metadata,
+        Column("case_id", Integer, ForeignKey("attnperf_cases.id"), primary_key=True, autoincrement=False),
+        Column("timed", Integer, nullable=False),
+        Column("wrong", Integer, nullable=False),
+        Column("oldest", Double, nullable=False),
+        Column("newest", Double, nullable=False),
+    )
+
+
+def _define_uses(metadata: MetaData) -> Table:
+    """Returns the table of which facts the measurements of a run refer to."""
+    from sqlalchemy import Column, ForeignKey, Integer, Table
+
+    return Table(
+        "attnperf_uses",
+        metadata,
+        Column("run_id", Integer, ForeignKey("attnperf_runs.id"), primary_key=True, autoincrement=False),
+        Column("facts_id", Integer, ForeignKey("attnperf_facts.id"), primary_key=True, autoincrement=False, index=True),
         sqlite_with_rowid=False,
     )

@@ -115,9 +115,12 @@ def _render_series(history: CaseHistory, width: int, shown: int) -> str:
     if not history.points:
         return render_terminal_tables([title, "no run with a time", *_format_notes(history)], [], width)
     first, last, count = history.points[0], history.points[-1], len(history.points)
+    runs = (
+        f"{history.runs} runs, of which {count} are read" if history.is_thinned else f"{count} run{'s' * (count != 1)}"
+    )
     lines = [
         title,
-        f"{count} run{'s' * (count != 1)}, {format_day(first.started)} to {format_day(last.started)}",
+        f"{runs}, {format_day(first.started)} to {format_day(last.started)}",
         f"newest {format_time(last.median_us)}",
         *_format_notes(history),
     ]
@@ -128,7 +131,11 @@ def _render_series(history: CaseHistory, width: int, shown: int) -> str:
 
 
 def _format_notes(history: CaseHistory) -> list[str]:
-    return [one_line(note, TEXT_LIMIT) for note in history.notes]
+    thinned = (
+        "so many runs are thinned to a sample, its newest runs and those around changes: what lasted for less than a "
+        "few of its steps may be missing; --since shows a shorter time whole"
+    )
+    return [one_line(note, TEXT_LIMIT) for note in (*([thinned] if history.is_thinned else []), *history.notes)]
 
 
 def _changes_table(history: CaseHistory) -> Table:
@@ -171,7 +178,7 @@ def _points_table(history: CaseHistory, shown: int) -> Table:
     branches = {point.branch for point in points}
     several = len(branches) > 1
     rows = tuple(_point_row(point)[: None if several else -1] for point in points)
-    left_out = len(history.points) - len(rows)
+    left_out = max(history.runs, len(history.points)) - len(rows)
     notes = [f"{left_out} earlier runs are not shown"] if left_out else []
     if not several and any(branches):
         notes.insert(0, f"all of branch {one_line(branches.pop(), CELL_LIMIT)}")

@@ -1,27 +1,21 @@
-"""Reads a store: lists its cases, finds the case that the user means, and loads its points in order.
-
-Also deletes, on request only, measurements beyond an age or a number, and rows that no measurement refers to any more.
-"""
+"""Reads a store: lists its cases, finds the case that the user means, and loads its points in order."""
 
 from __future__ import annotations
 
 import math
-import sqlite3
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
-from pytest_attnperf.tools.history.engines import Transactions
 from pytest_attnperf.tools.history.history_failures import HistoryError
 from pytest_attnperf.tools.history.history_rows import digest_data, make_storable
-from pytest_attnperf.tools.history.history_tables import HistoryTables, define_tables
+from pytest_attnperf.tools.history.history_tables import define_tables
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Delete, Select
+    from sqlalchemy import Connection, Select
 
 Row = Any
 """A row of SQLAlchemy; its type does not declare the columns."""
@@ -30,8 +24,7 @@ NAMED_IN_ERRORS = 8
 NAME_LIMIT = 200
 WRONG_SHOWN = 5
 COUNTED_AT_ONCE = 500
-
-DAY_SECONDS = 86400.0
+STARTS_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -74,25 +67,25 @@ class StoredCase:
     nodeid: str
 
 
+@dataclass(frozen=True)
+class WrongRuns:
+    """Runs of a case without a time: (verdict, start, commit) of the `newest` of them, oldest first, and how many."""
+
+    newest: tuple[tuple[str, str, str], ...]
+    runs: int
+
+
 def list_cases(connection: Connection, pattern: str, arch: str, product: str) -> list[KnownCase]:
     """Returns the measured cases whose key or node id contains `pattern`, once per device, sorted by name and device.
     '' as `arch` or `product` stands for all."""
-    from sqlalchemy import func, select
+    from sqlalchemy import select
 
     found = {
         one.id: one for one in load_all_cases(connection, arch, product) if pattern in one.case or pattern in one.nodeid
     }
-    table = define_tables().measurements
-    counted = select(
-        table.c.case_id,
-        func.count(table.c.median_us),
-        func.count(),
-        func.min(table.c.started),
-        func.max(table.c.started),
-    ).group_by(table.c.case_id)
-    some = len(found) <= COUNTED_AT_ONCE
-    rows = connection.execute(counted.where(table.c.case_id.in_(found)) if some else counted)
-    cases = [_make_known_case(found[row[0]], row) for row in rows if row[0] in found]
+    table = define_tables().totals
+    rows = connection.execute(select(table.c.case_id, table.c.timed, table.c.wrong, table.c.oldest, table.c.newest))
+    cases = [_make_known_case(found[row.case_id], row) for row in rows if row.case_id in found]
     return sorted(cases, key=lambda one: (one.case, one.arch, one.product))
 
 
@@ -100,7 +93,7 @@ def load_histories(connection: Connection, case: str, arch: str, product: str, a
     """Returns the series of the case that `case` names, one per device and machine. Raises HistoryError if no case, or
     more than one, matches."""
     meant = find_meant_cases(connection, case, arch, product)
-    return [history for one in meant for history in _load_series(connection, one, asked)]
+    return [history for one in meant for history in load_series(connection, one, asked)]
 
 
 def find_meant_cases(connection: Connection, text: str, arch: str, product: str) -> list[StoredCase]:
@@ -133,17 +126,23 @@ def find_meant_cases(connection: Connection, text: str, arch: str, product: str)
 def points_query(case_id: int, asked: PointFilter) -> Select[Any]:
     """Returns a query for one case's measurements with their runs, newest first: a range of the primary key, read
     backwards. Applies `since` and `limit` of `asked`."""
+    table = define_tables().measurements
+    query = _case_query(case_id, asked).order_by(table.c.started.desc(), table.c.run_id.desc())
+    return query.limit(asked.limit) if asked.limit else query
+
+
+def _case_query(case_id: int, asked: PointFilter) -> Select[Any]:
+    """Returns a query for one case's measurements with their runs, in any order. Applies `since` of `asked`."""
     from sqlalchemy import select
 
     table, runs = define_tables().measurements, define_tables().runs
     wanted = (table.c.verdict, table.c.median_us, table.c.baseline_us, table.c.process_us)
+    key = (table.c.started, table.c.run_id.label("run_number"))
     facts = (table.c.machine_id, table.c.environment_id)
     said = (runs.c.run_id, runs.c.started_text, runs.c.commit_id, runs.c.branch, runs.c.source)
-    query = select(*wanted, *facts, *said).join(runs, runs.c.id == table.c.run_id).where(table.c.case_id == case_id)
-    if asked.since is not None:
-        query = query.where(table.c.started >= asked.since)
-    query = query.order_by(table.c.started.desc(), table.c.run_id.desc())
-    return query.limit(asked.limit) if asked.limit else query
+    query = select(*key, *wanted, *facts, *said).join(runs, runs.c.id == table.c.run_id)
+    query = query.where(table.c.case_id == case_id)
+    return query if asked.since is None else query.where(table.c.started >= asked.since)
 
 
 def _find_by_key(connection: Connection, text: str, arch: str, product: str) -> list[StoredCase]:
@@ -181,9 +180,9 @@ def _filter_by_device(found: Iterable[StoredCase], arch: str, product: str) -> l
 
 
 def _make_known_case(one: StoredCase, row: Row) -> KnownCase:
-    _, points, every, first, last = row
+    _, points, wrong, oldest, newest = row
     return KnownCase(
-        one.case, one.arch, one.product, one.nodeid, points, every - points, _format_iso(first), _format_iso(last)
+        one.case, one.arch, one.product, one.nodeid, points, wrong, _format_iso(oldest), _format_iso(newest)
     )
 
 
@@ -197,27 +196,62 @@ def _join_names(names: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _load_series(connection: Connection, one: StoredCase, asked: PointFilter) -> list[CaseHistory]:
+def load_series(connection: Connection, one: StoredCase, asked: PointFilter) -> list[CaseHistory]:
     """Returns a case's points on one device, one series per machine, because times of machines whose facts differ
     cannot be compared. A single series without points if no run has a time; empty if there is no run."""
     rows = connection.execute(points_query(one.id, asked)).all()[::-1]
-    facts = _load_facts(connection, rows)
     wrong = [(row.verdict, row.started_text, row.commit_id) for row in rows if row.median_us is None]
-    timed = [
+    return split_by_machine(one, _make_points(connection, rows, asked), find_wrong(wrong)) if rows else []
+
+
+def load_chosen_series(
+    connection: Connection,
+    one: StoredCase,
+    chosen: Set[tuple[float, int]],
+    wrong: WrongRuns,
+    runs: Mapping[int, int],
+) -> list[CaseHistory]:
+    """Returns what `load_series` does, but of the runs with a time only the `chosen`, by (start, number). `runs` has
+    the number of runs with a time by machine. Reads these rows by the primary key."""
+    table = define_tables().measurements
+    starts = sorted({started for started, _ in chosen})
+    found: list[Row] = []
+    for first in range(0, len(starts), STARTS_AT_ONCE):
+        part = table.c.started.in_(starts[first : first + STARTS_AT_ONCE])
+        found += connection.execute(_case_query(one.id, PointFilter()).where(part))
+    rows = sorted(
+        (row for row in found if (row.started, row.run_number) in chosen), key=lambda row: (row.started, row.run_number)
+    )
+    if not rows and not wrong.runs:
+        return []
+    return split_by_machine(one, _make_points(connection, rows, PointFilter()), wrong, runs)
+
+
+def find_wrong(wrong: Sequence[tuple[str, str, str]]) -> WrongRuns:
+    """Returns the newest and the number of runs without a time: (verdict, start, commit), oldest first."""
+    return WrongRuns(tuple(wrong[-WRONG_SHOWN:]), len(wrong))
+
+
+def _make_points(connection: Connection, rows: Sequence[Row], asked: PointFilter) -> list[tuple[int, HistoryPoint]]:
+    """Returns (id of the machine, point) of the rows with a time whose machine is asked."""
+    facts = _load_facts(connection, rows)
+    return [
         (row.machine_id, _make_point(row, facts))
         for row in rows
         if row.median_us is not None and _has_facts(facts[row.machine_id], asked.machine or {})
     ]
-    return split_by_machine(one, timed, wrong) if rows else []
 
 
 def split_by_machine(
-    one: StoredCase, timed: Sequence[tuple[int, HistoryPoint]], wrong: Sequence[tuple[str, str, str]]
+    one: StoredCase,
+    timed: Sequence[tuple[int, HistoryPoint]],
+    wrong: WrongRuns,
+    runs: Mapping[int, int] | None = None,
 ) -> list[CaseHistory]:
     """Returns one series per machine of `timed` ((id of the machine, point), oldest first), with notes that say in what
-    the machines differ, and which runs were `wrong` (verdict, start, commit). A single series without points if no run
-    has a time."""
-    notes = [_wrong_note(wrong)] if wrong else []
+    the machines differ, and which runs were `wrong`. A single series without points if no run has a time. `runs` has
+    the number of runs with a time of each machine, if `timed` has only some."""
+    notes = [_wrong_note(wrong)] if wrong.runs else []
     by_machine: dict[int, list[HistoryPoint]] = {}
     for number, point in timed:
         by_machine.setdefault(number, []).append(point)
@@ -226,9 +260,14 @@ def split_by_machine(
     machines = [points[0].machine for points in by_machine.values()]
     return [
         CaseHistory(
-            one.case, one.arch, one.product, tuple(points), notes=(*notes, *_machine_notes(points[0].machine, machines))
+            one.case,
+            one.arch,
+            one.product,
+            tuple(points),
+            notes=(*notes, *_machine_notes(points[0].machine, machines)),
+            runs=max(len(points), (runs or {}).get(machine, 0)),
         )
-        for points in by_machine.values()
+        for machine, points in by_machine.items()
     ]
 
 
@@ -272,10 +311,10 @@ def _has_facts(facts: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(facts.get(name) == value for name, value in wanted.items())
 
 
-def _wrong_note(wrong: Sequence[tuple[str, str, str]]) -> str:
-    shown = ", ".join(f"{verdict} {started[:10]} at {commit[:60]}" for verdict, started, commit in wrong[-WRONG_SHOWN:])
-    more = " (newest)" if len(wrong) > WRONG_SHOWN else ""
-    return f"wrong, without a time, in {len(wrong)} run{'s' * (len(wrong) != 1)}: {shown}{more}"
+def _wrong_note(wrong: WrongRuns) -> str:
+    shown = ", ".join(f"{verdict} {started[:10]} at {commit[:60]}" for verdict, started, commit in wrong.newest)
+    more = " (newest)" if wrong.runs > WRONG_SHOWN else ""
+    return f"wrong, without a time, in {wrong.runs} run{'s' * (wrong.runs != 1)}: {shown}{more}"
 
 
 def _machine_notes(own: Mapping[str, str], machines: Sequence[Mapping[str, str]]) -> list[str]:
@@ -287,101 +326,3 @@ def _machine_notes(own: Mapping[str, str], machines: Sequence[Mapping[str, str]]
     differing = [name for name in names if len({one.get(name) for one in machines}) > 1]
     said = ", ".join(f"{name} {own.get(name, 'unknown')}" for name in differing)
     return [f"one of {len(machines)} separate series, because times of these machines cannot be compared: {said}"]
-
-
-@dataclass(frozen=True)
-class RetentionRule:
-    """Which runs are kept: those of the last `keep_days` days, and the newest `keep_runs` of each case. 0: not used.
-
-    A run stays if either rule keeps it. Raises HistoryError if both are 0 or one is negative."""
-
-    keep_days: float = 0
-    keep_runs: int = 0
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.keep_days < float("inf") and self.keep_runs >= 0 and (self.keep_days or self.keep_runs)):
-            raise HistoryError(
-                f"history: keep_days is {self.keep_days:g} and keep_runs is {self.keep_runs}; none may be negative, "
-                "and one must be positive"
-            )
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """Numbers of deleted measurements, and of runs, cases and facts without any measurement. `kept` counts the
-    measurements left."""
-
-    measurements: int
-    runs: int
-    cases: int
-    facts: int
-    kept: int
-
-
-def prune_measurements(connection: Connection, rule: RetentionRule) -> Pruned:
-    """Deletes the measurements that `rule` does not keep, and rows that no measurement refers to any more. Returns the
-    numbers of rows."""
-    from sqlalchemy import func, select
-
-    known = define_tables()
-    measurements = connection.execute(_outdated_query(known, rule)).rowcount
-    runs, cases, facts = (connection.execute(query).rowcount for query in _unnamed_queries(known))
-    kept = connection.execute(select(func.count()).select_from(known.measurements)).scalar_one()
-    return Pruned(measurements, runs, cases, facts, kept)
-
-
-def simulate_pruning(connection: Connection, rule: RetentionRule) -> Pruned:
-    """Returns how many rows `prune_measurements` would delete and leave; the store stays as it is."""
-    nested = connection.begin_nested()
-    try:
-        return prune_measurements(connection, rule)
-    finally:
-        nested.rollback()
-
-
-def vacuum(transactions: Transactions) -> None:
-    """Makes SQLite return the space of deleted rows to the disk, which it does only on request. Raises HistoryError if
-    it cannot."""
-    assert transactions.place.path is not None
-    try:
-        connection = sqlite3.connect(transactions.place.path, timeout=transactions.wait_s, isolation_level=None)
-        try:
-            connection.execute("VACUUM")
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise HistoryError(
-            f"history {transactions.place.shown}: rows were deleted, but their disk space was not freed "
-            f"({error}); run sqlite3 FILE VACUUM when nobody uses it"
-        ) from error
-
-
-def _outdated_query(known: HistoryTables, rule: RetentionRule) -> Delete:
-    from sqlalchemy import delete, func, select, tuple_
-
-    table = known.measurements
-    conditions: list[ColumnElement[bool]] = []
-    if rule.keep_days:
-        conditions.append(table.c.started < time.time() - rule.keep_days * DAY_SECONDS)
-    if rule.keep_runs:
-        newest_first = (table.c.started.desc(), table.c.run_id.desc())
-        place = func.row_number().over(partition_by=table.c.case_id, order_by=newest_first).label("place")
-        ranked = select(table.c.case_id, table.c.started, table.c.run_id, place).subquery()
-        old = select(ranked.c.case_id, ranked.c.started, ranked.c.run_id).where(ranked.c.place > rule.keep_runs)
-        conditions.append(tuple_(table.c.case_id, table.c.started, table.c.run_id).in_(old))
-    return delete(table).where(*conditions)
-
-
-def _unnamed_queries(known: HistoryTables) -> tuple[Delete, Delete, Delete]:
-    """Returns queries that delete runs, cases and facts that no measurement refers to."""
-    from sqlalchemy import delete, exists
-
-    table = known.measurements
-    return (
-        delete(known.runs).where(~exists().where(table.c.run_id == known.runs.c.id)),
-        delete(known.cases).where(~exists().where(table.c.case_id == known.cases.c.id)),
-        delete(known.facts).where(
-            ~exists().where(table.c.machine_id == known.facts.c.id),
-            ~exists().where(table.c.environment_id == known.facts.c.id),
-        ),
-    )

@@ -19,6 +19,7 @@ from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
+from pytest_attnperf.tools.history import thinning
 from pytest_attnperf.tools.history.history_failures import HistoryError
 from pytest_attnperf.tools.history.history_store import open_store
 
@@ -85,6 +86,19 @@ def test_without_a_case_all_are_listed(filled: Path, ran: Ran, monkeypatch: pyte
     _, out, _ = ran("--limit", 2)
     assert "the 2 with the newest runs are shown; --limit 3 shows all" in out
     assert "0 cases" in ran("--arch", "gfx942")[1]
+
+
+def test_a_long_history_is_shown_by_a_sample(filled: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its change; JSON holds every point. A list searches the newest runs only, and says so."""
+    monkeypatch.setattr(thinning, "MOST_POINTS", 10)
+    monkeypatch.setattr(thinning, "NEWEST_POINTS", 4)
+    monkeypatch.setattr(history_command, "LISTED_RUNS", 8)
+    _, out, _ = ran("triton.flash", "--history", filled)
+    assert "30 runs, of which 18 are read, 2026-01-01 to 2026-01-30" in out
+    assert any(line.startswith("2026-01-23  ") and line.split()[-2:] == ["c21", "c22"] for line in out.splitlines())
+    assert len(json.loads(ran("triton.flash", "--history", filled, "--json")[1])[0]["points"]) == 30
+    listed = " ".join(ran("--history", filled)[1].split())
+    assert "changes are those of each case's newest 8 runs; CASE shows earlier ones" in listed
 
 
 def test_the_last_change_is_the_latest_in_time(ran: Ran) -> None:

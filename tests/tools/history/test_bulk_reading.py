@@ -7,6 +7,7 @@ import pytest
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import RunResult
+from pytest_attnperf.tools.history import bulk_reading
 from pytest_attnperf.tools.history.bulk_reading import (
     BulkFilter,
     CaseRuns,
@@ -15,6 +16,8 @@ from pytest_attnperf.tools.history.bulk_reading import (
     load_contents,
     parse_processes,
 )
+from pytest_attnperf.tools.history.history_failures import HistoryError
+from pytest_attnperf.tools.history.history_rows import parse_seconds
 from pytest_attnperf.tools.history.history_store import HistoryStore, open_store
 
 MakeRun = Callable[..., RunResult]
@@ -51,8 +54,6 @@ def read(store: HistoryStore, asked: BulkFilter) -> tuple[StoreContents, list[Ca
 @pytest.mark.parametrize("since", ["", "2026-01-04"])
 def test_series_are_those_of_each_case_alone(store: HistoryStore, since: str, limit: int) -> None:
     """A store read in bulk gives the series, points and notes that reading one case gives, on SQLite and PostgreSQL."""
-    from pytest_attnperf.tools.history.history_rows import parse_seconds
-
     asked = BulkFilter(since=parse_seconds(since) if since else None, limit=limit)
     contents, found = read(store, asked)
     assert [one.case.case for one in found] == sorted(one.case for one in contents.cases)
@@ -99,7 +100,7 @@ def str_url(store: HistoryStore) -> str:
 
 
 def test_the_number_of_queries_does_not_grow_with_the_runs(store: HistoryStore) -> None:
-    """Five queries list the store, one reads these cases."""
+    """Six queries list the store, one reads these cases."""
     from sqlalchemy import event
 
     counted: list[str] = []
@@ -110,7 +111,17 @@ def test_the_number_of_queries_does_not_grow_with_the_runs(store: HistoryStore) 
 
     event.listen(store.transactions.engine, "before_cursor_execute", count)
     read(store, BulkFilter())
-    assert len(counted) == 6
+    assert len(counted) == 7
+
+
+def test_more_than_can_be_read_at_once_is_refused(store: HistoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says how much is asked, and what to ask for; a number, a time or a case narrow it."""
+    monkeypatch.setattr(bulk_reading, "ROWS_MAX", 12)
+    with pytest.raises(HistoryError, match=r"about 20 measurements of 2 cases are asked, .* 12 .*: --limit 6, --since"):
+        read(store, BulkFilter())
+    assert len(read(store, BulkFilter(limit=6))[1]) == 2
+    assert len(read(store, BulkFilter(since=parse_seconds("2026-01-06")))[1]) == 2
+    assert len(read(store, BulkFilter(pattern="hip"))[1]) == 1
 
 
 @pytest.mark.parametrize("text", ["[1.0, -2.0]", "[0]", "[1e999]", "[NaN]", '["1"]', "null", "{}", "[1.0"])

@@ -63,6 +63,8 @@ def test_a_drift_is_a_drift() -> None:
         (note,) = found.notes
         assert note.startswith("drifts: slower by about 0.0")
         assert "over the last 100 runs, +4" in note or "over the last 100 runs, +5" in note
+    thinned = replace(noisy(0, [100 * (1 + 0.0005 * number) for number in range(100)]), runs=5000)
+    assert " % per sampled run over the last 100 sampled runs, " in with_changes(thinned).notes[0]
     assert with_changes(noisy(1, [100.0] * 100)).notes == ()
     (faster,) = with_changes(noisy(1, [100 * (1 - 0.0005 * number) for number in range(100)])).notes
     assert faster.startswith("drifts: faster by about")

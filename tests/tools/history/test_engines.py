@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_attnperf.tools.history import engines
 from pytest_attnperf.tools.history.engines import is_on_network
+from pytest_attnperf.tools.history.history_failures import HistoryError
 from pytest_attnperf.tools.history.history_store import open_store
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 
 def test_a_path_is_on_the_innermost_mount(tmp_path: Path) -> None:
@@ -50,3 +55,26 @@ def test_a_failure_that_passes_is_tried_again(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "a.sqlite")) as store:
         assert store.transactions.write(work) == "done"
     assert len(attempts) == 3
+
+
+def test_a_query_that_takes_too_long_is_ended(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that went away leaves nothing behind; the message says what to ask for. Writers are not limited."""
+    monkeypatch.setattr(engines, "READ_LIMIT", "50ms")
+    with open_store(postgres_url) as store:
+        with pytest.raises(HistoryError, match=r"too long. Ask for less, by CASE, --since or --limit; or allow more"):
+            store.transactions.read(lambda connection: connection.exec_driver_sql("SELECT pg_sleep(5)"))
+        store.transactions.write(lambda connection: connection.exec_driver_sql("SELECT pg_sleep(0.1)"))
+
+
+def test_limits_of_the_address_stay(postgres_url: str) -> None:
+    """A user's own limit of time, and more memory, count; less memory is raised."""
+    with open_store(f"{postgres_url}%20-cstatement_timeout%3D7min%20-cwork_mem%3D64MB") as store:
+        assert store.transactions.read(show_limits) == ("7min", "64MB")
+    with open_store(f"{postgres_url}%20-cwork_mem%3D1MB") as store:
+        assert store.transactions.read(show_limits) == ("2min", "32MB")
+
+
+def show_limits(connection: Connection) -> tuple[str, ...]:
+    """What the server keeps to in this transaction."""
+    names = ("statement_timeout", "work_mem")
+    return tuple(str(connection.exec_driver_sql(f"SHOW {name}").scalar_one()) for name in names)

@@ -106,6 +106,14 @@ def test_days_are_those_of_utc() -> None:
     assert format_day("0001-01-01T00:00:00+12:00") == "0001-01-01"
 
 
+def test_a_thinned_series_says_so() -> None:
+    """How many runs there are, how many are read, and how to see all."""
+    text = render_histories([replace(HISTORY, runs=146_000)], 100)
+    assert f"146000 runs, of which {len(HISTORY.points)} are read, 20" in text
+    assert "--since shows a shorter time whole" in " ".join(text.split())
+    assert f"{146_000 - min(12, len(HISTORY.points))} earlier runs are not shown" in text
+
+
 def test_foreign_text_repaints_nothing() -> None:
     """No control character reaches the terminal, and no line is longer than a name may be."""
     point = HistoryPoint(HOSTILE, HOSTILE, HOSTILE, 1.0, (1.0, 2.0), 1.0, HOSTILE)
