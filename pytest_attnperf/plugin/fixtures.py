@@ -95,6 +95,7 @@ class CaseHandle:
         kernels: Sequence[str] = (),
         operators: Sequence[str] = (),
         never: Sequence[str] = (),
+        non_finite: Sequence[str] = (),
         costs: Mapping[str, Any] | None = None,
     ) -> None:
         """Proves any callable right; with `--attnperf` also measures and gates it.
@@ -119,6 +120,8 @@ class CaseHandle:
         kernels, operators    regular expressions; each must match the name of a GPU kernel, or of a torch operator,
                               that runs: a function that falls back to something else fails
         never                 regular expressions that must not match any kernel or operator that runs
+        non_finite            names of outputs in which the reference may hold NaN or Inf, e.g. the log-sum-exp of a row
+                              that sees no key: a result must hold them at the same places
         costs                 what else may not grow beyond the stored one, by how many percent: {"peak_bytes": 0,
                               "host_us": 20}; known are host_us, first_call_ms, peak_bytes and allocations. A cost of
                               your own is (function of what fn returned, percent). Beyond that the case is GREW
@@ -130,7 +133,7 @@ class CaseHandle:
         workload = AdHoc(
             name=self._name, make_inputs_fn=inputs, reference_fn=reference, flops=flops, bytes_min=bytes_min,
             cache_state=cache_state, times=times if backward else "", overwrites=_as_tuple(in_place),
-            host_sync=host_sync, contiguous=contiguous,
+            host_sync=host_sync, contiguous=contiguous, non_finite_outputs=frozenset(_as_tuple(non_finite)),
         )  # fmt: skip
         says = _declare(kernels=kernels, operators=operators, never=never)
         backend = CallableBackend(name, fn, says, tolerance=tolerance or Tolerance(), invariant=invariant)

@@ -30,7 +30,11 @@ PUBLIC = {"backends", "errors", "kernel_builds", "results", "tuning_records"}
 """Files of the root, because users import them by these names. They count as `records`."""
 
 _UP_TO_WORKERS = {name for names in ORDER[: ORDER.index(("workers",)) + 1] for name in names}
-BESIDE = {"reports": {"records"}, "tools": _UP_TO_WORKERS | {"reports"}}
+BESIDE = {
+    "reports": {"records"},
+    "problems": _UP_TO_WORKERS | {"reports"},
+    "tools": _UP_TO_WORKERS | {"reports"},
+}
 """Beside the layers: what each may import. The top layer and `testing` may import them."""
 
 FREE = "testing"
