@@ -29,9 +29,10 @@ import torch
 from safetensors.torch import save_file
 from tabulate import tabulate
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from problem_faults import list_faults
+from problem_faults import list_faults  # noqa: E402
 
 SUITE = """
 import pytest
@@ -41,8 +42,12 @@ PROBLEMS = flashinfer_bench.list_problems({folder!r}, references=True, bytes_mos
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_problem(attnperf, problem):
-    problem.gate(attnperf)
+    written = [name for name in {written} if problem.definition and name in problem.definition.inputs]
+    problem.gate(attnperf, in_place=written)
 """
+WRITTEN = ("intermediate_states_buffer",)
+"""Inputs that a published reference writes to, which its definition does not say."""
+
 TOLERANCE = 1e-2
 KEYS, QUERIES = (37, 1, 80), (5, 1, 19)
 """Keys and query tokens of the sequences; a last one has none of the former."""
@@ -56,6 +61,8 @@ def make_workload(definition: dict[str, Any], folder: Path) -> dict[str, Any]:
     """A small workload of a definition, whose integers lie in a file below `folder`."""
     axes, tensors = dict(SIZES), {}
     rng = torch.Generator().manual_seed(0)
+    if definition["op_type"] == "rmsnorm":
+        axes["batch_size"] = 40  # a very small row is planted from 32 rows on
     if "kv_indptr" in definition["inputs"]:
         size = definition["axes"].get("page_size", {}).get("value", 1)
         tensors = _draw_tables(size, prefill="qo_indptr" in definition["inputs"], rng=rng)
@@ -151,10 +158,10 @@ def write_folder(definitions: Iterable[Path], folder: Path, *, faults: bool) -> 
 
 def run_suite(folder: Path, most: int) -> dict[str, str]:
     """Verdicts by test id: RIGHT, INCORRECT, ERROR, UNSUPPORTED ..."""
-    (folder / "test_problems.py").write_text(SUITE.format(folder=str(folder), most=most))
+    (folder / "test_problems.py").write_text(SUITE.format(folder=str(folder), most=most, written=WRITTEN))
     (folder / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "test_problems.py", "--junitxml=junit.xml"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1]), "CI": ""}
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "CI": ""}
     with (folder / "pytest.log").open("w") as log:
         subprocess.run(command, cwd=folder, env=environment, stdout=log, stderr=log, check=False)
     verdicts = {}
@@ -179,7 +186,8 @@ def passes_tolerance(folder: Path, name: str, fault: str) -> bool:
     known = flashinfer_bench.list_problems(folder, definitions=name, solutions=fault)
     (problem,) = (one for one in known if one.backend == fault)
     case = flashinfer_bench._Case(problem)
-    tensors = case.inputs(3) if case.attention is None else case.inputs(3, False)
+    first, tensors = (case.inputs(seed) if case.attention is None else case.inputs(seed, False) for seed in (2, 3))
+    case.call(*first)
     wanted = case.reference(*tensors)
     got = case.call(*tensors)
     return all(_is_close(got[one].float(), wanted[one].float()) for one in wanted)

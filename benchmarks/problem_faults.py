@@ -80,8 +80,8 @@ RETURN = "\nreturn tuple(found) if len(found) > 1 else found[0]"
 FAULTS = (
     Fault("zeros", (), RESULT + "found = [torch.zeros_like(one) for one in found]" + RETURN),
     Fault("stale_output", (), 'SEEN.setdefault("found", again(given))\nreturn SEEN["found"]'),
-    Fault("last_row_unwritten", (), RESULT + "found[0] = found[0].clone()\nfound[0][-1] = 0" + RETURN),
-    Fault("one_percent_large", (), RESULT + "found[0] = (found[0] * 1.01).to(found[0].dtype)" + RETURN),
+    Fault("first_row_unwritten", (), RESULT + "found[0] = found[0].clone()\nfound[0][0] = 0" + RETURN),
+    Fault("two_percent_large", (), RESULT + "found[0] = (found[0] * 1.02).to(found[0].dtype)" + RETURN),
     Fault("missing_scale", ("sm_scale",), "return again(given, sm_scale=1.0)"),
     Fault("scale_of_two_percent", ("sm_scale",), 'return again(given, sm_scale=given["sm_scale"] * 1.02)'),
     Fault("lse_in_base_e", (">lse",), "found = again(given)\nreturn found[0], found[1] * 0.6931471805599453"),

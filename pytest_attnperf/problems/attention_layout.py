@@ -99,7 +99,7 @@ class AttentionLayout:
         pages, size = inputs["kv_indices"].long(), keys.shape[1]
         if len(pages) and not 0 <= int(pages.min()) <= int(pages.max()) < len(keys):
             raise UsageError(
-                f"kv_indices has page {int(pages.max())} or {int(pages.min())}; there are {len(keys)}, from 0"
+                f"kv_indices has pages from {int(pages.min())} to {int(pages.max())}; there are {len(keys)}, from 0"
             )
         last = inputs.get("kv_last_page_len")
         found = []

@@ -115,7 +115,10 @@ class _Models:
                 f"ModelNew has parameters and buffers {list(self._candidate_names)} not in the shapes and the order of "
                 f"Model's {list(self.names)}: it cannot be given the same values"
             )
-        size = self._count_bytes()
+        size = sum(
+            one.numel() * one.element_size()
+            for one in (*self._model.state_dict().values(), *self._find_tensors().values())
+        )
         if size > self.problem.bytes_most:
             return (
                 f"inputs and parameters have {size / 2**30:.3g} GiB, more than {self.problem.bytes_most / 2**30:.3g} "
@@ -184,27 +187,26 @@ class _Models:
         dtype: torch.dtype = getattr(torch, self.problem.dtype)
         return tensor.detach().to(dtype) if tensor.is_floating_point() else tensor.detach()
 
-    def _count_bytes(self) -> int:
-        """Returns the bytes of all inputs and parameters, without making them; 0 where get_inputs() cannot run so."""
+    def _find_tensors(self) -> dict[int, torch.Tensor]:
+        """Returns by number the tensors of get_inputs() on torch's meta device, where they take no memory; none of a
+        function that cannot run so, whose inputs are then not bounded."""
         import torch
 
-        parameters: int = sum(one.numel() * one.element_size() for one in self._model.state_dict().values())
         try:
             with torch.device("meta"):
                 given = find_function(self._plain, "get_inputs", str(self.problem.problem))()
-        except Exception:  # any, because it is foreign code; what it makes is then not bounded
-            return parameters
-        inputs: int = sum(one.numel() * one.element_size() for one in given if isinstance(one, torch.Tensor))
-        return parameters + inputs
+            return {number: one for number, one in enumerate(given) if isinstance(one, torch.Tensor)}
+        except Exception:  # any, because it is foreign code
+            return {}
 
     def _with_names(self, function: Callable[..., Any], path: Path) -> Callable[..., Any]:
         """Names a function for baselines, and its parameters for messages: those of forward(), then the state's."""
-        forward = list(inspect.signature(self._model.forward).parameters)
-        names = [name for n, name in enumerate(forward) if n not in self._numbers]
+        tensors = self._find_tensors()
+        forward = [name for n, name in enumerate(inspect.signature(self._model.forward).parameters) if n in tensors]
         state = [re.sub(r"\W", "_", name) for name in self.names]
-        kind = inspect.Parameter.POSITIONAL_ONLY
-        if not self._numbers and len({*names, *state}) == len(names) + len(state):
-            parameters = [inspect.Parameter(name, kind) for name in (*names, *state)]
+        if len(forward) == len(tensors) > 0 and len({*forward, *state}) == len(forward) + len(state):
+            kind = inspect.Parameter.POSITIONAL_ONLY
+            parameters = [inspect.Parameter(name, kind) for name in (*forward, *state)]
             function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         function.__module__, function.__qualname__ = "kernelbench", _clean(path.stem)
         return function
