@@ -192,14 +192,15 @@ class _Case:
     @functools.cached_property
     def _solution(self) -> Callable[..., Any]:
         if (solution := self.problem.solution) is None:
-            # Loaded a second time: the judge notes code that a function and its reference both run.
-            return self._load_reference("run", "solution")
+            return self._load_reference("run")
         sources = {one.path: one.content for one in solution.sources}
         return load_function("solution", solution.name, self.problem.solution_file, sources, solution.spec.entry_point)
 
-    def _load_reference(self, function: str, kind: str = "definition") -> Callable[..., Any]:
+    def _load_reference(self, function: str) -> Callable[..., Any]:
         sources = {f"{REFERENCE}.py": self.definition.reference}
-        return load_function(kind, self.definition.name, self.problem.file, sources, f"{REFERENCE}.py::{function}")
+        return load_function(
+            "definition", self.definition.name, self.problem.file, sources, f"{REFERENCE}.py::{function}"
+        )
 
     def _make_tensors(self, seed: int, planted: bool) -> tuple[torch.Tensor, ...]:
         import torch

@@ -30,6 +30,9 @@ TIMED = frozenset(
 """Verdicts of a right result whose time is believed: a trace that PASSED."""
 
 OWN = "pytest-attnperf"
+NONE = "none"
+"""What a fingerprint says of a library that is not there."""
+
 LIBRARIES = ("torch", "triton", "cuda", "rocm", "aiter")
 
 
@@ -130,5 +133,5 @@ def _describe_environment(run: RunResult, case: CaseResult) -> dict[str, Any]:
     must = fingerprint.must_match if fingerprint else {}
     every = {**must, **(fingerprint.named if fingerprint else {})}
     hardware = must.get("product") or must.get("arch") or "unknown"
-    libraries = {name: one_line(every[name]) for name in LIBRARIES if name in every}
+    libraries = {name: one_line(every[name]) for name in LIBRARIES if every.get(name, NONE) != NONE}
     return {"hardware": one_line(hardware), "libs": {OWN: run.version, **libraries}}
