@@ -150,5 +150,6 @@ CHECKS: Mapping[str, Callable[[object], str]] = {
     "kernels": _check_texts,
     "operators": _check_texts,
     "never": _check_texts,
+    "non_finite": _check_texts,
 }
 """Argument -> function of its value that returns what it must be, or '' if it is that."""

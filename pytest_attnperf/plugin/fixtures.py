@@ -95,6 +95,7 @@ class CaseHandle:
         kernels: Sequence[str] = (),
         operators: Sequence[str] = (),
         never: Sequence[str] = (),
+        non_finite: Sequence[str] = (),
         costs: Mapping[str, Any] | None = None,
     ) -> None:
         """Proves any callable right; with `--attnperf` also measures and gates it.
@@ -110,15 +111,14 @@ class CaseHandle:
         contiguous            callers pass contiguous inputs only: no trial uses another layout
         backward              also prove the gradients of all floating-point inputs
         times                 with backward: time 'both' passes together, or only 'forward' or 'backward'
-        in_place              names of inputs (parameters of the reference; 'grad_out' for the incoming gradient) that a
-                              call may overwrite: each call gets copies, made outside the timed part. If a call returns
-                              None, the contents of these inputs are its result
+        in_place              names of inputs ('grad_out' for the incoming gradient) that a call may overwrite: it gets
+                              copies, made outside the timed part. If it returns None, they are its result
         host_sync             the call may wait for the device (.item()), and is timed by the host's clock
         invariant             each row (index of the first dimension that the reference computes row by row) has the
                               same bits alone, in another order and among more rows: other bits fail
-        kernels, operators    regular expressions; each must match the name of a GPU kernel, or of a torch operator,
-                              that runs: a function that falls back to something else fails
+        kernels, operators    regular expressions; each must match a GPU kernel, or a torch operator, that runs
         never                 regular expressions that must not match any kernel or operator that runs
+        non_finite            outputs in which the reference may hold NaN or Inf: a result must, at the same places
         costs                 what else may not grow beyond the stored one, by how many percent: {"peak_bytes": 0,
                               "host_us": 20}; known are host_us, first_call_ms, peak_bytes and allocations. A cost of
                               your own is (function of what fn returned, percent). Beyond that the case is GREW
@@ -130,7 +130,7 @@ class CaseHandle:
         workload = AdHoc(
             name=self._name, make_inputs_fn=inputs, reference_fn=reference, flops=flops, bytes_min=bytes_min,
             cache_state=cache_state, times=times if backward else "", overwrites=_as_tuple(in_place),
-            host_sync=host_sync, contiguous=contiguous,
+            host_sync=host_sync, contiguous=contiguous, non_finite_outputs=frozenset(_as_tuple(non_finite)),
         )  # fmt: skip
         says = _declare(kernels=kernels, operators=operators, never=never)
         backend = CallableBackend(name, fn, says, tolerance=tolerance or Tolerance(), invariant=invariant)

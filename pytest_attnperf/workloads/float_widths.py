@@ -231,6 +231,8 @@ def _width_mode(replaced: dict[torch.dtype, torch.dtype], unrounded: bool, usual
                 return args[0].to(replace_dtype(casts[func]))
             if func in rounding:
                 return args[0]
+            if func is torch.Tensor.view and len(args) == 2 and args[1] in replaced and not args[0].is_floating_point():
+                return func(*args).to(replaced[args[1]])  # the bits of a float, as packed scales are
             if func in (torch.rand, torch.randn):
                 drawn = (kwargs or {}).get("dtype") or usual
                 return func(*args, **{**(kwargs or {}), "dtype": drawn}).to(replace_dtype(drawn))

@@ -34,6 +34,7 @@ ONLY_IN = {
     "psycopg": {"tools/history"},
     "pytest_benchmark": {"plugin", "tools/export/pytest_benchmark"},
     "rich": {"plugin/features/live"},
+    "safetensors": {"problems"},
     "shtab": {"cli/commands/completion"},
 }
 """Folders and modules (without suffix) of the package that may import a third-party package."""
@@ -41,7 +42,7 @@ ONLY_IN = {
 NEVER_AT_TOP = {
     *("torch", "triton", "matplotlib", "yaml", "optuna", "numpy"),
     *("jinja2", "vl_convert", "sqlalchemy", "psycopg", "ruptures", "pytest_benchmark", "shtab"),
-    "rich",
+    *("rich", "safetensors"),
 }
 """Imported inside functions only: `pytest --help` and `--collect-only` must not pay for them, or need them."""
 

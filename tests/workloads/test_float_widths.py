@@ -126,3 +126,12 @@ def test_a_reference_loads_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "torch._dynamo" not in sys.modules
     monkeypatch.setitem(sys.modules, "torch._dynamo", torch)
     assert hasattr(type(_noise_mode(Noise(2.0**-8))).__torch_dispatch__, "__wrapped__")
+
+
+def test_bits_that_a_reference_views_as_a_float_are_not_widened() -> None:
+    """A packed fp32 scale is four bytes whatever the width; its value then is of the widest type."""
+    scale = torch.tensor([0.75, -3.0])
+    with widen_floats(torch.float64):
+        seen = scale.view(torch.int8).view(torch.float32)
+    assert seen.dtype == torch.float64
+    assert seen.tolist() == [0.75, -3.0]
