@@ -195,7 +195,7 @@ def _describe_outcome(case: CaseBlame) -> str:
     if not case.suspects:
         return "undecided whether it changed; raise --pairs-max, or --threshold"
     return (
-        f"{case.outcome.value}; a component counts from {_format_limit(case.limit)}; {case.measurements} comparisons, "
+        f"{case.outcome.value}; blamed above {_format_limit(case.limit / 2)}; {case.measurements} comparisons, "
         f"{case.pairs} pairs"
     )
 

@@ -99,7 +99,7 @@ class CaseSearch:
         total = yield from self._ask(OLD, self._new, FIRST_PAIRS)
         if isinstance(total, NoRatio):
             return CaseBlame(self.nodeid, BlameOutcome.NOT_MEASURED, why=total.reason)
-        size = total.measure_against(self._limit)
+        size = EffectSize.ABSENT if total.is_below(self._limit) else total.measure_against(self._limit)
         if size is not EffectSize.PRESENT:
             outcome = BlameOutcome.UNCHANGED if size is EffectSize.ABSENT else BlameOutcome.UNDECIDED
             return self._make_result(outcome, total)

@@ -57,6 +57,10 @@ class Effect:
         """Returns whether both make the case slower, or both faster."""
         return (self.log_ratio > 0) == (other.log_ratio > 0)
 
+    def is_below(self, limit: float) -> bool:
+        """Returns whether the effect is certainly below `limit`, a log ratio, either way."""
+        return abs(self.log_ratio) + self.half_width < limit
+
     def measure_against(self, limit: float) -> EffectSize:
         """Returns ABSENT if the effect is certainly below `limit` (a log ratio, either way), PRESENT if it is certainly
         above half of it.
@@ -67,7 +71,7 @@ class Effect:
         least = abs(self.log_ratio) - self.half_width
         if least > limit / 2:
             return EffectSize.PRESENT
-        return EffectSize.ABSENT if abs(self.log_ratio) + self.half_width < limit else EffectSize.UNCLEAR
+        return EffectSize.ABSENT if self.is_below(limit) else EffectSize.UNCLEAR
 
 
 NO_EFFECT = Effect(0.0, 0.0)

@@ -33,7 +33,7 @@ def test_a_table() -> None:
     """Of an explained case: the change, and a row for the blamed component and for all others."""
     assert render_case(_case(BlameOutcome.EXPLAINED, BLAMED, others=OTHERS), VERSIONS) == [
         "a.py::test[x]",
-        "  new against old: +44.8 % (+44.1..+45.5): explained; a component counts from 3.8 %; 5 comparisons, 24 pairs",
+        "  new against old: +44.8 % (+44.1..+45.5): explained; blamed above 1.9 %; 5 comparisons, 24 pairs",
         "  component               old -> new      in the old environment  in the new environment  conclusion",
         "  triton                  3.4.0 -> 3.6.0  +44.8 % (+44.1..+45.5)  +44.8 % (+44.1..+45.5)  blamed",
         "  2 others: torch, numpy                  0.0 % (-1.0..+1.0)      0.0 % (-1.0..+1.0)      innocent",

@@ -202,15 +202,15 @@ def test_both_environments_do_not_run() -> None:
     assert (result.outcome, result.why) == (BlameOutcome.NOT_MEASURED, "ImportError: no symbol")
 
 
-@pytest.mark.parametrize("percent", [0.5, 0.9, 1.0, 1.1, 2.0])
+@pytest.mark.parametrize("percent", [0.5, 0.8, 0.95, 1.0, 1.1, 2.0])
 def test_around_the_threshold(percent: float) -> None:
-    """With little noise a change is called one above the threshold and none below half of it; between, either, and
-    never undecided."""
+    """With little noise a change is called one above the threshold and none certainly below it; so close to it that
+    the noise is as large, either, and never undecided."""
     result = World(_names(4), _factors(p2=1 + percent / 100), sd=0.0005).search(threshold_percent=1.0)
     assert result.outcome in (BlameOutcome.UNCHANGED, BlameOutcome.EXPLAINED)
     if percent > 1:
         assert _conclusions(result) == {("p2",): GroupConclusion.BLAMED}
-    if percent < 0.55:
+    if percent <= 0.8:
         assert result.outcome is BlameOutcome.UNCHANGED
 
 
