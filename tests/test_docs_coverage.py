@@ -1,4 +1,4 @@
-"""docs/coverage.md: its tables are whole, and each of its commands does on a CPU what the row says."""
+"""examples/COVERAGE.md: its tables are whole, and each of its commands does on a CPU what the row says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_attnperf.cli.program import build_whole_parser
 from tests.elsewhere import FOREIGN, NO_GPU, ROOT
 from tests.test_docs_typed import selects
 
-PAGE = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "examples" / "COVERAGE.md").read_text(encoding="utf-8")
 DOCUMENTS = 5
 ON_A_GPU = "on a GPU: "
 CELL = re.compile(rf"(?:{ON_A_GPU})?`[^`]+`(?:; (?:{ON_A_GPU})?`[^`]+`)*")

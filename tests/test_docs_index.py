@@ -15,6 +15,7 @@ BESIDE += [
     ROOT / "tests/judges/README.md",
     *sorted((ROOT / "kernels").rglob("*.md")),
     ROOT / "examples/claims/README.md",
+    ROOT / "examples/COVERAGE.md",
 ]
 PAGES_MOST = 25
 WORDS_MOST = 45_000
