@@ -39,7 +39,7 @@ class BlameRuns:
     options: Sequence[str] = ()
     execute: Execute = field(default_factory=lambda: execute)
     imports: tuple[str, ...] = ()
-    _problems: dict[frozenset[str], str] = field(default_factory=dict)
+    _started: dict[frozenset[str], str] = field(default_factory=dict)
     _runs: int = 0
 
     def measure_ends(self, question: Question) -> tuple[dict[str, Answer], str]:
@@ -54,19 +54,19 @@ class BlameRuns:
     def measure_cases(self, question: Question, cases: Sequence[str]) -> Mapping[str, Answer]:
         """Answers a question for some cases. An environment is first started once, without pytest."""
         for mixture in (question.base, question.candidate):
-            if problem := self._find_problem(mixture):
-                return dict.fromkeys(cases, NoRatio(problem))
+            if reason := self._start_once(mixture):
+                return dict.fromkeys(cases, NoRatio(reason))
         if not question.pairs:
             return dict.fromkeys(cases, ())
         answers, why = self._run_pytest(question, cases)
         return {case: answers.get(case, NoRatio(why or "the case was not run")) for case in cases}
 
-    def _find_problem(self, mixture: frozenset[str]) -> str:
+    def _start_once(self, mixture: frozenset[str]) -> str:
         if not mixture or len(mixture) == len(self.mixer.parts):
             return ""
-        if mixture not in self._problems:
-            self._problems[mixture] = one_line(self.mixer.find_start_problem(mixture, self.imports), REASON_LENGTH)
-        return self._problems[mixture]
+        if mixture not in self._started:
+            self._started[mixture] = one_line(self.mixer.find_start_problem(mixture, self.imports), REASON_LENGTH)
+        return self._started[mixture]
 
     def _run_pytest(
         self, question: Question, nodeids: Sequence[str], *, notes_imports: bool = False

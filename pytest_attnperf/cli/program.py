@@ -45,10 +45,9 @@ examples:
 exit status: 0 done, 1 the results shown have a failure, 2 the command or a file
 is invalid, 130 stopped by Ctrl-C, 141 the reader of the output has gone
 
-exit status of pytest --attnperf: 0 nothing failed, 1 a case or a marker failed
-or, under --attnperf-strict, could not be decided, or a finding concerns the
-run, 2 stopped by Ctrl-C, 3 an error of pytest or a plugin, 4 an option or an
-ini value is invalid, 5 no test was collected
+exit status of pytest --attnperf: 0 nothing failed, 1 a case or marker failed,
+or is undecided under --attnperf-strict, or a finding is of the run, 2 Ctrl-C,
+3 an error of pytest or a plugin, 4 an invalid option or ini value, 5 no tests
 """
 
 PLAIN = {"…": "...", "≥": ">=", "≤": "<=", "≈": "~", "±": "+-", "\xd7": "x", "µ": "u", "·": "-", "→": "->"}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pytest_attnperf.plugin.fixtures import CaseHandle
 
-__all__ = ["Problem", "list_problems", "write_trace"]
+__all__ = ["TraceProblem", "list_problems", "write_trace"]
 
 RUN = ("python", "triton", "pytorch")
 """Languages of solutions that can be run: Python that imports what it needs."""
@@ -55,7 +55,7 @@ UUID_LETTERS = 8
 
 
 @dataclass(frozen=True)
-class Problem:
+class TraceProblem:
     """A definition, one of its workloads and one of its solutions; str() of it is the test's id.
 
     file        the JSON file of the definition; `solution_file` that of the solution
@@ -123,7 +123,7 @@ class Problem:
 class _Case:
     """The functions that `attnperf.gate` takes, for one problem. Code is loaded at their first call."""
 
-    problem: Problem
+    problem: TraceProblem
     attention: AttentionLayout | None = field(init=False, default=None)
     _numbers: Values = field(init=False, default_factory=dict)
 
@@ -275,7 +275,7 @@ def list_problems(
     solutions: str = "*",
     references: bool = False,
     bytes_most: int = BYTES_MOST,
-) -> list[Problem]:
+) -> list[TraceProblem]:
     """Returns every solution of a folder on every workload of its definition, in the order of their names.
 
     folder        has definitions/, workloads/ and solutions/, or is the folder of one problem (definition.json,
@@ -294,7 +294,7 @@ def list_problems(
         if fnmatch.fnmatchcase(name, definitions)
         for problem in _list_of_definition(found, name, solutions, references, bytes_most)
     ]
-    faults = [Problem(f"fault-{_clean(one.where)}", found.root, f"{one.where}: {one.why}") for one in found.faults]
+    faults = [TraceProblem(f"fault-{_clean(one.where)}", found.root, f"{one.where}: {one.why}") for one in found.faults]
     if not problems and not faults:
         raise UsageError(
             f"{found.root} has no problem: {len(found.definitions)} definitions, "
@@ -306,14 +306,14 @@ def list_problems(
 
 def _list_of_definition(
     found: TraceSet, name: str, solutions: str, references: bool, bytes_most: int
-) -> Iterable[Problem]:
+) -> Iterable[TraceProblem]:
     file, definition = found.definitions[name]
     own: list[tuple[Path, TraceSolution | None]] = [(file, None)] if references else []
     known = sorted(found.solutions.get(name, ()), key=lambda pair: pair[1].name)
     own += [pair for pair in known if fnmatch.fnmatchcase(pair[1].name, solutions)]
     for workload in found.workloads.get(name, ()):
         for solution_file, solution in own:
-            yield Problem(
+            yield TraceProblem(
                 _make_id(definition, workload, solution), found.root, "", definition, workload, file, solution,
                 solution_file, bytes_most,
             )  # fmt: skip
@@ -326,14 +326,14 @@ def _make_id(definition: TraceDefinition, workload: TraceWorkload, solution: Tra
     return "-".join(map(_clean, (definition.name, *sizes, workload.uuid[:UUID_LETTERS], name)))
 
 
-def _with_unique_ids(problems: list[Problem]) -> list[Problem]:
+def _with_unique_ids(problems: list[TraceProblem]) -> list[TraceProblem]:
     """Returns the problems; of two with one id the later one says so when it is gated."""
     seen: set[str] = set()
     unique = []
     for number, problem in enumerate(problems):
         if problem.id in seen:
             fault = problem.fault or f"two problems have the id {problem.id}: rename a solution, or change a uuid"
-            problem = Problem(f"{problem.id}-again{number}", problem.root, fault)
+            problem = TraceProblem(f"{problem.id}-again{number}", problem.root, fault)
         seen.add(problem.id)
         unique.append(problem)
     return unique
@@ -344,7 +344,7 @@ def _clean(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.+]", "_", name) or "_"
 
 
-def _name(function: Callable[..., Any], name: str, problem: Problem) -> Callable[..., Any]:
+def _name(function: Callable[..., Any], name: str, problem: TraceProblem) -> Callable[..., Any]:
     """Gives a function a name that baselines store: the same for every version of this package."""
     function.__module__ = "flashinfer_bench"
     function.__qualname__ = f"{problem.definition.name if problem.definition else problem.id}.{name}"

@@ -19,7 +19,7 @@ from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 
 if TYPE_CHECKING:
-    from pytest_attnperf.problems.flashinfer_bench import Problem
+    from pytest_attnperf.problems.flashinfer_bench import TraceProblem
 
 TIMED = frozenset(
     {
@@ -36,7 +36,7 @@ NONE = "none"
 LIBRARIES = ("torch", "triton", "cuda", "rocm", "aiter")
 
 
-def write_trace(runs: Iterable[RunResult], problems: Iterable[Problem] = ()) -> str:
+def write_trace(runs: Iterable[RunResult], problems: Iterable[TraceProblem] = ()) -> str:
     """Returns a line of JSON for each case of `runs` that was timed or failed; '' if there is none.
 
     problems   those of `list_problems()`: cases of their ids get the names and the workload of the files. Any other
@@ -50,7 +50,7 @@ def write_trace(runs: Iterable[RunResult], problems: Iterable[Problem] = ()) -> 
     return "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in lines)
 
 
-def _make_line(run: RunResult, case: CaseResult, known: Mapping[str, Problem]) -> dict[str, Any] | None:
+def _make_line(run: RunResult, case: CaseResult, known: Mapping[str, TraceProblem]) -> dict[str, Any] | None:
     status = _find_status(case)
     if status is None:
         return None
@@ -82,7 +82,7 @@ def _find_status(case: CaseResult) -> str | None:
     return "PASSED" if timed and case.verdict in TIMED else None
 
 
-def _name_case(case: CaseResult, known: Mapping[str, Problem]) -> dict[str, Any]:
+def _name_case(case: CaseResult, known: Mapping[str, TraceProblem]) -> dict[str, Any]:
     problem = known.get(case.key.workload.partition("[")[2].removesuffix("]"))
     if problem is not None and problem.definition is not None and problem.workload is not None:
         name = problem.solution.name if problem.solution else problem.backend

@@ -1,6 +1,6 @@
 """Reads a folder of definitions, workloads and solutions, as flashinfer-trace and SOL-ExecBench lay them out.
 
-A file that cannot be used is a `Fault`, so that it fails as a test of its own and the others run.
+A file that cannot be used is a `UnusableFile`, so that it fails as a test of its own and the others run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FOLDERS = ("definitions", "workloads", "solutions")
 
 
 @dataclass(frozen=True)
-class Fault:
+class UnusableFile:
     """A file, or a line of one, that cannot be used: `where` it is, and `why` not."""
 
     where: str
@@ -56,7 +56,7 @@ class TraceSet:
     definitions: dict[str, tuple[Path, TraceDefinition]] = field(default_factory=dict)
     workloads: dict[str, list[TraceWorkload]] = field(default_factory=dict)
     solutions: dict[str, list[tuple[Path, TraceSolution]]] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[UnusableFile] = field(default_factory=list)
 
     def add_record(self, path: Path) -> None:
         """Reads a definition or a solution; notes a fault for one that cannot be used, ignores any other JSON."""
@@ -93,7 +93,7 @@ class TraceSet:
     def note_fault(self, where: str, error: Exception) -> None:
         """Remembers that a file or line cannot be used."""
         why = describe_os_error(error) if isinstance(error, OSError) else str(error)
-        self.faults.append(Fault(where, why.removeprefix(f"{where}: ")))
+        self.faults.append(UnusableFile(where, why.removeprefix(f"{where}: ")))
 
     def _add_definition(self, path: Path, one: TraceDefinition) -> None:
         check_definition(one)

@@ -22,7 +22,6 @@ from pytest_attnperf.workers.environments import asked_inside
 from pytest_attnperf.workers.environments.components import NEVER_SWAPPED, REST, Component
 from pytest_attnperf.workers.environments.installed import InstalledPackage, Inventory, import_path
 from pytest_attnperf.workers.launch import IMPORTED, SCRUBBED
-from pytest_attnperf.workers.trees import build_folders
 
 START_SECONDS = 600.0
 LIBRARY_PATH = "LD_LIBRARY_PATH"
@@ -72,6 +71,8 @@ class Mixer:
     def worker_command(self, mixture: frozenset[str], imported: Path | None = None) -> str:
         """Returns the command that starts a worker in an environment, quoted for `--attnperf-against`. `mixture` has
         the parts with their new version; `imported` is a folder for what the worker imports."""
+        from pytest_attnperf.workers.trees import build_folders
+
         python, environ = self._python_of(mixture), self._make_environ(mixture)
         if imported is not None:
             imported.mkdir(parents=True, exist_ok=True)
