@@ -56,10 +56,9 @@ DIR holds {JOURNAL} (an interrupted run continues from it), tune.json, report.md
 configuration files as the kernel and, for aiter's, aiter reads them. attnperf report DIR --open shows
 a finished run as a page.
 
---audit looks up which entry of the backends' files, and of aiter's, each workload takes: exact, the
-nearest or a default; and which are older than the Triton in use (STALE). It needs no GPU, and prints
-the commands that would measure the gaps. An entry that records no version is of unknown age, which
-fails nothing.
+--audit says which workloads have an exact entry in the backends' and aiter's files, which take the
+nearest or a default, and what is older than the Triton in use (STALE). It needs no GPU. An entry that
+records no version is of unknown age, which fails nothing.
 
 exit status: 0 better, or no better than the default; 1 better on what was tuned and slower
 elsewhere (nothing is written); 2 the command or a file is invalid, or nothing could be measured;
