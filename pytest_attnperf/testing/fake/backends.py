@@ -83,7 +83,7 @@ class FakeTunableBackend(FakeBackend):
             return ()
         coverage, tiles = Coverage(held.pop("coverage")), held.pop("tiles", None)
         apart = {name: tuple(pair) for name, pair in held.pop("apart", {}).items()}
-        named = {"kernel": "fake_kernel", "file": "fake.json", "key": "the only rule"} | held
+        named: dict[str, Any] = {"kernel": "fake_kernel", "file": "fake.json", "key": "the only rule"} | held
         return (TableEntry(**named, coverage=coverage, apart=apart, tiles=Tiles(*tiles) if tiles else None),)
 
     def tuning_serves(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -22,7 +23,7 @@ EXACT = {"coverage": "exact", "versions": {"triton": "3.6.0"}, "tiles": [152, 0.
 NEAREST = {"coverage": "nearest", "apart": {"head_dim_max": [32, 16]}, "when": {"head_dim_max": 16}}
 
 
-def audit(**entries: dict[str, object]) -> Audit:
+def audit(**entries: Mapping[str, object]) -> Audit:
     """The audit of one backend, whose entries for SMALL and LARGE are given."""
     scripted = {{"small": SMALL, "large": LARGE}[name]: entry for name, entry in entries.items()}
     backend = FakeTunableBackend("fake.a", space={"entries": scripted})
