@@ -95,23 +95,24 @@ def list_tables() -> list[Path]:
 
 
 def read_tables(paths: Iterable[Path]) -> Places:
-    """Returns the rows of all tables by key. Raises UsageError for a key that stands twice, in one table or two: which
-    of them counts depends on aiter's version."""
+    """Returns the rows of all tables by key. Rows that are equal in every cell count as one, as for aiter. Raises
+    UsageError for two others with one key: which of them counts depends on aiter's version."""
     found: dict[Key, tuple[str, int]] = {}
+    cells: dict[Key, list[str]] = {}
     for path in paths:
-        for line, key in _read_keys(path):
-            if key in found:
+        for line, key, row in _read_rows(path):
+            if key in found and cells[key] != row:
                 raise UsageError(
                     f"{path}:{line}: the key {dict(zip(KEY, key, strict=True))} stands in "
-                    f"{found[key][0]}:{found[key][1]} already; "
-                    "remove one of the rows"
+                    f"{found[key][0]}:{found[key][1]} already, with other values; remove one of the rows"
                 )
-            found[key] = (path.name, line)
+            found.setdefault(key, (path.name, line))
+            cells.setdefault(key, row)
     return found
 
 
-def _read_keys(path: Path) -> Iterator[tuple[int, Key]]:
-    """Yields (line, key) of a table's rows. Raises UsageError for a file that is no such table, or is cut off."""
+def _read_rows(path: Path) -> Iterator[tuple[int, Key, list[str]]]:
+    """Yields (line, key, cells) of a table's rows. Raises UsageError for a file that is no such table or is cut off."""
     try:
         text = read_regular(path, BYTES_MAX).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -131,7 +132,7 @@ def _read_keys(path: Path) -> Iterator[tuple[int, Key]]:
             if not row:
                 continue
             count += 1
-            yield reader.line_num, _parse_key(f"{path}:{reader.line_num}", header, row, places)
+            yield reader.line_num, _parse_key(f"{path}:{reader.line_num}", header, row, places), row
             if count > ROWS_MAX:
                 raise UsageError(f"{path} has more than {ROWS_MAX:,} rows; no table of aiter's is that long")
     except csv.Error as error:

@@ -15,7 +15,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 
-OTHER = "prefill-b1-s128-h1-d16-f16"
+OTHER, OF_MODEL = "prefill-b1-s128-h1-d16-f16", "prefill-b1-s128-h1-d16-f16-causal"
 EXACT = {"coverage": "exact", "versions": {"triton": "999.0"}}
 SPACE = {"values": {"BLOCK_M": [16, 32]}, "default": {"BLOCK_M": 32}}
 NEAREST = {"coverage": "nearest", "apart": {"s_max": [512, 128]}}
@@ -24,8 +24,7 @@ NEAREST = {"coverage": "nearest", "apart": {"s_max": [512, 128]}}
 COMMANDS = {
     "all": ("--arch", "gfx942", "--tests", "suites/test_prefill.py"),
     "exact": ("fake.a", "--arch", "gfx942/mi308x", "--workload", WORKLOAD, "--json"),
-    "model": ("fake.a", "--arch", "gfx942", "--model", "config.json,batch=1,seq=128"),
-    "cut": ("fake.a", "--arch", "gfx942", "--model", "cut.json"),
+    "model": ("fake.a", "--arch", "gfx942", "--model", "config.json,batch=1,seq=128", "--json"),
     "invalid": ("fake.c", "--arch", "gfx942"),
 }
 """Commands behind `attnperf tune --audit`."""
@@ -50,25 +49,24 @@ for name, arguments in json.loads(sys.argv[1]).items():
 
 MODEL = {"model_type": "llama", "hidden_size": 16, "num_attention_heads": 1, "num_key_value_heads": 1,
          "num_hidden_layers": 1, "max_position_embeddings": 128, "torch_dtype": "float16"}  # fmt: skip
-ENDS = {"all": 1, "exact": 0, "model": 2, "cut": 2, "invalid": 2}
+ENDS = {"all": 1, "exact": 0, "model": 0, "invalid": 2}
 
 
 def write_project(project: FakeProject) -> None:
     """`fake.a` has an exact entry for one workload and a neighbour's for the other, `fake.b` no table, `fake.c` one
-    that cannot be read; a model, and one that is cut off."""
+    that cannot be read; a model."""
     project.suite([WORKLOAD, OTHER], settings=", backends=['fake.a', 'fake.b']")
     project.suite([WORKLOAD], settings=", backends=['fake.c']", name="test_third.py")
-    project.backend("fake.a", space={**SPACE, "entries": {WORKLOAD: EXACT, OTHER: NEAREST}})
+    project.backend("fake.a", space={**SPACE, "entries": {WORKLOAD: EXACT, OF_MODEL: EXACT, OTHER: NEAREST}})
     project.backend("fake.b")
     project.backend("fake.c", space={"refuse": "fake.json: cannot be read\x1b[31m"})
     project.write()
     (project.path / "config.json").write_text(json.dumps(MODEL), encoding="utf-8")
-    (project.path / "cut.json").write_text(json.dumps(MODEL)[:40], encoding="utf-8")
 
 
 def test_audits_as_typed(attnperf_project: FakeProject) -> None:
     """A gap ends with 1 and is named with how to measure it; exact entries end with 0; a model's shapes replace the
-    suite's; a table or a model that is invalid ends with 2."""
+    suite's; a table that is invalid ends with 2."""
     project = attnperf_project
     write_project(project)
     command = [sys.executable, "-c", EACH_IN_A_FORK, json.dumps(COMMANDS)]
@@ -82,8 +80,7 @@ def test_audits_as_typed(attnperf_project: FakeProject) -> None:
     assert f"attnperf tune fake.a --kernel fake_kernel --workload {OTHER}" in out["all"]
     exact = json.loads(out["exact"])
     assert (exact["compute_units"], [row["workload"] for row in exact["rows"]]) == (80, [WORKLOAD])
-    assert "nothing can be audited: 1 pairs are not supported on gfx942" in err["model"]
-    assert "cut.json" in err["cut"]
+    assert [row["workload"] for row in json.loads(out["model"])["rows"]] == [OF_MODEL]
     assert "attnperf: fake.json: cannot be read" in err["invalid"]
     assert not any("Traceback" in text or "\x1b" in text for text in err.values())
 

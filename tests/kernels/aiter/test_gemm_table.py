@@ -114,13 +114,14 @@ def test_no_text_and_no_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_tables_of_models_count_and_untuned_ones_do_not(root: Path) -> None:
-    """As aiter merges them: a key of two tables is refused."""
+    """As aiter merges them: a row that stands in both counts once, two rows of one key are refused."""
     models = root / "aiter/configs/model_configs"
     for name in ("llama_bf16_tuned_gemm.csv", "llama_bf16_untuned_gemm.csv", "llama_a8w8_tuned_gemm.csv"):
         (models / name).write_text(f"{HEADER}\n{ROW}\n", encoding="utf-8")
     assert [path.name for path in list_tables()] == ["llama_bf16_tuned_gemm.csv"]
-    with pytest.raises(UsageError, match=r"stands in bf16_tuned_gemm\.csv:2 already"):
-        find(root, ROW)
+    assert find(root, ROW, ROW).key.startswith("line 2: ")
+    with pytest.raises(UsageError, match=r"stands in bf16_tuned_gemm\.csv:2 already, with other values"):
+        find(root, ROW.replace("7.9", "9.9"))
 
 
 def test_where_nothing_can_be_looked_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
