@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from kernels import tuning
 from kernels.configs import ConfigChoice, Problem, Space
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.backends import Backend
+from pytest_attnperf.errors import UnsupportedError, UsageError
 from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from kernels.tuning_spaces.declared import Declared
     from pytest_attnperf.kernel_builds import KernelBuild
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.records.tuned_tables import TableEntry
     from pytest_attnperf.workloads.base import Workload
 
 
@@ -124,6 +127,16 @@ class Configured(abc.ABC):
         `workloads`, or, with `when`, in a narrower rule before it. Writes nothing. Raises UsageError as `Tunable`
         states."""
         return tuning.make_files(self._get_declared(space.kernel), winner, workloads, arch, source, when)
+
+    def find_entries(self, workload: Workload, device: DeviceInfo) -> Sequence[TableEntry]:
+        """Returns the rule that each kernel's file has for a workload, as `Auditable` states."""
+        from kernels.table_entries import find_entries
+
+        if self.alternative:
+            raise UnsupportedError(f"it takes the alternative {self.alternative!r} of its files, not their rules")
+        if isinstance(self, Backend) and self.unsupported_reasons(workload, device):
+            return ()
+        return find_entries(self.spaces, workload, device.arch)
 
     def _get_declared(self, kernel: str) -> Declared:
         return tuning.declared_of(str(getattr(self, "name", type(self).__name__)), self.spaces, kernel)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pytest_attnperf.backends import Backend, Pinnable, replay_choice
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.errors import UnsupportedError, UsageError
 from pytest_attnperf.records import Tolerance
+from pytest_attnperf.records.tuned_tables import Auditable, TableEntry
 from pytest_attnperf.tuning_records import Candidate, Tunable, TunedFile, TuningSpace, Value
 
 if TYPE_CHECKING:
@@ -45,6 +46,14 @@ class ByFamily(Backend[Any]):
         if workload.family in self.refused:
             raise UsageError(self.refused[workload.family])
         return self.get_part(workload.family).prepare(workload, inputs)
+
+    def find_entries(self, workload: Workload, device: DeviceInfo) -> Sequence[TableEntry]:
+        """Returns what the implementation for the workload's family finds, as `Auditable` states. Raises
+        UnsupportedError if that has no table."""
+        part = self.get_part(workload.family)
+        if not isinstance(part, Auditable):
+            raise UnsupportedError("no table of it is known for this family")
+        return part.find_entries(workload, device)
 
     def get_part(self, family: str) -> Backend:
         """Returns the backend that implements a family. Raises UsageError for a family without one."""

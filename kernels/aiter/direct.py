@@ -19,8 +19,9 @@ from kernels.layouts import own_copies
 from pytest_attnperf.backends import Declares, Prepared
 
 if TYPE_CHECKING:
-    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.backends import Backend, Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.workloads.base import Workload
 
 __all__ = ["Direct", "Function", "device_reasons", "prepare_direct"]
 
@@ -117,3 +118,9 @@ def device_reasons(device: DeviceInfo) -> list[str]:
     if device.kind != "rocm":
         found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")
     return found + missing_aiter()
+
+
+def reasons_if_installed(backend: Backend[Any], workload: Workload, device: DeviceInfo) -> list[str]:
+    """Returns why a backend could not run the workload on the device even with aiter installed; empty if it could."""
+    missing = missing_aiter()
+    return [reason for reason in backend.unsupported_reasons(workload, device) if reason not in missing]

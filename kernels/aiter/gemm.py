@@ -8,18 +8,20 @@ e4048607a5 (2026-08-22); never run on an AMD GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernels.aiter.direct import Direct, Function, device_reasons, prepare_direct
+from kernels.aiter.direct import Direct, Function, device_reasons, prepare_direct, reasons_if_installed
+from kernels.aiter.gemm_table import find_gemm_entry
 from kernels.aiter.importing import environment_entries, import_aiter, without_ck
 from kernels.aiter.package import version_entries
 from kernels.aiter.signatures import EntryPoint, parameters_of
 from kernels.limits import HALVES, join_names
 from kernels.native.gemm import fp8_formats
 from pytest_attnperf.backends import Backend, Declares, Prepared
+from pytest_attnperf.errors import UnsupportedError
 from pytest_attnperf.workloads.gemm import Gemm
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_attnperf.backends import Tensors
     from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.records.tuned_tables import TableEntry
 
 A8W8, A16W16, TUNED = "aiter.ops.gemm_op_a8w8", "aiter.ops.gemm_op_a16w16", "aiter.tuned_gemm"
 TRITON_A16W16, OLD_TRITON_A16W16 = "aiter.ops.triton.gemm.basic.gemm_a16w16", "aiter.ops.triton.gemm_a16w16"
@@ -90,6 +93,15 @@ class AiterGemm(Backend[Gemm]):
             ),
             inputs,
         )
+
+    def find_entries(self, workload: Gemm, device: DeviceInfo) -> Sequence[TableEntry]:
+        """Returns one: the row of aiter's table of tuned kernels, which only the dispatcher reads. Raises as
+        `Auditable` states."""
+        if self.path:
+            raise UnsupportedError(f"of aiter's GEMM tables only those of {WHO['']} are read, not of {WHO[self.path]}")
+        if reasons_if_installed(self, workload, device):
+            return ()
+        return [find_gemm_entry(workload, device)]
 
     def _asm_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
         found = []

@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING, cast
 
 from kernels.aiter import config_files
 from kernels.aiter.config_files import AiterFile
-from kernels.aiter.mha_source import source_root
+from kernels.aiter.direct import reasons_if_installed
+from kernels.aiter.mha_source import bucket_of, config_file, source_root
 from kernels.aiter.triton_attention import PATHS, TritonMha
+from kernels.table_entries import TILES
 from kernels.triton.builds import CDNA
 from kernels.tuning import spare_default
 from kernels.tuning_spaces import prefill
 from kernels.tuning_spaces.target import Target
-from pytest_attnperf.errors import CodeObjectError, UsageError
+from pytest_attnperf.errors import CodeObjectError, UnsupportedError, UsageError
+from pytest_attnperf.records.tuned_tables import Coverage, TableEntry
 from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
     from pytest_attnperf.kernel_builds import KernelBuild
+    from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.base import Workload
     from pytest_attnperf.workloads.prefill import Prefill
     from pytest_attnperf.workloads.varlen import Varlen
@@ -134,6 +138,34 @@ class TunableMha(TritonMha):
             f"{config_files.FOLDER}/README.txt", _render_note(file, name, arch, source), "how to apply them"
         )
         return [*(TunedFile(path, text, what) for path in paths), note]
+
+    def find_entries(self, workload: Workload, device: DeviceInfo) -> Sequence[TableEntry]:
+        """Returns a list of one: the bucket of aiter's file for the arch. A bucket is for a kind of problem, not for a
+        shape, so it is never exact. Raises as `Auditable` states."""
+        try:
+            root = config_files.aiter_root()
+        except UsageError as error:
+            raise UnsupportedError(str(error)) from error
+        taken = cast("Takes", workload)
+        if device.kind == "rocm" and config_file(root, device.arch) is None:
+            return [TableEntry(KERNEL, "", "", Coverage.NONE, no_tiles="no file for the architecture")]
+        if reasons_if_installed(self, workload, device):
+            return []
+        file = config_files.aiter_file(device.arch)
+        name = bucket_of(taken, device.arch, file.buckets)
+        if name not in file.buckets:
+            return [TableEntry(KERNEL, file.relative_path, "", Coverage.NONE, no_tiles="no bucket serves it")]
+        cut = TILES["varlen_forward" if workload.family == "varlen" else "prefill_forward"]
+        return [
+            TableEntry(
+                KERNEL,
+                file.relative_path,
+                f"bucket fwd.{name}",
+                Coverage.DEFAULT if name == "default" else Coverage.NEAREST,
+                unnamed=("lengths", "heads", "causal"),
+                tiles=cut(taken, file.buckets[name]),
+            )
+        ]
 
     def _choose_bucket(
         self, workloads: Sequence[Workload], arch: str, when: Mapping[str, Value] | None

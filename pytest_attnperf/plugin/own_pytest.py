@@ -297,10 +297,10 @@ class _CollectingAll(_CollectingItems):
         return self._work(Project(found.registry, found.families, cases, device, found.on_gpu))
 
 
-def collect_all(work: Callable[[Project], int], suite: str = "") -> int:
+def collect_all(work: Callable[[Project], int], suite: str = "", *options: str) -> int:
     """Calls `work` with the project's backends, families and cases of all tiers; returns its exit status. Other
     arguments and errors as `work_with`."""
-    return work_with(_CollectingAll(work), suite, ALL_TIERS)
+    return work_with(_CollectingAll(work), suite, ALL_TIERS, *options)
 
 
 def _make_project_case(item: pytest.Item) -> ProjectCase:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.option_groups import add_old_spelling, add_tests
+from pytest_attnperf.cli.auditing import add_audit, run_audit
+from pytest_attnperf.cli.option_groups import add_old_spelling, add_tests, settle_all
 from pytest_attnperf.cli.output import add_page, asks_page, write_page
 from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.session.time_left import parse_seconds
@@ -55,21 +56,26 @@ DIR holds {JOURNAL} (an interrupted run continues from it), tune.json, report.md
 configuration files as the kernel and, for aiter's, aiter reads them. attnperf report DIR --open shows
 a finished run as a page.
 
+--audit says which workloads have an exact entry in the backends' and aiter's files, which take the
+nearest or a default, and what is older than the Triton in use (STALE). It needs no GPU. An entry that
+records no version is of unknown age, which fails nothing.
+
 exit status: 0 better, or no better than the default; 1 better on what was tuned and slower
-elsewhere (nothing is written); 2 the command is invalid, or nothing could be measured; {INTERRUPTED}
-interrupted
+elsewhere (nothing is written); 2 the command or a file is invalid, or nothing could be measured;
+{INTERRUPTED} interrupted. With --audit: 0 all exact and none STALE, 1 gaps or STALE, 2 invalid
 
 examples:
   attnperf tune triton.flash --workload b=4,s=512,h=8,d=256,causal --budget 10m
   attnperf tune triton.gemm --workload sizes.csv --out tuned/gemm --strategy optuna --trials 200
   attnperf tune triton.flash --workload b=4,s=512,h=8,d=256,causal --static gfx942
+  attnperf tune --audit --arch gfx942 --model suites/models/llama3-8b.json
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments and options of `attnperf tune` to its parser."""
     add = parser.add_argument
-    add("backend", help="name of a registered backend, e.g. triton.flash")
+    add("backend", nargs="?", default="", help="name of a registered backend, e.g. triton.flash")
     add("--family", default="", help="op family, if the backend has several")
     workload = add(
         "--workload",
@@ -105,11 +111,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_page(parser)
     add_tests(parser)
     add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="run on it (default: a GPU if any)")
+    add_audit(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Searches a backend's fastest configuration, prints the result and writes files. Returns 1 if the configuration is
     slower on another workload, INTERRUPTED after Ctrl-C, else 0. Raises UsageError for invalid options."""
+    settle_all(options, options.dependent)
+    if options.audit:
+        return run_audit(options)
     _check_options(options)
     from pytest_attnperf.plugin.tuning import collect_project
 
@@ -131,6 +141,8 @@ def run(options: argparse.Namespace) -> int:
 def _check_options(options: argparse.Namespace) -> None:
     """Raises UsageError for numbers out of range, an unknown AMD architecture, and options that exclude each other,
     before anything is loaded."""
+    if not options.backend:
+        raise UsageError("name the backend to tune, e.g. triton.flash; only --audit takes none")
     for name, least in (("trials", 1), ("processes", 1), ("pairs", 3), ("jobs", 1)):
         value = getattr(options, name)
         if value is not None and value < least:

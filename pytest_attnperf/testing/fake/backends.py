@@ -26,8 +26,9 @@ from pytest_attnperf.backends import Backend, Prepared, Tensors
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError, UsageError
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.measure import flight_recorder
-from pytest_attnperf.records import CheckReport, ErrorFigures, Launch
+from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Launch
 from pytest_attnperf.records.trials import DECLARED, TrialEnding, TrialResult
+from pytest_attnperf.records.tuned_tables import Coverage, TableEntry, Tiles
 from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
 from pytest_attnperf.workloads.base import Workload
 
@@ -55,7 +56,8 @@ class FakeBackend(Backend[Workload]):
 @dataclass(frozen=True)
 class FakeTunableBackend(FakeBackend):
     """One that can be tuned. `space`: {'values': {'BLOCK_M': [32, 64]}, 'default': {'BLOCK_M': 32}, 'serves': [ids of
-    workloads that the changed rule serves; all unless said], 'refuse': why there is none}."""
+    workloads that the changed rule serves; all unless said], 'refuse': why there is none, 'entries': {id of a workload:
+    fields of its `TableEntry`, 'apart' as {name: [entry's, workload's]}}}."""
 
     space: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
@@ -68,6 +70,21 @@ class FakeTunableBackend(FakeBackend):
             raise UsageError(str(self.space["refuse"]))
         values = {name: tuple(tried) for name, tried in self.space["values"].items()}
         return TuningSpace("fake_kernel", values, Candidate(self.space["default"]), serves="the only rule")
+
+    def find_entries(self, workload: Workload, device: DeviceInfo) -> Sequence[TableEntry]:
+        """Returns the scripted entry of the workload; nothing if it has none. Raises UsageError as `tuning_space`, and
+        UnsupportedError without any 'entries'."""
+        if "refuse" in self.space:
+            raise UsageError(str(self.space["refuse"]))
+        if "entries" not in self.space:
+            raise UnsupportedError("no entries are scripted")
+        held = dict(self.space["entries"].get(workload.id, {}))
+        if not held:
+            return ()
+        coverage, tiles = Coverage(held.pop("coverage")), held.pop("tiles", None)
+        apart = {name: tuple(pair) for name, pair in held.pop("apart", {}).items()}
+        named: dict[str, Any] = {"kernel": "fake_kernel", "file": "fake.json", "key": "the only rule"} | held
+        return (TableEntry(**named, coverage=coverage, apart=apart, tiles=Tiles(*tiles) if tiles else None),)
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
