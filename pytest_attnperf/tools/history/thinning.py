@@ -74,7 +74,7 @@ def _count_runs(connection: Connection, case_id: int) -> int:
 def _load_thinned(connection: Connection, one: StoredCase, asked: PointFilter, newest: int) -> list[CaseHistory]:
     timed, wrong = _count_by_machine(connection, one.id, asked)
     by_machine: dict[int, list[SampledPoint]] = {}
-    for row in connection.execute(sample_query(one.id, asked, max(newest, NEWEST_POINTS), timed)):
+    for row in connection.execute(sample_query(one.id, asked, max(newest, NEWEST_POINTS), timed)).all():
         by_machine.setdefault(row.machine_id, []).append(SampledPoint(*row))
     kept: set[tuple[float, int]] = set()
     for points in by_machine.values():
