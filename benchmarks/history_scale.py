@@ -15,6 +15,7 @@ and printed by the indexes that it reads; a scan of the whole table is said as s
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import statistics
 import sys
@@ -90,7 +91,7 @@ class Figures:
             wall.append(time.perf_counter() - begun)
             cpu.append(time.process_time() + self.server.read_cpu_s() - before)
         warm = (statistics.median(wall[1:]), max(wall[1:]), statistics.median(cpu[1:]))
-        self.rows.append((what, *(f"{one:.2f}" for one in (wall[0], *warm)), note))
+        self.rows.append((what, *(f"{one:.2f}" for one in (wall[0], *warm, os.getloadavg()[0])), note))
 
 
 def fill(server: PostgresServer, cases: int, runs: int) -> list[str]:
@@ -127,7 +128,7 @@ def summarise(server: PostgresServer) -> None:
         store.transactions.write(fill_summaries)
 
 
-def make_run(started: datetime, cases: int = CASES, run_id: str = "sample") -> RunResult:
+def make_run(started: datetime, cases: int, run_id: str = "sample") -> RunResult:
     """A run as the plugin gives it to `append`."""
     return replace(sample_run(cases, verdicts=[Verdict.SAME], started=started.isoformat()), run_id=run_id)
 
@@ -170,7 +171,7 @@ def measure_writing(server: PostgresServer, figures: Figures, held_days: float) 
         with open_store(server.url) as store:
             store.prune(**rule)
 
-    runs = [make_run(now + timedelta(seconds=number), run_id=f"new {number}") for number in range(1 + CALLS)]
+    runs = [make_run(now + timedelta(seconds=number), CASES, f"new {number}") for number in range(1 + CALLS)]
     figures.measure(f"append of a run of {CASES} cases", [partial(append, run) for run in runs])
     if held_days > 5:
         days = [partial(prune, {"keep_days": held_days - day}) for day in (1, 2, 3)]
@@ -196,7 +197,7 @@ def print_plans(server: PostgresServer, name: str, keep_days: float) -> None:
     works: list[tuple[str, Callable[[HistoryStore], object]]] = [
         ("page", lambda store: load_page(store, name)),
         ("list", lambda store: store.list_cases()),
-        ("append", lambda store: store.append(make_run(datetime.now(timezone.utc), run_id="planned"))),
+        ("append", lambda store: store.append(make_run(datetime.now(timezone.utc), CASES, "planned"))),
         ("prune of a day", lambda store: store.prune(keep_days=keep_days)),
     ]
     for what, work in works:
@@ -238,7 +239,7 @@ def main() -> None:
         measure_reading(server, names, figures)
         if options.shape == "wide":
             measure_writing(server, figures, held_days)
-        heads = ("what", "cold s", "warm s", "slowest s", "CPU s", "")
+        heads = ("what", "cold s", "warm s", "slowest s", "CPU s", "load", "")
         print(tabulate(figures.rows, heads, disable_numparse=True), flush=True)
         print_plans(server, names[0], held_days - 4)
 

@@ -16,7 +16,7 @@ def test_a_small_share_is_measured_with_its_plans(
 ) -> None:
     """Every figure has its line, and no plan scans all measurements."""
     program = runpy.run_path(str(PROGRAM))
-    for name, value in {"CASES": 20, "RUNS": 200, "CALLS": 2}.items():
+    for name, value in {"CASES": 20, "RUNS": 200, "CALLS": 2, "EVERY_S": 7200.0}.items():
         monkeypatch.setitem(program["main"].__globals__, name, value)
     try:
         import postgres_server

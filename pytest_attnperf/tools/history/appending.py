@@ -49,7 +49,7 @@ def append_rows(connection: Connection, added: history_rows.RunRows, *, sqlite: 
         stored.sort(key=lambda row: row["case_id"])
         connection.execute(insert(known.measurements), stored)
         connection.execute(insert(known.uses), [{"run_id": run, "facts_id": number} for number in facts.values()])
-        _add_to_totals(connection, known.totals, stored, sqlite)
+        _add_to_totals(connection, known, run, sqlite)
     return Appended(len(stored), False, run_id)
 
 
@@ -67,33 +67,24 @@ def _make_insert(table: Table, sqlite: bool) -> Insert:
     return made
 
 
-def _add_to_totals(connection: Connection, table: Table, stored: Sequence[history_rows.Row], sqlite: bool) -> None:
-    """Counts measurements, which are of different cases, in the totals of these. They are in the order of cases, so
-    that writers that wait for each other's rows cannot deadlock."""
-    from sqlalchemy import case
+def _add_to_totals(connection: Connection, known: HistoryTables, run: int, sqlite: bool) -> None:
+    """Counts the stored measurements of a run in the totals of its cases, in the order of cases, so that writers that
+    wait for each other's rows cannot deadlock."""
+    from sqlalchemy import case, select
 
-    new = _start_insert(table, sqlite)
+    table, totals = known.measurements, known.totals
+    timed = case((table.c.median_us.is_(None), 0), else_=1)
+    counted = select(table.c.case_id, timed, 1 - timed, table.c.started, table.c.started)
+    counted = counted.where(table.c.run_id == run).order_by(table.c.case_id)
+    new = _start_insert(totals, sqlite).from_select(["case_id", "timed", "wrong", "oldest", "newest"], counted)
     seen = new.excluded
-    counted = new.on_conflict_do_update(
-        index_elements=["case_id"],
-        set_={
-            "timed": table.c.timed + seen.timed,
-            "wrong": table.c.wrong + seen.wrong,
-            "oldest": case((seen.oldest < table.c.oldest, seen.oldest), else_=table.c.oldest),
-            "newest": case((seen.newest > table.c.newest, seen.newest), else_=table.c.newest),
-        },
-    )
-    rows = [
-        {
-            "case_id": row["case_id"],
-            "timed": int(row["median_us"] is not None),
-            "wrong": int(row["median_us"] is None),
-            "oldest": row["started"],
-            "newest": row["started"],
-        }
-        for row in stored
-    ]
-    connection.execute(counted, rows)
+    changed = {
+        "timed": totals.c.timed + seen.timed,
+        "wrong": totals.c.wrong + seen.wrong,
+        "oldest": case((seen.oldest < totals.c.oldest, seen.oldest), else_=totals.c.oldest),
+        "newest": case((seen.newest > totals.c.newest, seen.newest), else_=totals.c.newest),
+    }
+    connection.execute(new.on_conflict_do_update(index_elements=["case_id"], set_=changed))
 
 
 def _find_or_add(

@@ -189,28 +189,22 @@ def _delete_measurements(connection: Connection, *which: ColumnElement[bool], ca
 
     On a server it first locks these totals, in the order in which writers do: a run that is appended meanwhile waits,
     and is in no count here."""
-    from sqlalchemy import bindparam, delete, func, select, update
+    from sqlalchemy import and_, delete, func, not_, select, update
 
     known = define_tables()
     table, totals = known.measurements, known.totals
     locked = select(totals.c.case_id).order_by(totals.c.case_id).with_for_update()
     connection.execute(locked if case is None else locked.where(totals.c.case_id == case)).all()
     timed = func.count(table.c.median_us)
-    counted = select(table.c.case_id, timed, func.count() - timed).where(*which).group_by(table.c.case_id)
-    found = [
-        {"which": number, "times": times, "wrongs": wrongs}
-        for number, times, wrongs in connection.execute(counted.order_by(table.c.case_id))
-    ]
-    if not found:
-        return 0
-    connection.execute(delete(table).where(*which))
-    this = totals.c.case_id == bindparam("which")
-    emptied = (totals.c.timed == bindparam("times"), totals.c.wrong == bindparam("wrongs"))
-    connection.execute(delete(totals).where(this, *emptied), found)
-    oldest = select(func.min(table.c.started)).where(table.c.case_id == totals.c.case_id).scalar_subquery()
-    values = {"timed": totals.c.timed - bindparam("times"), "wrong": totals.c.wrong - bindparam("wrongs")}
-    connection.execute(update(totals).where(this).values(oldest=oldest, **values), found)
-    return sum(one["times"] + one["wrongs"] for one in found)
+    counted = select(table.c.case_id, timed.label("timed"), (func.count() - timed).label("wrong")).where(*which)
+    lost = counted.group_by(table.c.case_id).subquery()
+    # Counted before they are deleted, so that the oldest that stays is found without passing deleted rows.
+    left = select(func.min(table.c.started)).where(table.c.case_id == totals.c.case_id, not_(and_(*which)))
+    values = {"timed": totals.c.timed - lost.c.timed, "wrong": totals.c.wrong - lost.c.wrong}
+    values["oldest"] = func.coalesce(left.scalar_subquery(), totals.c.oldest)
+    connection.execute(update(totals).where(totals.c.case_id == lost.c.case_id).values(values))
+    connection.execute(delete(totals).where(totals.c.timed + totals.c.wrong == 0))
+    return int(connection.execute(delete(table).where(*which)).rowcount)
 
 
 def _delete_unnamed(connection: Connection) -> tuple[int, int]:

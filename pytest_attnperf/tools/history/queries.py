@@ -218,7 +218,7 @@ def load_chosen_series(
     found: list[Row] = []
     for first in range(0, len(starts), STARTS_AT_ONCE):
         part = table.c.started.in_(starts[first : first + STARTS_AT_ONCE])
-        found += connection.execute(_case_query(one.id, PointFilter()).where(part))
+        found += connection.execute(_case_query(one.id, PointFilter()).where(part)).all()
     rows = sorted(
         (row for row in found if (row.started, row.run_number) in chosen), key=lambda row: (row.started, row.run_number)
     )

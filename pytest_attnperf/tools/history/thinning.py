@@ -10,7 +10,7 @@ The database takes the sample from the index of the primary key, and rows are re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
@@ -28,7 +28,7 @@ from pytest_attnperf.tools.history.queries import (
 )
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Select
 
 MOST_POINTS = 2000
 """Points of a series from which on it is thinned, and how many a sample in equal steps has."""
@@ -41,14 +41,13 @@ REFINED_CHANGES = 10
 
 
 class SampledPoint(NamedTuple):
-    """A run with a time: its start and number, its machine, and how many runs with a time this machine has."""
+    """A run with a time: its start and number, and its machine."""
 
     started: float
     run: int
     machine: int
     median_us: float
     verdict: str
-    runs: int
 
 
 def load_thinned_histories(
@@ -73,30 +72,37 @@ def _count_runs(connection: Connection, case_id: int) -> int:
 
 
 def _load_thinned(connection: Connection, one: StoredCase, asked: PointFilter, newest: int) -> list[CaseHistory]:
+    timed, wrong = _count_by_machine(connection, one.id, asked)
     by_machine: dict[int, list[SampledPoint]] = {}
-    for row in connection.execute(sample_query(one.id, asked, max(newest, NEWEST_POINTS))):
+    for row in connection.execute(sample_query(one.id, asked, max(newest, NEWEST_POINTS), timed)).all():
         by_machine.setdefault(row.machine_id, []).append(SampledPoint(*row))
     kept: set[tuple[float, int]] = set()
     for points in by_machine.values():
         kept.update((point.started, point.run) for point in points)
         for first, last in find_gaps(points):
             kept.update(_list_between(connection, one.id, first, last))
-    runs = {machine: points[0].runs for machine, points in by_machine.items()}
-    return load_chosen_series(connection, one, kept, _load_wrong(connection, one.id, asked), runs)
+    newest_wrong = _load_wrong(connection, one.id, asked) if wrong else ()
+    return load_chosen_series(connection, one, kept, WrongRuns(newest_wrong, wrong), timed)
 
 
-def _load_wrong(connection: Connection, case_id: int, asked: PointFilter) -> WrongRuns:
-    """Returns which runs have no time: how many, and (verdict, start, commit) of the newest, oldest first."""
+def _count_by_machine(connection: Connection, case_id: int, asked: PointFilter) -> tuple[dict[int, int], int]:
+    """Returns the number of runs with a time of each machine, and that of all runs without one."""
     from sqlalchemy import func, select
 
-    read, runs = _course_query(case_id, asked).subquery(), define_tables().runs
-    wrong = select(read.c.started, read.c.run_id, read.c.verdict, func.count().over().label("every"))
-    wrong = wrong.where(read.c.median_us.is_(None)).order_by(read.c.started.desc(), read.c.run_id.desc())
-    newest = wrong.limit(WRONG_SHOWN).subquery()
-    query = select(newest.c.verdict, runs.c.started_text, runs.c.commit_id, newest.c.every)
-    query = query.join(runs, runs.c.id == newest.c.run_id).order_by(newest.c.started, newest.c.run_id)
+    read = _course_query(case_id, asked).subquery()
+    query = select(read.c.machine_id, func.count(read.c.median_us), func.count()).group_by(read.c.machine_id)
     rows = connection.execute(query).all()
-    return WrongRuns(tuple(tuple(row[:3]) for row in rows), rows[0].every if rows else 0)
+    return {machine: timed for machine, timed, _ in rows}, sum(every - timed for _, timed, every in rows)
+
+
+def _load_wrong(connection: Connection, case_id: int, asked: PointFilter) -> tuple[tuple[str, str, str], ...]:
+    """Returns (verdict, start, commit) of the newest runs without a time, oldest first."""
+    from sqlalchemy import select
+
+    read, runs = _course_query(case_id, asked).subquery(), define_tables().runs
+    query = select(read.c.verdict, runs.c.started_text, runs.c.commit_id).join(runs, runs.c.id == read.c.run_id)
+    query = query.where(read.c.median_us.is_(None)).order_by(read.c.started.desc(), read.c.run_id.desc())
+    return tuple((row[0], row[1], row[2]) for row in connection.execute(query.limit(WRONG_SHOWN)).all()[::-1])
 
 
 def _course_query(case_id: int, asked: PointFilter) -> Select[Any]:
@@ -110,20 +116,22 @@ def _course_query(case_id: int, asked: PointFilter) -> Select[Any]:
     return query.order_by(table.c.started.desc(), table.c.run_id.desc()).limit(asked.limit) if asked.limit else query
 
 
-def sample_query(case_id: int, asked: PointFilter, newest: int) -> Select[Any]:
-    """Returns a query for the sampled points of a case, oldest first, with the columns of `SampledPoint`. It reads the
-    case's range of the primary key's index, and on PostgreSQL nothing else."""
-    from sqlalchemy import func, or_, select
+def sample_query(case_id: int, asked: PointFilter, newest: int, runs: Mapping[int, int]) -> Select[Any]:
+    """Returns a query for the sampled points of a case, oldest first, with the columns of `SampledPoint`. `runs` has
+    the number of runs with a time by machine. It reads the case's range of the primary key's index, and on PostgreSQL
+    nothing else. Places are counted in the order of this index, which makes them cheap."""
+    from sqlalchemy import and_, func, or_, select
 
     read = _course_query(case_id, asked).subquery()
-    newest_first = (read.c.started.desc(), read.c.run_id.desc())
-    place = func.row_number().over(partition_by=read.c.machine_id, order_by=newest_first)
-    runs = func.count().over(partition_by=read.c.machine_id)
-    timed = select(read, place.label("place"), runs.label("runs")).where(read.c.median_us.is_not(None)).subquery()
-    step = (timed.c.runs + (MOST_POINTS - 1)) // MOST_POINTS
-    kept = or_(timed.c.place <= newest, timed.c.place % step == 0, timed.c.place == timed.c.runs)
+    place = func.row_number().over(partition_by=read.c.machine_id, order_by=(read.c.started, read.c.run_id))
+    timed = select(read, place.label("place")).where(read.c.median_us.is_not(None)).subquery()
+    long = {machine: count for machine, count in runs.items() if count > MOST_POINTS}
+    kept: list[ColumnElement[bool]] = [timed.c.machine_id.not_in(list(long))]
+    for machine, count in long.items():
+        sampled = or_(timed.c.place % -(-count // MOST_POINTS) == 1, timed.c.place > count - newest)
+        kept.append(and_(timed.c.machine_id == machine, sampled))
     columns = [column for column in timed.c if column.name != "place"]
-    return select(*columns).where(kept).order_by(timed.c.started, timed.c.run_id)
+    return select(*columns).where(or_(*kept)).order_by(timed.c.started, timed.c.run_id)
 
 
 def find_gaps(points: Sequence[SampledPoint]) -> list[tuple[SampledPoint, SampledPoint]]:

@@ -132,5 +132,5 @@ def explain(url: str, how: str, *before: str) -> str:
     with open_store(url) as store, store.transactions.engine.connect() as connection:
         for statement in before:
             connection.exec_driver_sql(statement)
-        made = sample_query(7, PointFilter(), 5).compile(connection, compile_kwargs={"literal_binds": True})
+        made = sample_query(7, PointFilter(), 5, {1: 5000}).compile(connection, compile_kwargs={"literal_binds": True})
         return "\n".join(str(row[-1]) for row in connection.exec_driver_sql(f"{how} {made}"))
