@@ -27,8 +27,7 @@ from pytest_attnperf.session.blame.blame_result import (
     render_case,
     render_summary,
 )
-from pytest_attnperf.session.blame.blame_search import BlameSearch, first_question
-from pytest_attnperf.session.blame.case_search import NoRatio
+from pytest_attnperf.session.blame.case_search import BlameSearch, NoRatio, first_question
 from pytest_attnperf.session.blame.effects import Effect
 from pytest_attnperf.workers.environments.components import REST, list_components
 from pytest_attnperf.workers.environments.installed import list_packages, parse_environment

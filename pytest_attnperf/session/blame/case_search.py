@@ -1,4 +1,4 @@
-"""Searches the components that changed one case's time: asks for measurements, decides by them, and starts nothing.
+"""Searches the components that changed a case's time: asks for measurements, decides by them, and starts nothing.
 
 Every statement about a group of components rests on both ways: their new versions put into the old environment, and
 their old versions put into the new one. Both small: the group is innocent. Both present, with one sign: it is blamed.
@@ -12,7 +12,8 @@ Components in one innocent group may cancel each other. That is not looked for: 
 from __future__ import annotations
 
 import enum
-from collections.abc import Generator, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_attnperf.records.pairs import PairSummary
@@ -50,6 +51,8 @@ class NoRatio:
 
 Answer = Sequence[PairSummary] | NoRatio
 Asking = Generator[Question, Answer, Effect | NoRatio]
+MeasureCases = Callable[[Question, Sequence[str]], Mapping[str, Answer]]
+"""Takes (question, node ids) and returns an answer for each; a case that it leaves out has none."""
 
 
 class GroupRole(enum.Enum):
@@ -244,3 +247,67 @@ def _decide(suspects: Sequence[JudgedGroup], others: JudgedGroup | None) -> Blam
     if GroupConclusion.NOT_SEPARATED in conclusions or rest in (GroupConclusion.NOT_SEPARATED, GroupConclusion.BLAMED):
         return BlameOutcome.NOT_SEPARATED
     return BlameOutcome.UNDECIDED
+
+
+@dataclass
+class BlameSearch:
+    """Searches several cases; call `run` once. `results` holds the cases that have ended, also after Ctrl-C.
+
+    first         answers to `first_question`, OLD against the whole new environment, by node id
+    components    what may be swapped, the most likely ones first
+    seen          called before each measurement, with its question and the number of its cases
+    """
+
+    first: Mapping[str, Answer]
+    components: Sequence[str]
+    measure: MeasureCases
+    settings: BlameSettings = field(default_factory=BlameSettings)
+    seen: Callable[[Question, int], None] = lambda question, cases: None
+    results: dict[str, CaseBlame] = field(default_factory=dict)
+    measured: int = 1
+    """Number of runs of pytest, with the first one."""
+
+    def run(self) -> dict[str, CaseBlame]:
+        """Searches all cases to their ends and returns the results by node id, in the order of `first`."""
+        running: dict[str, Generator[Question, Answer, CaseBlame]] = {}
+        wanted: dict[str, Question] = {}
+
+        def go_on(nodeid: str, answer: Answer | None) -> None:
+            search = running[nodeid]
+            try:
+                wanted[nodeid] = next(search) if answer is None else search.send(answer)
+            except StopIteration as ended:
+                wanted.pop(nodeid, None)
+                self.results[nodeid] = ended.value
+
+        for nodeid in self.first:
+            running[nodeid] = CaseSearch(nodeid, self.components, self.settings).run()
+            go_on(nodeid, None)
+        for nodeid, answer in self.first.items():
+            go_on(nodeid, answer)
+        while wanted:
+            question, cases = _choose_question(wanted)
+            self.seen(question, len(cases))
+            answers = self.measure(question, cases)
+            self.measured += bool(question.pairs)
+            for nodeid in cases:
+                go_on(nodeid, answers.get(nodeid, NoRatio("the case was not run")))
+        return {nodeid: self.results[nodeid] for nodeid in self.first}
+
+
+def first_question(components: Sequence[str], settings: BlameSettings) -> Question:
+    """Returns the question that `BlameSearch.first` answers."""
+    return Question(OLD, frozenset(components), min(FIRST_PAIRS, settings.pairs_max))
+
+
+def _choose_question(wanted: Mapping[str, Question]) -> tuple[Question, list[str]]:
+    """Returns the pair of environments that most cases want, with the most pairs that any of them misses, and these
+    cases."""
+    counts = Counter((question.base, question.candidate, bool(question.pairs)) for question in wanted.values())
+    (base, candidate, measures), _ = counts.most_common(1)[0]
+    cases = [
+        nodeid
+        for nodeid, question in wanted.items()
+        if (question.base, question.candidate, bool(question.pairs)) == (base, candidate, measures)
+    ]
+    return Question(base, candidate, max(wanted[nodeid].pairs for nodeid in cases)), cases
