@@ -27,7 +27,7 @@ TAKEN_NAMES = (
     *("strict", "no-strict", "comment-text", "verdict", "repo", "pull", "head-sha", "head-repo", "base-branch"),
     *("run-number", "run-attempt", "run-url", "name", "mode", "status", "author", "dry-run"),
     *("against", "artifact", "base", "baselines", "suite", "filtered", "tier", "commit", "device", "arch"),
-    *("threshold", "floor-us", "fail-on", "json", "max-bytes", "command"),
+    *("threshold", "floor-us", "fail-on", "json", "max-bytes", "command", "seconds"),
 )
 """Options and arguments of `attnperf report` and `gate` that are no forms."""
 

@@ -72,6 +72,7 @@ def test_xdist_is_refused_by_its_controller(values: dict[str, Any], said: str) -
         getoption=lambda name, default=None: {"dist": "load"}.get(name, default),
         get_verbosity=lambda: -1,
         stash=pytest.Stash(),
+        pluginmanager=SimpleNamespace(get_plugin=lambda name: None),
     )
     given.stash[RUN_CONFIG] = asked(**values)
     cases = SimpleNamespace(on_gpu=False)

@@ -73,7 +73,10 @@ EXCUSED = {
     "it needs a slow merge commit: tests/cli/commands/test_bisect.py": ("cli/commands/bisect.py",),
     "it needs a remote to fetch from: tests/workers/test_revisions.py": ("workers/revisions.py",),
     "it needs an ill machine, or another plugin": ("tools/doctor/engine.py", "tools/doctor/packages.py"),
-    "it needs a full disk or an old schema": ("tools/history/history_failures.py", "tools/history/history_store.py"),
+    "it needs a full disk or an old schema": ("tools/history/history_failures.py", "tools/history/store_schema.py"),
+    "it needs a container's command: tests/workers/environments/test_installed.py": (
+        "workers/environments/installed.py",
+    ),
     "it needs a journal under version control": ("plugin/features/journal/journaling.py",),
     "it needs a file that --from-results names and that is missing": ("plugin/report_inputs.py",),
     "it needs a backend without a kernel of its own: tests/plugin/features/code_objects/test_executed_builds.py": (
