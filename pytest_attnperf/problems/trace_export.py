@@ -14,20 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_attnperf.records import Verdict
+from pytest_attnperf.records import TIMED, Verdict
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 
 if TYPE_CHECKING:
     from pytest_attnperf.problems.flashinfer_bench import TraceProblem
-
-TIMED = frozenset(
-    {
-        *(Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.GREW, Verdict.UNDECIDED, Verdict.NO_BASELINE),
-        *(Verdict.INCOMPARABLE, Verdict.MOVED, Verdict.DRIFT, Verdict.STALE, Verdict.RECORDED, Verdict.RIGHT),
-    }
-)
-"""Verdicts of a right result whose time is believed: a trace that PASSED."""
 
 OWN = "pytest-attnperf"
 NONE = "none"

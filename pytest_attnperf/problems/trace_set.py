@@ -1,6 +1,6 @@
 """Reads a folder of definitions, workloads and solutions, as flashinfer-trace and SOL-ExecBench lay them out.
 
-A file that cannot be used is a `UnusableFile`, so that it fails as a test of its own and the others run.
+A file that cannot be used is an `UnusableFile`, so that it fails as a test of its own and the others run.
 """
 
 from __future__ import annotations

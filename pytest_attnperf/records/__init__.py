@@ -45,6 +45,15 @@ class Verdict(str, enum.Enum):
     RECORDED = "RECORDED"
 
 
+TIMED = frozenset(
+    {
+        *(Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.GREW, Verdict.UNDECIDED, Verdict.NO_BASELINE),
+        *(Verdict.INCOMPARABLE, Verdict.MOVED, Verdict.DRIFT, Verdict.STALE, Verdict.RECORDED),
+    }
+)
+"""Verdicts whose time is valid in itself, whatever the baseline says. Code of another tree is left out by its note."""
+
+
 class Role(str, enum.Enum):
     """The job of a worker. Triton cannot interpret and compile in one process, so a worker has exactly one role."""
 

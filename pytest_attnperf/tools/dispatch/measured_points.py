@@ -12,27 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_attnperf.errors import UsageError, WorkloadError
-from pytest_attnperf.records import CaseKey, ProcessSummary, Verdict
+from pytest_attnperf.records import TIMED, CaseKey, ProcessSummary
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.tools.dispatch.features import WorkloadShape, parse_shape
-
-TIMED = frozenset(
-    {
-        Verdict.SAME,
-        Verdict.FASTER,
-        Verdict.SLOWER,
-        Verdict.GREW,
-        Verdict.UNDECIDED,
-        Verdict.NO_BASELINE,
-        Verdict.INCOMPARABLE,
-        Verdict.MOVED,
-        Verdict.DRIFT,
-        Verdict.STALE,
-        Verdict.RECORDED,
-    }
-)
-"""Verdicts whose time is valid in itself, whatever the baseline says. Code of another tree is left out by its note."""
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records import Verdict
+from pytest_attnperf.records import TIMED, Verdict
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.run.joined import Joined, Shown
 from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.tools.dispatch.measured_points import TIMED
 
 US_LEAST, US_MOST = 1e-6, 1e12
 """Microseconds per call outside of which a figure is no time: a picosecond, eleven days."""
