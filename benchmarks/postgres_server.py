@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from history_cost import forget
+
 STARTED_S = 60
 SETTINGS = {
     "listen_addresses": "",
@@ -74,7 +76,7 @@ class PostgresServer:
         self.stop()
         for path in (self.folder / "data").rglob("*"):
             if path.is_file():
-                _forget(path)
+                forget(path)
         self.start()
 
 
@@ -129,12 +131,3 @@ def _await(url: str, process: subprocess.Popen[bytes]) -> None:
             if time.monotonic() > deadline or process.poll() is not None:
                 raise SystemExit(f"the PostgreSQL server did not start: {error}") from error
         time.sleep(0.05)
-
-
-def _forget(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
