@@ -43,6 +43,7 @@ MORE = {
     "baselines check": "baselines.md#entries-beside-the-tree",
     "baselines accept": "baselines.md#accepting-a-change",
     "baselines merge": "baselines.md#merging-branches-that-both-recorded",
+    "baselines pool": "baselines.md#several-cards",
     "compare": "baselines.md#comparing-two-results",
     "history": "baselines.md#history",
     "bisect": "how-a-number-is-made.md#which-commit-attnperf-bisect-good-bad-nodeid",

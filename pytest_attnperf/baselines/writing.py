@@ -166,6 +166,14 @@ def check_replacements(
     decode_baseline(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
 
 
+def check_entries(root: Path, arch: str, product: str, suite: str, records: Mapping[str, NewEntry]) -> None:
+    """Raises BaselineError if `merge_entries` would fail for the file as it is now, or would write an invalid one.
+    Writes and locks nothing."""
+    path = baseline_path(root, arch, product, suite)
+    merged = _merge_records(_current_file(path, arch, product, suite), records)
+    decode_baseline(encode_baseline(merged), f"the new text of {path}")
+
+
 @contextlib.contextmanager
 def lock_file(path: Path) -> Iterator[None]:
     """Locks `path` against other writers while the block runs, and makes its folder.

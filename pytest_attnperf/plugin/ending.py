@@ -19,7 +19,7 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import CPU, NIGHTLY, Policy
 from pytest_attnperf.plugin.config import RunConfig, find_sharding, run_config
 from pytest_attnperf.plugin.features.feature import Feature
-from pytest_attnperf.plugin.recorded_tree import name_recorded_tree
+from pytest_attnperf.plugin.recorded_tree import mark_uncommitted, name_recorded_tree
 from pytest_attnperf.plugin.selection import count_cases, find_lost_suites, is_unfiltered, run_tier
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.notes import NoteKind, filter_notes
@@ -76,6 +76,8 @@ def end_run(
         run, refused = name_recorded_tree(run, asked)
         merged, problems = ([], [refused]) if refused else merge_recorded(run, store, asked.accept)
         findings += problems
+    elif run.mode == "calibrate":
+        run = mark_uncommitted(run, asked)
     elif run.mode == "gate":
         findings += _gate_findings(config, run, store)
     paths = tuple(str(shown_path(asked, path)) for path in merged)

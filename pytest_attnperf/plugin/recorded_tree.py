@@ -45,6 +45,13 @@ def name_recorded_tree(run: RunResult, asked: RunConfig) -> tuple[RunResult, str
     return replace(run, notes=(*run.notes, note)), ""
 
 
+def mark_uncommitted(run: RunResult, asked: RunConfig) -> RunResult:
+    """Returns a calibrating run with '+dirty' at its commit if files ran that the commit does not have: what is stored
+    from its results later must not name that commit."""
+    added = list_uncommitted_sources(asked.root, (case.sources for case in run.cases))
+    return replace(run, commit=mark_dirty(run.commit)) if added else run
+
+
 def _name_files(files: Collection[str]) -> str:
     """Returns '2 files (a.py, b.py)', the first NAMED_FILES by name."""
     first = ", ".join(sorted(files)[:NAMED_FILES])

@@ -62,6 +62,19 @@ def find_contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[P
     ]
 
 
+def find_shared_process(ours: Sequence[ProcessSummary], theirs: Sequence[ProcessSummary]) -> ProcessSummary | None:
+    """Returns the first process of `ours` that stands in `theirs`, too: it has the blocks of one there, and these
+    cannot be equal by chance, or its id and card are equal as well. None if none does."""
+    blocks = {process.block_us for process in theirs if _is_telling(process.block_us)}
+    known = {_identify_process(process) for process in theirs}
+    shared = (one for one in ours if one.block_us in blocks or _identify_process(one) in known)
+    return next(shared, None)
+
+
+def _identify_process(process: ProcessSummary) -> tuple[str, str, tuple[float, ...]]:
+    return process.process, process.device_id, process.block_us
+
+
 def note_contradiction(what: str) -> Note:
     """Returns the note 'figures contradict each other: ...', a reason of a case whose figures cannot all be true."""
     return Note(NoteKind.CONTRADICTED, f"figures contradict each other: {what}")

@@ -66,3 +66,13 @@ def test_files_that_were_never_added_count(committed: FakeProject, monkeypatch: 
     monkeypatch.delenv("CI")
     assert committed.run("--update-baselines").ret == 0
     assert stored_commits(committed) == {f"{commit}+dirty"}
+
+
+def test_a_calibration_names_no_commit_that_lacks_a_file(committed: FakeProject) -> None:
+    """What is stored from its results later would otherwise name a commit without the suite that ran."""
+    commit = git(committed, "rev-parse", "HEAD")[:12]
+    assert committed.run("--attnperf-calibrate=2").ret == 0
+    assert committed.results()["commit"] == commit
+    committed.suite(["prefill-b1-s32-h1-d16-f16"], name="test_new.py")
+    assert committed.run("--attnperf-calibrate=2").ret == 0
+    assert committed.results()["commit"] == f"{commit}+dirty"

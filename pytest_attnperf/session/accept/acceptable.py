@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pytest_attnperf.baselines.acceptance import DAY
 from pytest_attnperf.baselines.schema import Entry, to_plain
 from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.environment.device_specs import spec_for
@@ -65,6 +66,14 @@ def require_run(run: RunResult) -> None:
     for name, text in (("commit", run.commit), ("version", run.version)):
         if len(text) > NAME_MAX or not text.isprintable():
             raise UsageError(f"the results have an invalid {name}: {text[:40]!r}; accept from an unchanged file")
+
+
+def require_day(run: RunResult) -> str:
+    """Returns the day on which the run started, YYYY-MM-DD. Raises UsageError if the results have none."""
+    day = run.started[:10]
+    if not DAY.fullmatch(day):
+        raise UsageError(f"the results' start time {run.started[:40]!r} is not a date; accept from an unchanged file")
+    return day
 
 
 def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | None) -> None:

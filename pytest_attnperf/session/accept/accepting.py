@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pytest_attnperf.baselines.acceptance import DAY, Acceptance
+from pytest_attnperf.baselines.acceptance import Acceptance
 from pytest_attnperf.baselines.anchor import anchor_of, next_anchor
 from pytest_attnperf.baselines.schema import Anchor, Entry, content_id, to_plain
 from pytest_attnperf.baselines.store import StoredEntry
@@ -38,6 +38,7 @@ from pytest_attnperf.session.accept.acceptable import (
     recompute_case,
     require_acceptable,
     require_base_of_entry,
+    require_day,
     require_run,
     require_same_entry,
     require_same_machine,
@@ -217,7 +218,7 @@ def _entry_from_processes(run: RunResult, case: CaseResult, found: StoredEntry |
         workload=case.figures.definition,
         fingerprint=case.fingerprint,
         policy=parse_policy(case.policy).to_record() if found is None else found.policy,
-        recorded=_require_day(run),
+        recorded=require_day(run),
         harness_version=run.version,
         commit=run.commit,
         config=case.config,
@@ -242,7 +243,7 @@ def _entry_from_pairs(run: RunResult, case: CaseResult, found: StoredEntry) -> _
         found.entry,
         processes=tuple(_scale_process(process, ratio) for process in found.entry.processes),
         check=find_worst_check(case.checks),
-        recorded=_require_day(run),
+        recorded=require_day(run),
         harness_version=run.version,
         commit=run.commit,
         peak_memory_bytes=case.peak_memory_bytes,
@@ -354,14 +355,6 @@ def _describe_shortage(case: CaseResult, run: RunResult) -> str:
         f"--attnperf-against=REV --attnperf-pairs={PAIRS_ASKED}, and accept from that; or record it: "
         f"pytest --update-baselines {quote_nodeid(case.nodeid)}"
     )
-
-
-def _require_day(run: RunResult) -> str:
-    """Returns the day on which the run started, YYYY-MM-DD. Raises UsageError if the results have none."""
-    day = run.started[:10]
-    if not DAY.fullmatch(day):
-        raise UsageError(f"the results' start time {run.started[:40]!r} is not a date; accept from an unchanged file")
-    return day
 
 
 def _format_count(count: int, what: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.commit_files import format_commit
 from pytest_attnperf.cli.option_groups import add_old_spelling, add_results
 from pytest_attnperf.errors import UsageError
 
@@ -26,7 +26,6 @@ DESCRIPTION = "Accepts a change of the named cases from stored results. The reas
 BASELINES = Path("baselines")
 LISTED = 8
 LINE_LIMIT = 600
-GIT_SECONDS = 20.0
 
 EPILOG = """CASE is a case's key (prefill/triton.flash/prefill-b4-...), its node id, or a part that only one case has.
 
@@ -113,17 +112,6 @@ def git_name(run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.r
     return name
 
 
-def can_be_added(paths: Sequence[Path], run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> bool:
-    """Returns whether `git add` takes the files: it refuses ignored ones, and there must be a repository and a git.
-    Tests replace `run`."""
-    command = ["git", "check-ignore", "--quiet", "--", *map(str, paths)]
-    try:
-        answer = run(command, capture_output=True, text=True, errors="replace", timeout=GIT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return answer.returncode == 1
-
-
 def _read_results(path: Path) -> RunResult:
     from pytest_attnperf.records.regular_file import propose_path
     from pytest_attnperf.reports.files import json_results
@@ -177,11 +165,8 @@ def _print_accepted(accepted: dict[str, Accepted], paths: Sequence[Path], reason
         lines.append(one_line(one.describe_acceptance(key), LINE_LIMIT))
         lines += [f"  {one_line(text, LINE_LIMIT)}" for text in (*one.acceptance.changes, *one.notes)]
     if paths:
-        files = " ".join(shlex.quote(str(path)) for path in paths)
         what = next(iter(accepted)) if len(accepted) == 1 else f"{len(accepted)} cases"
-        message = shlex.quote(one_line(f"Accept {what}: {reason}", LINE_LIMIT))
-        commit = f"commit it: git add {files} && git commit -m {message}"
-        lines.append(commit if can_be_added(paths) else f"stored in {files}, which is not under version control")
+        lines.append(format_commit(paths, one_line(f"Accept {what}: {reason}", LINE_LIMIT)))
     else:
         lines.append("dry run: nothing was written")
     sys.stdout.write("\n".join(lines) + "\n")

@@ -11,7 +11,7 @@ import pytest
 from pytest_attnperf.baselines.acceptance import REASON_MAX, Acceptance, find_problem, require_text
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from
-from pytest_attnperf.cli.commands.baselines.accept import can_be_added, choose_case, git_name, write_all
+from pytest_attnperf.cli.commands.baselines.accept import choose_case, git_name, write_all
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.records import (
@@ -105,18 +105,6 @@ def test_git_says_who_accepts() -> None:
     for nameless in (lambda: answers(1, ""), lambda: answers(0, "\n"), lambda: git_name(missing)):
         with pytest.raises(UsageError, match="is not set: add --author NAME"):
             nameless()
-
-
-def test_git_add_is_named_only_where_git_takes_the_file() -> None:
-    """git says by its status that no file is ignored (1), that one is (0), or that there is no repository (128)."""
-
-    def answers(code: int) -> bool:
-        return can_be_added([Path("b.json")], lambda command, **_: subprocess.CompletedProcess(command, code, ""))
-
-    def missing(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
-        raise FileNotFoundError("git")
-
-    assert [answers(1), answers(0), answers(128), can_be_added([Path("b.json")], missing)] == [True, *[False] * 3]
 
 
 def test_errors_are_one_line_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
