@@ -22,7 +22,7 @@ def format_commit(paths: Sequence[Path], message: str) -> str:
 def can_be_added(paths: Sequence[Path], run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> bool:
     """Returns whether `git add` takes the files: it refuses ignored ones, and there must be a repository and a git.
     Tests replace `run`."""
-    command = ["git", "check-ignore", "--quiet", "--", *map(str, paths)]
+    command = ["git", "check-ignore", "--", *map(str, paths)]
     try:
         answer = run(command, capture_output=True, text=True, errors="replace", timeout=GIT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -28,3 +28,13 @@ def test_a_commit_is_proposed_as_it_is_typed(monkeypatch: pytest.MonkeyPatch) ->
     assert format_commit(paths, "Pool 2 'cases'").startswith("commit it: git add 'my baselines/a.json' b.json && git ")
     monkeypatch.setattr(commit_files, "can_be_added", lambda _: False)
     assert format_commit(paths[1:], "x") == "stored in b.json, which is not under version control"
+
+
+def test_git_is_asked_about_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a repository two files can be added, unless one of them is ignored."""
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q"], check=True)
+    paths = [Path("a.json"), Path("folder/b.json")]
+    assert can_be_added(paths)
+    Path(".gitignore").write_text("folder\n")
+    assert not can_be_added(paths)

@@ -186,7 +186,7 @@ def test_the_order_of_the_screen() -> None:
         "deeper": ["profile", "occupancy", "tune", "dispatch", "kernel"],
         "also": ["completion", "worker"],
     }
-    assert list(read_commands("baselines")) == ["check", "accept", "merge"]
+    assert list(read_commands("baselines")) == ["check", "accept", "merge", "pool"]
     assert list(read_commands("kernel")) == ["run", "build"]
 
 

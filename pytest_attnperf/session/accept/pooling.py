@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.baselines.writing import NewEntry, new_entry
@@ -61,12 +62,25 @@ class PooledCase:
         return len({process.device_id for process in self.result.first if process.device_id})
 
 
+class PartRefusedError(UsageError):
+    """One recording's result of a case cannot be stored; the text names both."""
+
+
+@dataclass(frozen=True)
+class NotPooled:
+    """A case that is not stored, and why. `names_case` says that the reason has the case's name in it."""
+
+    key: CaseKey
+    reason: str
+    names_case: bool = False
+
+
 @dataclass(frozen=True)
 class Pooled:
-    """What some recordings give: cases to store, the reason of each that is not, and how many none of them timed."""
+    """What some recordings give: cases to store, those that are not, and how many none of the recordings timed."""
 
     cases: tuple[PooledCase, ...]
-    refused: dict[CaseKey, str]
+    refused: tuple[NotPooled, ...]
     untimed: int
 
 
@@ -80,7 +94,7 @@ def pool_recordings(recordings: Sequence[NamedRun]) -> Pooled:
     held = _collect_cases(recordings)
     for parts in held.values():
         _require_own_processes(parts)
-    cases, refused, untimed = [], {}, 0
+    cases, refused, untimed = list[PooledCase](), list[NotPooled](), 0
     for key, parts in sorted(held.items()):
         if all(_is_untimed(case) for _, case in parts):
             untimed += 1
@@ -88,8 +102,8 @@ def pool_recordings(recordings: Sequence[NamedRun]) -> Pooled:
         try:
             cases.append(_pool_case(parts))
         except UsageError as error:
-            refused[key] = str(error)
-    return Pooled(tuple(cases), refused, untimed)
+            refused.append(NotPooled(key, str(error), isinstance(error, PartRefusedError)))
+    return Pooled(tuple(cases), tuple(refused), untimed)
 
 
 def find_creep_since(pooled: PooledCase, found: StoredEntry | None) -> list[Note]:
@@ -225,20 +239,24 @@ def _pool_case(parts: Sequence[Part]) -> PooledCase:
 
 
 def _require_storable(recording: NamedRun, case: CaseResult) -> CaseResult:
-    """Returns the case with figures recomputed from its samples. Raises UsageError, naming the recording, unless it was
-    timed and proven right in each process."""
+    """Returns the case with figures recomputed from its samples. Raises PartRefusedError, naming recording and case,
+    unless it was timed and proven right in each process."""
     try:
         require_acceptable(recording.run, case, None)
         Measurement(case.first, case.checks)  # one passed check of every process
-        policy = parse_policy(case.policy).to_record()
-        return replace(recompute_case(recording.run, case, None), policy=policy)
+        return replace(recompute_case(recording.run, case, None), policy=_read_policy(case))
     except UsageError as error:
-        told = str(error).removeprefix(str(case.key))
-        link = "" if told.startswith(": ") else " it" if told.startswith(" ") else ": "
-        raise UsageError(f"in {recording.name}{link}{told}") from error
+        raise PartRefusedError(f"in {recording.name}: {error}") from error
     except IMPOSSIBLE as error:
         why = str(error).partition("\n")[0][:200]
-        raise UsageError(f"in {recording.name} its figures are invalid ({why})") from error
+        raise PartRefusedError(f"in {recording.name}: {case.key}: its figures are invalid ({why})") from error
+
+
+def _read_policy(case: CaseResult) -> dict[str, Any]:
+    try:
+        return parse_policy(case.policy).to_record()
+    except UsageError as error:
+        raise UsageError(f"{case.key}: {error}") from error
 
 
 def _join_canaries(cases: Sequence[CaseResult]) -> dict[str, tuple[ProcessSummary, ...]]:

@@ -99,12 +99,19 @@ def pooled_with(**changes: Any) -> Pooled:
     return pool_recordings([recorded(0), recorded(1, measured(1, **changes))])
 
 
+def reason_of(pooled: Pooled) -> str:
+    """Why the only case is not pooled."""
+    (refused,) = pooled.refused
+    assert refused.key == KEY
+    return refused.reason
+
+
 def test_an_entry_has_all_processes() -> None:
     """Processes, proofs and canaries follow each other; errors and memory are the worst, the day is the newest."""
     worse = replace(RIGHT, figures=(replace(RIGHT.figures[0], max_error=1.5e-3),))
     pooled = pool_recordings([recorded(0), recorded(1, measured(1, checks=(*(RIGHT,) * 3, worse)), mode="update")])
     (case,) = pooled.cases
-    assert (pooled.refused, pooled.untimed) == ({}, 0)
+    assert (pooled.refused, pooled.untimed) == ((), 0)
     assert (case.recordings, case.cards) == (2, 2)
     record = case.record
     assert record.measurement.processes == (*look(100.0, 4, "GPU-0"), *look(100.0, 4, "GPU-1", 10))
@@ -156,13 +163,13 @@ def test_processes_of_two_things_are_no_entry(name: str) -> None:
     changes, text = DIFFERENCES[name]
     pooled = pooled_with(**changes)
     assert pooled.cases == ()
-    assert pooled.refused[KEY].startswith(f"a.json (here) and b.json (there) differ: {text}")
+    assert reason_of(pooled).startswith(f"a.json (here) and b.json (there) differ: {text}")
 
 
 def test_values_that_each_process_draws_are_not_compared() -> None:
     """A digest that differs between processes of one recording says nothing of the other."""
     drawn = tuple(replace(RIGHT, truth={**RIGHT.truth, "drawn": (1.0, float(number))}) for number in range(4))
-    assert pooled_with(checks=drawn).refused == {}
+    assert pooled_with(checks=drawn).refused == ()
 
 
 FOREIGN = Note(NoteKind.FOREIGN, "k.py")
@@ -172,18 +179,21 @@ WRONG = CheckReport(RIGHT.figures, ("seed 1: 'out' is wrong",))
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"verdict": Verdict.INCORRECT}, "in b.json it is INCORRECT: the time of a wrong result is never stored"),
-        ({"verdict": Verdict.SUSPICIOUS}, "in b.json it is SUSPICIOUS: a time that cannot be true"),
-        ({"verdict": Verdict.UNSUPPORTED, "first": ()}, "in b.json it is UNSUPPORTED: nothing ran"),
-        ({"verdict": Verdict.INCOMPARABLE, "reasons": (FOREIGN,)}, "in b.json: code from another tree ran"),
-        ({"first": (), "checks": (RIGHT,)}, "in b.json it was not timed and gated in this run"),
-        ({"checks": (*(RIGHT,) * 3, WRONG)}, "in b.json it is not proven right: seed 1: 'out' is wrong"),
-        ({"checks": (RIGHT,) * 3}, "in b.json its figures are invalid (4 processes were measured, but 3 were checked)"),
+        ({"verdict": Verdict.INCORRECT}, f"in b.json: {KEY} is INCORRECT: the time of a wrong result is never stored"),
+        ({"verdict": Verdict.SUSPICIOUS}, f"in b.json: {KEY} is SUSPICIOUS: a time that cannot be true"),
+        ({"verdict": Verdict.UNSUPPORTED, "first": ()}, f"in b.json: {KEY} is UNSUPPORTED: nothing ran"),
+        ({"verdict": Verdict.INCOMPARABLE, "reasons": (FOREIGN,)}, f"in b.json: {KEY}: code from another tree ran"),
+        ({"first": (), "checks": (RIGHT,)}, f"in b.json: {KEY} was not timed and gated in this run"),
+        ({"checks": (*(RIGHT,) * 3, WRONG)}, f"in b.json: {KEY} is not proven right: seed 1: 'out' is wrong"),
+        (
+            {"checks": (RIGHT,) * 3},
+            f"in b.json: {KEY}: its figures are invalid (4 processes were measured, but 3 were checked)",
+        ),
         ({"first": look(100.0, 3, first=10) * 2, "checks": (RIGHT,) * 6}, "contradict each other: the same process tw"),
-        ({"figures": replace(FIGURES, flops=1e15)}, "in b.json it is SUSPICIOUS: a time that cannot be true"),
+        ({"figures": replace(FIGURES, flops=1e15)}, f"in b.json: {KEY} is SUSPICIOUS: a time that cannot be true"),
         (
             {"policy": {"threshold_percent": -1}},
-            "in b.json: the results' policy is invalid: policy threshold_percent is -1",
+            f"in b.json: {KEY}: the results' policy is invalid: policy threshold_percent is -1",
         ),
     ],
 )
@@ -191,13 +201,13 @@ def test_a_part_that_could_not_be_stored_refuses_the_case(changes: dict[str, Any
     """The reason names the file; the other recording's processes are not stored without it."""
     pooled = pooled_with(**changes)
     assert pooled.cases == ()
-    assert text in pooled.refused[KEY]
+    assert text in reason_of(pooled)
 
 
 def test_few_processes_are_no_baseline() -> None:
     """Six are refused, seven stored; also where only one machine has the case."""
     few = pool_recordings([recorded(0), recorded(1, measured(1, count=2))])
-    assert few.refused[KEY].startswith("6 processes in 2 of the recordings, at least 7 needed; add recordings, or ")
+    assert reason_of(few).startswith("6 processes in 2 of the recordings, at least 7 needed; add recordings, or ")
     assert len(pool_recordings([recorded(0), recorded(1, measured(1, count=3))]).cases) == 1
     other = replace(measured(1, count=7), key=replace(KEY, label="wide"))
     (alone,) = pool_recordings([recorded(0), recorded(1, other)]).cases
@@ -212,7 +222,7 @@ def test_what_no_machine_timed_is_counted() -> None:
         for label, changes in (("none", {"verdict": Verdict.UNSUPPORTED}), ("proof", {"checks": (RIGHT,)}))
     ]
     pooled = pool_recordings([recorded(0, measured(0), *never[:2]), recorded(1, measured(1), *never[2:])])
-    assert (len(pooled.cases), pooled.refused, pooled.untimed) == (1, {}, 2)
+    assert (len(pooled.cases), pooled.refused, pooled.untimed) == (1, (), 2)
 
 
 @pytest.mark.parametrize(

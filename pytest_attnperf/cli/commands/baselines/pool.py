@@ -24,7 +24,9 @@ DESCRIPTION = "Stores one baseline entry per case from recordings of several mac
 USAGE = "attnperf baselines pool [options] RESULTS RESULTS..."
 
 BASELINES = Path("baselines")
-LINE_LIMIT = 600
+LINE_LIMIT = 2000
+"""Most characters of a line. A command in it must not be cut, and names a case twice."""
+
 KEYS_SHOWN = 3
 
 EPILOG = """A baseline of one card makes gates on another card weak. Each machine of one product records the same clean
@@ -125,8 +127,11 @@ def _list_pooled(pooled: Pooled) -> list[str]:
         for (recordings, cards, processes), cases in counts.most_common()
     ]
     by_reason: dict[str, list[CaseKey]] = defaultdict(list)
-    for key, reason in pooled.refused.items():
-        by_reason[reason].append(key)
+    for one in pooled.refused:
+        if one.names_case:
+            lines.append(f"not pooled: {one.reason}")
+        else:
+            by_reason[one.reason].append(one.key)
     lines += [f"not pooled: {_name_cases(keys)}: {reason}" for reason, keys in by_reason.items()]
     return [*lines, *([f"{_count(pooled.untimed, 'case')} timed in no recording"] if pooled.untimed else [])]
 

@@ -100,7 +100,7 @@ def test_a_case_that_is_not_pooled_is_named(nodes: list[str], capsys: pytest.Cap
     assert "1 case from 4 cards of 2 recordings: 8 processes\n" in said
     assert f"prefill-b1-s128-h4-d64-f16-causal: {nodes[0]} (here) and {nodes[1]} (there) differ: BLOCK_M: 128 " in said
     assert "not pooled: 2 cases (" not in said
-    assert "not pooled: prefill/ck/a [2J: in node1.json: the key 'prefill/ck/a\\x1b[2J' has unprintable charac" in said
+    assert "not pooled: in node1.json: the key 'prefill/ck/a\\x1b[2J' has unprintable charac" in said
     write_recording(Path(), 1, lambda case: dataclasses.replace(case, source_id="77aa"))
     assert main(["baselines", "pool", *nodes, "--baselines", "others"]) == 1
     said = capsys.readouterr().out
