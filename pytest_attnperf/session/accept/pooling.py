@@ -9,6 +9,7 @@ everything that an entry stores once: only then are their processes of one thing
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -95,15 +96,23 @@ def pool_recordings(recordings: Sequence[NamedRun]) -> Pooled:
     for parts in held.values():
         _require_own_processes(parts)
     cases, refused, untimed = list[PooledCase](), list[NotPooled](), 0
-    for key, parts in sorted(held.items()):
+    for _, parts in sorted(held.items()):
         if all(_is_untimed(case) for _, case in parts):
             untimed += 1
             continue
         try:
             cases.append(_pool_case(parts))
         except UsageError as error:
-            refused.append(NotPooled(key, str(error), isinstance(error, PartRefusedError)))
+            refused.append(NotPooled(parts[0][1].key, str(error), isinstance(error, PartRefusedError)))
     return Pooled(tuple(cases), tuple(refused), untimed)
+
+
+def list_ambiguous_cards(recordings: Sequence[NamedRun]) -> list[str]:
+    """Returns ids that name another card in one recording than in another, sorted. An AMD card's id is its PCI address,
+    which a card of another machine may have, too; entries count both as one."""
+    known = {(gpu.device_id, gpu.uuid) for recording in recordings for gpu in recording.run.gpus if gpu.uuid}
+    counts = Counter(device_id for device_id, _ in known)
+    return sorted(device_id for device_id, cards in counts.items() if cards > 1)
 
 
 def find_creep_since(pooled: PooledCase, found: StoredEntry | None) -> list[Note]:
@@ -123,8 +132,8 @@ Part = tuple[NamedRun, CaseResult]
 def _require_recordings(recordings: Sequence[NamedRun]) -> None:
     if len(recordings) < 2:
         raise UsageError(
-            f"{len(recordings)} results file was given; pooling needs those of at least two recordings. One alone is "
-            "stored where it is measured: pytest --update-baselines"
+            "only one results file was given; pooling needs those of at least two recordings. One alone is stored "
+            "where it is measured: pytest --update-baselines"
         )
     for recording in recordings:
         _require_recording(recording)
@@ -175,12 +184,13 @@ def _origin_of(recording: NamedRun) -> tuple[str, str, str]:
     return f"{device.arch}/{device.product}", recording.run.commit, recording.run.version
 
 
-def _collect_cases(recordings: Sequence[NamedRun]) -> dict[CaseKey, list[Part]]:
-    """Returns each case's results, in the order of the recordings. Raises UsageError if one has a case twice."""
-    held: dict[CaseKey, list[Part]] = {}
+def _collect_cases(recordings: Sequence[NamedRun]) -> dict[str, list[Part]]:
+    """Returns each case's results, in the order of the recordings, by the name under which it is stored. Raises
+    UsageError if one recording has a name twice."""
+    held: dict[str, list[Part]] = {}
     for recording in recordings:
         for case in recording.run.cases:
-            parts = held.setdefault(case.key, [])
+            parts = held.setdefault(str(case.key), [])
             if parts and parts[-1][0] is recording:
                 raise UsageError(f"{recording.name}: it holds {str(case.key)[:300]!r} twice; use an unchanged file")
             parts.append((recording, case))
@@ -220,6 +230,7 @@ def _pool_case(parts: Sequence[Part]) -> PooledCase:
             f"{len(processes)} processes in {len(parts)} of the recordings, at least {BASELINE_PROCESSES_MIN} needed; "
             "add recordings, or record more by --attnperf-calibrate=N"
         )
+    peaks = [case.peak_memory_bytes for case in cases if case.peak_memory_bytes is not None]
     result = replace(
         base,
         verdict=Verdict.RECORDED,
@@ -227,7 +238,7 @@ def _pool_case(parts: Sequence[Part]) -> PooledCase:
         median_us=median_us_of(processes),
         checks=tuple(check for case in cases for check in case.checks),
         canary=_join_canaries(cases),
-        peak_memory_bytes=max((case.peak_memory_bytes for case in cases if case.peak_memory_bytes), default=None),
+        peak_memory_bytes=max(peaks, default=None),
     )
     run = first.run
     record = replace(

@@ -25,9 +25,16 @@ from pytest_attnperf.records import (
     Verdict,
     WorkloadFigures,
 )
+from pytest_attnperf.records.gpus import GpuRecord
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.accept.pooling import NamedRun, Pooled, find_creep_since, pool_recordings
+from pytest_attnperf.session.accept.pooling import (
+    NamedRun,
+    Pooled,
+    find_creep_since,
+    list_ambiguous_cards,
+    pool_recordings,
+)
 from pytest_attnperf.stats.summaries import summarise_process
 
 KEY = CaseKey("prefill", "triton.flash", "prefill-b1-s64-h1-d16-f16")
@@ -225,6 +232,9 @@ def test_what_no_machine_timed_is_counted() -> None:
     assert (len(pooled.cases), pooled.refused, pooled.untimed) == (1, (), 2)
 
 
+SAME_NAME = replace(measured(1), key=CaseKey(KEY.suite, f"{KEY.backend}/{KEY.workload}", ""))
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
@@ -241,6 +251,7 @@ def test_what_no_machine_timed_is_counted() -> None:
         ({"device": replace(DEVICE, product="h100")}, "not of one product: 'sm_90/h200' and 'sm_90/h100'"),
         ({"version": "0.2.0"}, r"not of one version: '0\.1\.0' and '0\.2\.0'"),
         ({"cases": (measured(1), measured(1))}, r"b\.json: it holds 'prefill/triton.flash/.*' twice"),
+        ({"cases": (measured(1), SAME_NAME)}, r"b\.json: it holds 'prefill/triton.flash/.*' twice"),
     ],
 )
 def test_files_that_are_not_of_one_recording_are_refused(changes: dict[str, Any], text: str) -> None:
@@ -251,7 +262,9 @@ def test_files_that_are_not_of_one_recording_are_refused(changes: dict[str, Any]
 
 def test_one_file_is_not_pooled() -> None:
     """It is stored on its machine."""
-    with pytest.raises(UsageError, match=r"1 results file was given; .* at least two recordings.*--update-baselines"):
+    with pytest.raises(
+        UsageError, match=r"only one results file was given; .* at least two recordings.*--update-baselines"
+    ):
         pool_recordings([recorded(0)])
 
 
@@ -267,6 +280,15 @@ def test_a_copied_process_is_found() -> None:
         with pytest.raises(UsageError, match=text):
             pool_recordings([recorded(0, measured(0, first=ours)), recorded(1, measured(1, first=theirs))])
     pool_recordings([recorded(0, measured(0, first=(flat[0],))), recorded(1, measured(1, first=(flat[1],)))])
+
+
+def test_two_cards_of_one_name_are_found() -> None:
+    """An AMD card's id is its address in the machine: a card of another machine may have it, a second run of the same
+    machine has it for the same card."""
+    gpus = [(GpuRecord("0000:05:00.0", uuid=uuid), GpuRecord("0000:15:00.0")) for uuid in ("1a", "2b")]
+    first, same, other = (recorded(0, gpus=gpus[number]) for number in (0, 0, 1))
+    assert list_ambiguous_cards([first, other]) == ["0000:05:00.0"]
+    assert list_ambiguous_cards([first, same]) == []
 
 
 def test_creep_is_told_and_the_anchor_stays(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     """Stores the pooled entries and prints what they are made of; --dry-run only prints. Returns 1 if a timed case was
     not pooled, else 0. Raises UsageError, ResultsFileError or BaselineError before anything is written."""
     from pytest_attnperf.baselines.store import BaselineStore
-    from pytest_attnperf.session.accept.pooling import pool_recordings
+    from pytest_attnperf.session.accept.pooling import list_ambiguous_cards, pool_recordings
 
     if options.baselines.exists() and not options.baselines.is_dir():
         raise UsageError(f"--baselines {options.baselines} is no folder; it takes what pytest --update-baselines wrote")
@@ -70,7 +70,13 @@ def run(options: argparse.Namespace) -> int:
     device = recordings[0].run.device
     assert device is not None
     store = BaselineStore(options.baselines)
-    notes = _list_creep(pooled.cases, store, device)
+    notes = [
+        *(
+            f"several cards are named {name}; entries count them as one card"
+            for name in list_ambiguous_cards(recordings)
+        ),
+        *_list_creep(pooled.cases, store, device),
+    ]
     paths = write_pooled(pooled.cases, store, device, dry_run=options.dry_run)
     _print_lines([*_list_pooled(pooled), *notes])
     sys.stdout.write(f"{_describe_storing(pooled, paths, dry_run=options.dry_run)}\n")  # a command is never cut
