@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -25,7 +26,8 @@ def recorded(attnperf_project: FakeProject) -> FakeProject:
 def check(project: FakeProject, *words: str) -> tuple[int, str, str]:
     """(exit status, standard output, standard error)."""
     command = [sys.executable, "-m", "pytest_attnperf.cli", "baselines", "check", *words]
-    ran = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False, timeout=120)
+    wide = {**os.environ, "COLUMNS": "200"}
+    ran = subprocess.run(command, cwd=project.path, env=wide, capture_output=True, text=True, check=False, timeout=120)
     return ran.returncode, ran.stdout, ran.stderr
 
 
