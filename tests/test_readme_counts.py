@@ -21,9 +21,32 @@ def test_stored_cases_are_counted() -> None:
     """What it says is stored for H200s, in all and by number of cards, is what lies there."""
     entries = _list_entries("sm_90/h200/*.json")
     cards = [len({process["device_id"] for process in entry["processes"]}) for entry in entries]
-    assert _number(r"`baselines/sm_90/h200/` holds (\d+) cases") == len(entries)
-    assert _number(r"the (\d+) that a plain run times, from four cards") == cards.count(4)
-    assert _number(r"and (\d+) cold ones of nightly runs from one") == cards.count(1)
+    assert _number(r"`baselines/sm_90/h200/` holds (\d+) cases from four cards") == len(entries) == cards.count(4)
+    assert _number(r"the (\d+) that a plain run times") + _number(r"and (\d+) of the \d+ that are left") == len(entries)
+
+
+def test_figures_that_were_measured_are_those_of_the_evidence() -> None:
+    """How often unchanged code was red, and what is stored, are the figures of docs/evidence.md."""
+    evidence = " ".join((ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").split())
+    red = re.search(r"\d+ of [\d,]+ decisions red", README)
+    assert red is not None
+    assert f"{red[0]}** in" in evidence
+    stored, nightly = _number(r"holds (\d+) cases from four"), _number(r"of the (\d+) that are left to nightly runs")
+    plain = _number(r"the (\d+) that a plain run times")
+    assert f"{stored} of {plain + nightly}; " in evidence
+
+
+def test_decisions_of_the_evidence_are_those_of_the_stored_runs() -> None:
+    """The decisions that were not red are counted in the files that hold them."""
+    evidence = " ".join((ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").split())
+    verdicts = [
+        fields["verdict"]
+        for name in ("h200_gate_power.jsonl", "h200_gate_power_pooled.jsonl")
+        for fields in map(json.loads, (ROOT / "benchmarks" / "figures" / name).read_text(encoding="utf-8").splitlines())
+        if fields.get("how") == "suites"
+    ]
+    red = sum(verdict not in ("SAME", "FASTER", "MOVED") for verdict in verdicts)
+    assert f"{red} of {len(verdicts):,} decisions red**" in evidence
 
 
 def test_cases_of_the_other_product_are_counted() -> None:
