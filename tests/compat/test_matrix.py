@@ -46,6 +46,7 @@ def test_cells_cover_what_is_promised(matrix: ModuleType) -> None:
 def test_the_oldest_are_the_lower_bounds_of_the_wheel(matrix: ModuleType) -> None:
     """Pinned to the bound in either spelling, extras left out; every core dependency of ours has one."""
     assert matrix.lower_bounds(METADATA) == ["filelock==3.12", "pytest==8"]
+    assert matrix.requirements(matrix.CELLS[0], METADATA, tools=()) == ["filelock==3.12", "pytest==8"]
     (core,) = re.findall(r"^dependencies = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert all(">=" in one for one in core.split(","))
     assert "<" not in core
@@ -76,6 +77,10 @@ def test_the_table_names_what_did_not_run(matrix: ModuleType) -> None:
     assert f"- {matrix.CELLS[1].name}: no Python 3.10 here" in shown
     assert f"Without torch: {cell.name}." in shown
     assert (ran.failed, absent.failed) == (False, False)
+    alone = matrix.Outcome(cell, {}, "passed", matrix.NO_TESTS, seconds=61.4)
+    assert not alone.failed
+    assert "--smoke --write`:" in matrix.table([alone], "2026-01-02")
+    assert "| passed | left out | 61 |" in matrix.table([alone], "2026-01-02")
     assert matrix.Outcome(cell, {}, "passed", "1 failed, 12 passed").failed
     assert matrix.Outcome(cell, {}, "FAILED  pytest suites", "12 passed").failed
 
