@@ -316,12 +316,15 @@ def written(page: str, section: str) -> str:
     return f"{before}{begin}\n{section}\n{end}{after}"
 
 
-def chosen(names: Sequence[str]) -> list[Cell]:
-    """Cells by name, all without one. Raises SystemExit for an unknown name."""
+def chosen(names: Sequence[str], *, smoke: bool = False) -> list[Cell]:
+    """Cells by name; without one all, or for smoke those without a large download. Raises SystemExit for an unknown
+    name."""
     unknown = sorted(set(names) - {cell.name for cell in CELLS})
     if unknown:
         raise SystemExit(f"no cell {', '.join(unknown)}; there are {', '.join(cell.name for cell in CELLS)}")
-    return [cell for cell in CELLS if not names or cell.name in names]
+    if not names:
+        return [cell for cell in CELLS if not (smoke and (cell.torch or cell.triton))]
+    return [cell for cell in CELLS if cell.name in names]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -329,11 +332,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cells", nargs="*", metavar="CELL")
     parser.add_argument("--list", action="store_true", help="name the cells and run none")
-    parser.add_argument("--smoke", action="store_true", help="no own tests, and only the wheel in the environments")
+    parser.add_argument("--smoke", action="store_true", help="no own tests, nothing but the wheel, no torch")
     parser.add_argument("--write", action="store_true", help="write the table into docs/doctor.md")
     parser.add_argument("--work", type=Path, help="a folder for environments and logs, kept (default: a temporary one)")
     typed = parser.parse_args(arguments)
-    cells = chosen(typed.cells)
+    cells = chosen(typed.cells, smoke=typed.smoke)
     if typed.list:
         print("\n".join(cell.name for cell in cells))
         return 0

@@ -102,6 +102,15 @@ def test_unknown_cells_are_refused(matrix: ModuleType) -> None:
         matrix.chosen(["py2"])
 
 
+def test_smoke_takes_every_python_and_no_large_download(matrix: ModuleType) -> None:
+    """A cell with torch or Triton is tried if it is named; without --smoke every cell is."""
+    cells = matrix.chosen([], smoke=True)
+    assert {cell.python for cell in cells} == {cell.python for cell in matrix.CELLS}
+    assert not any(cell.torch or cell.triton for cell in cells)
+    assert [cell.name for cell in matrix.chosen(["py3.13-torch"], smoke=True)] == ["py3.13-torch"]
+    assert matrix.chosen([]) == list(matrix.CELLS)
+
+
 def test_no_command_keeps_a_cell(matrix: ModuleType) -> None:
     """One that does not end is ended, with a grandchild that holds its output open, and what it said is kept; one that
     cannot be started is named."""
