@@ -43,7 +43,7 @@ help:
 	@echo "make kernels    compile the HIP kernels into objects (ARCH=..., KERNEL=..., OUT=...)"
 	@echo "make test       lint, types and this project's own tests"
 	@echo "make soak       the tests that are too long for 'make test' (20 minutes and more)"
-	@echo "make matrix     the tests on other Pythons and versions of what is needed (needs uv)"
+	@echo "make matrix     the wheel on other Pythons and versions of what is needed (ARGS=--smoke: small projects only)"
 	@echo "make images     the pictures of docs/images, from the reports themselves (needs chromium)"
 	@echo "make lint       ruff and mypy only"
 	@echo "make setup      only make .venv (PYTHON=... chooses the interpreter)"

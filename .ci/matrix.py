@@ -3,6 +3,7 @@
     python .ci/matrix.py                    all cells; a table
     python .ci/matrix.py --list             what they are
     python .ci/matrix.py py3.10-oldest      some cells
+    python .ci/matrix.py --smoke            the smoke project only, in environments that hold nothing but the wheel
     python .ci/matrix.py --write            also writes the table into docs/doctor.md
 
 A cell is a virtual environment of its own with the wheel and pinned versions: 'oldest' takes the lower bounds that the
@@ -33,6 +34,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "doctor.md"
 BEGIN, END = "<!-- cells: begin -->", "<!-- cells: end -->"
+NO_TESTS = "left out"
 SHOWN = ("pytest", "msgspec", "filelock", "torch", "triton")
 INSTALL_LIMIT_S, SMOKE_LIMIT_S, TESTS_LIMIT_S = 1200, 300, 600
 
@@ -95,6 +97,7 @@ CELLS = (
     Cell("py3.10-oldest", "3.10", oldest=True),
     Cell("py3.10-newest", "3.10"),
     Cell("py3.11-pytest8", "3.11", pytest="<9"),
+    Cell("py3.11-newest", "3.11"),
     Cell("py3.12-oldest", "3.12", oldest=True),
     Cell("py3.12-newest", "3.12"),
     Cell("py3.13-oldest", "3.13", oldest=True),
@@ -122,7 +125,8 @@ class Outcome:
     @property
     def failed(self) -> bool:
         """Whether something ran here and was wrong."""
-        return not self.absent and not (self.smoke == "passed" and re.fullmatch(r"\d+ passed.*", self.tests))
+        passed = self.smoke == "passed" and re.fullmatch(rf"\d+ passed.*|{NO_TESTS}", self.tests)
+        return not self.absent and not passed
 
 
 def lower_bounds(metadata: str) -> list[str]:
@@ -131,12 +135,12 @@ def lower_bounds(metadata: str) -> list[str]:
     return [f"{name}=={version}" for name, version in found]
 
 
-def requirements(cell: Cell, metadata: str) -> list[str]:
+def requirements(cell: Cell, metadata: str, *, tools: Sequence[str] = TOOLS) -> list[str]:
     """What is installed beside the wheel, pinned."""
     pins = lower_bounds(metadata) if cell.oldest else []
     if not cell.oldest:
         pins.append(pinned("pytest", cell.pytest))
-    return [*pins, *TOOLS]
+    return [*pins, *tools]
 
 
 def pinned(name: str, version: str) -> str:
@@ -214,7 +218,7 @@ def install(python: Path, *what: str | Path) -> str:
     return " / ".join(text.strip().splitlines()[-2:])[:200] if status else ""
 
 
-def make(cell: Cell, wheel: Path, home: Path) -> str:
+def make(cell: Cell, wheel: Path, home: Path, *, tools: Sequence[str]) -> str:
     """The environment of a cell; '' or why this machine cannot have it."""
     base = interpreter(cell.python)
     if not base:
@@ -224,7 +228,7 @@ def make(cell: Cell, wheel: Path, home: Path) -> str:
     if made[0]:
         return f"no virtual environment: {made[1].strip()[:150]}"
     python = home / "bin" / "python"
-    wrong = install(python, wheel, *requirements(cell, metadata_of(wheel)))
+    wrong = install(python, wheel, *requirements(cell, metadata_of(wheel), tools=tools))
     for name, version in (("torch", cell.torch), ("triton", cell.triton)):
         if version and not wrong:
             wrong = install(python, *(["--no-deps"] if cell.alone else []), "numpy", pinned(name, version))
@@ -254,10 +258,10 @@ def last_line(text: str) -> str:
     return found[-1].strip() if found else f"no result: {' / '.join(text.strip().splitlines()[-2:])[:150]}"
 
 
-def run(cell: Cell, wheel: Path, tree: Path, work: Path) -> Outcome:
-    """Everything of one cell; what its tests printed stays in WORK/NAME.log."""
+def run(cell: Cell, wheel: Path, tree: Path | None, work: Path) -> Outcome:
+    """Everything of one cell, without own tests if there is no tree; what was printed stays in WORK/NAME.log."""
     started, outcome, home = time.monotonic(), Outcome(cell), work / cell.name
-    outcome.absent = make(cell, wheel, home)
+    outcome.absent = make(cell, wheel, home, tools=TOOLS if tree else ())
     if not outcome.absent:
         python = home / "bin" / "python"
         outcome.versions = versions(python)
@@ -269,28 +273,34 @@ def run(cell: Cell, wheel: Path, tree: Path, work: Path) -> Outcome:
             if status == 0
             else next((line for line in smoke.splitlines() if line.startswith("FAILED")), smoke[-150:])
         )
-        paths = [f"tests/{name}" for name in cell.tests if (tree / "tests" / name).exists()]
-        paths += [f"--ignore=tests/{name}" for name in LEFT_OUT]
-        typed = [home / "bin" / "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-m", "not soak", *paths]
-        status, text = said(typed, TESTS_LIMIT_S, cwd=tree, env=environment())
-        outcome.tests = last_line(text)
+        text = own_tests(cell, home, tree) if tree else ""
+        outcome.tests = last_line(text) if tree else NO_TESTS
         (work / f"{cell.name}.log").write_text(f"{smoke}\n{text}")
     outcome.seconds = time.monotonic() - started
     shutil.rmtree(home, ignore_errors=True)
     return outcome
 
 
+def own_tests(cell: Cell, home: Path, tree: Path) -> str:
+    """What pytest prints of the cell's tests in a copy of this repository."""
+    paths = [f"tests/{name}" for name in cell.tests if (tree / "tests" / name).exists()]
+    paths += [f"--ignore=tests/{name}" for name in LEFT_OUT]
+    typed = [home / "bin" / "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-m", "not soak", *paths]
+    return said(typed, TESTS_LIMIT_S, cwd=tree, env=environment())[1]
+
+
 def table(outcomes: Sequence[Outcome], today: str) -> str:
     """Markdown: a row per cell that ran, and a line for each that could not."""
+    tested = any(not one.absent and one.tests != NO_TESTS for one in outcomes)
     lines = [
-        f"Run on {today} by `python .ci/matrix.py --write`:",
+        f"Run on {today} by `python .ci/matrix.py{'' if tested else ' --smoke'} --write`:",
         "",
-        f"| cell | Python | {' | '.join(SHOWN)} | smoke project | own tests |",
-        f"|---|---|{'---|' * len(SHOWN)}---|---|",
+        f"| cell | Python | {' | '.join(SHOWN)} | smoke project | own tests | s |",
+        f"|---|---|{'---|' * len(SHOWN)}---|---|---|",
     ]
     for one in (one for one in outcomes if not one.absent):
         cells = [one.versions.get(name, "-") for name in ("python", *SHOWN)]
-        lines.append(f"| {one.cell.name} | {' | '.join(cells)} | {one.smoke} | {one.tests} |")
+        lines.append(f"| {one.cell.name} | {' | '.join(cells)} | {one.smoke} | {one.tests} | {one.seconds:.0f} |")
     absent = [f"- {one.cell.name}: {one.absent}" for one in outcomes if one.absent]
     ran_without = [one.cell.name for one in outcomes if not one.absent and "torch" not in one.versions]
     lines += ["", f"Without torch: {', '.join(ran_without) or 'none'}."]
@@ -306,12 +316,15 @@ def written(page: str, section: str) -> str:
     return f"{before}{begin}\n{section}\n{end}{after}"
 
 
-def chosen(names: Sequence[str]) -> list[Cell]:
-    """Cells by name, all without one. Raises SystemExit for an unknown name."""
+def chosen(names: Sequence[str], *, smoke: bool = False) -> list[Cell]:
+    """Cells by name; without one all, or for smoke those without a large download. Raises SystemExit for an unknown
+    name."""
     unknown = sorted(set(names) - {cell.name for cell in CELLS})
     if unknown:
         raise SystemExit(f"no cell {', '.join(unknown)}; there are {', '.join(cell.name for cell in CELLS)}")
-    return [cell for cell in CELLS if not names or cell.name in names]
+    if not names:
+        return [cell for cell in CELLS if not (smoke and (cell.torch or cell.triton))]
+    return [cell for cell in CELLS if cell.name in names]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -319,18 +332,20 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cells", nargs="*", metavar="CELL")
     parser.add_argument("--list", action="store_true", help="name the cells and run none")
+    parser.add_argument("--smoke", action="store_true", help="no own tests, nothing but the wheel, no torch")
     parser.add_argument("--write", action="store_true", help="write the table into docs/doctor.md")
     parser.add_argument("--work", type=Path, help="a folder for environments and logs, kept (default: a temporary one)")
     typed = parser.parse_args(arguments)
-    cells = chosen(typed.cells)
+    cells = chosen(typed.cells, smoke=typed.smoke)
     if typed.list:
         print("\n".join(cell.name for cell in cells))
         return 0
     with tempfile.TemporaryDirectory(prefix="attnperf-matrix-") as temporary:
         work = (typed.work or Path(temporary)).resolve()
-        wheel, tree = built_wheel(Path(temporary) / "wheel"), Path(temporary) / "tree"
+        wheel, tree = built_wheel(Path(temporary) / "wheel"), None if typed.smoke else Path(temporary) / "tree"
         work.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*SKIPPED_IN_COPY), symlinks=True)
+        if tree:
+            shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*SKIPPED_IN_COPY), symlinks=True)
         outcomes = []
         for cell in cells:
             try:

@@ -2,12 +2,14 @@
 
     python smoke.py FOLDER
 
-Writes a project into FOLDER, runs every line of STEPS there, and says for each whether the exit status and the text are
-those expected. Exit status 0 when all are. Needs nothing but pytest-attnperf: no torch, no GPU, no checkout.
+Writes two projects into FOLDER, an empty one and one with a fake device, runs every line of STEPS there, and says for
+each whether the exit status and the text are those expected. Exit status 0 when all are. Needs nothing but
+pytest-attnperf: no torch, no GPU, no checkout.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -36,17 +38,28 @@ class Step:
     """A line to type: `pytest` or `attnperf` with arguments, the exit status, and texts that it prints.
 
     time_us    what the kernel is scripted to take while it runs
+    where      folder that it is typed in, below the one of all projects
     """
 
     typed: str
     status: int
     prints: tuple[str, ...]
     time_us: float = 100.0
+    where: str = "fake"
 
+
+NEEDS_TORCH = (0, "1 passed") if importlib.util.find_spec("torch") else (2, "No module named 'torch'")
+"""Exit status and text of the first test, which imports torch."""
 
 STEPS = (
-    Step("pytest --help", 0, ("--attnperf-against", "--update-baselines")),
-    Step("attnperf --help", 0, ("first hour:", "doctor")),
+    Step("pytest --help", 0, ("--attnperf-against", "--update-baselines"), where="empty"),
+    Step("pytest --attnperf-help", 0, ("--attnperf-shard", "attnperf_threshold", "floor_us"), where="empty"),
+    Step("attnperf --help", 0, ("first hour:", "doctor"), where="empty"),
+    Step("attnperf --version", 0, ("pytest-attnperf ",), where="empty"),
+    Step("attnperf init", 0, ("written   perf/test_softmax.py", "pytest --attnperf perf/"), where="empty"),
+    Step("pytest perf", NEEDS_TORCH[0], (NEEDS_TORCH[1],), where="empty"),
+    Step("attnperf doctor", -1, ("known to pytest", "doctor: "), where="empty"),
+    Step("pytest --co suites", 0, (CASE.split("/", 1)[1].replace("/", "-"), "1 test collected")),
     Step("pytest suites", 0, ("1 passed",)),
     Step("pytest --attnperf suites", 0, ("gated 0 of 1",)),
     Step("pytest --update-baselines suites", 0, ("1 recorded", "baselines/fake/fake1/prefill.json")),
@@ -61,10 +74,12 @@ STEPS = (
 
 
 def write_project(folder: Path) -> None:
-    """A suite of one case, and the device it runs on."""
-    (folder / "suites").mkdir(parents=True)
-    (folder / "suites" / "test_prefill.py").write_text(SUITE)
-    (folder / "conftest.py").write_text(CONFTEST)
+    """An empty project; a suite of one case, and the device it runs on."""
+    (folder / "empty").mkdir(parents=True)
+    fake = folder / "fake"
+    (fake / "suites").mkdir(parents=True)
+    (fake / "suites" / "test_prefill.py").write_text(SUITE)
+    (fake / "conftest.py").write_text(CONFTEST)
 
 
 def script(folder: Path, time_us: float) -> None:
@@ -96,10 +111,10 @@ def results(folder: Path) -> Iterator[tuple[Step, str, str]]:
     kept = {key: value for key, value in os.environ.items() if key not in DROPPED and not key.startswith("ATTNPERF_")}
     environment = {**kept, "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
     for step in STEPS:
-        script(folder, step.time_us)
+        script(folder / "fake", step.time_us)
         ran = subprocess.run(
             command(step.typed),
-            cwd=folder,
+            cwd=folder / step.where,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo, Samples, Tolerance, Verdict
     from pytest_attnperf.results import CaseResult, RunResult
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Backend",
     "CaseHandle",

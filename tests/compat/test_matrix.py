@@ -46,6 +46,7 @@ def test_cells_cover_what_is_promised(matrix: ModuleType) -> None:
 def test_the_oldest_are_the_lower_bounds_of_the_wheel(matrix: ModuleType) -> None:
     """Pinned to the bound in either spelling, extras left out; every core dependency of ours has one."""
     assert matrix.lower_bounds(METADATA) == ["filelock==3.12", "pytest==8"]
+    assert matrix.requirements(matrix.CELLS[0], METADATA, tools=()) == ["filelock==3.12", "pytest==8"]
     (core,) = re.findall(r"^dependencies = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert all(">=" in one for one in core.split(","))
     assert "<" not in core
@@ -76,6 +77,10 @@ def test_the_table_names_what_did_not_run(matrix: ModuleType) -> None:
     assert f"- {matrix.CELLS[1].name}: no Python 3.10 here" in shown
     assert f"Without torch: {cell.name}." in shown
     assert (ran.failed, absent.failed) == (False, False)
+    alone = matrix.Outcome(cell, {}, "passed", matrix.NO_TESTS, seconds=61.4)
+    assert not alone.failed
+    assert "--smoke --write`:" in matrix.table([alone], "2026-01-02")
+    assert "| passed | left out | 61 |" in matrix.table([alone], "2026-01-02")
     assert matrix.Outcome(cell, {}, "passed", "1 failed, 12 passed").failed
     assert matrix.Outcome(cell, {}, "FAILED  pytest suites", "12 passed").failed
 
@@ -95,6 +100,15 @@ def test_unknown_cells_are_refused(matrix: ModuleType) -> None:
     """With the names that there are."""
     with pytest.raises(SystemExit, match=r"no cell py2; there are py3\.10-oldest"):
         matrix.chosen(["py2"])
+
+
+def test_smoke_takes_every_python_and_no_large_download(matrix: ModuleType) -> None:
+    """A cell with torch or Triton is tried if it is named; without --smoke every cell is."""
+    cells = matrix.chosen([], smoke=True)
+    assert {cell.python for cell in cells} == {cell.python for cell in matrix.CELLS}
+    assert not any(cell.torch or cell.triton for cell in cells)
+    assert [cell.name for cell in matrix.chosen(["py3.13-torch"], smoke=True)] == ["py3.13-torch"]
+    assert matrix.chosen([]) == list(matrix.CELLS)
 
 
 def test_no_command_keeps_a_cell(matrix: ModuleType) -> None:

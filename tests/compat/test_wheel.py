@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from pytest_attnperf import __version__
 from tests.elsewhere import ROOT, built_wheel, environment_of
 
 CORE = ("pytest", "msgspec", "filelock")
+WHEEL_BYTES_MOST = 4_000_000
 
 USERS_FILE = """
 from collections.abc import Sequence
 
 import pytest
 
-from pytest_attnperf.backends import Backend, Registry
-from pytest_attnperf.plugin.fixtures import CaseHandle, TimerFunction
-from pytest_attnperf.records import Samples
+from pytest_attnperf import Backend, CaseHandle, Registry, TimerFunction, TimerResult
 
 
 def double(x: float) -> float:
@@ -39,8 +39,8 @@ def test_gate(attnperf: CaseHandle) -> None:
 
 
 def test_time(gpu_timer: TimerFunction) -> None:
-    samples: Samples = gpu_timer(double, 1.0)
-    reveal_type(samples)
+    timed: TimerResult = gpu_timer(double, 1.0)
+    reveal_type(timed)
 
 
 def names(registry: Registry, mine: Backend) -> str:
@@ -75,9 +75,27 @@ def metadata(target: Path) -> Message:
     return email.message_from_string(file.read_text())
 
 
+def test_the_wheel_holds_the_plugin_only(wheel: Path, target: Path) -> None:
+    """Every file of the package that git has, licence and metadata; no other package, whose name may be another
+    distribution's. Few enough bytes for a download in CI."""
+    meta = f"pytest_attnperf-{__version__}.dist-info"
+    assert {path.name for path in target.iterdir()} == {"pytest_attnperf", meta}
+    assert (target / meta / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    listed = subprocess.run(
+        ["git", "ls-files", "pytest_attnperf"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("git lists no files here")
+    held = {str(path.relative_to(target)) for path in (target / "pytest_attnperf").rglob("*") if path.is_file()}
+    assert {"pytest_attnperf/py.typed", "pytest_attnperf/tools/starter/github.yml"} <= held
+    assert held >= {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    assert wheel.stat().st_size < WHEEL_BYTES_MOST
+
+
 def test_metadata_says_what_it_is(metadata: Message, target: Path) -> None:
-    """Licence, Pythons, types, entry points of pytest and of the command; every requirement has no upper pin."""
-    assert metadata["License-Expression"] == "MIT"
+    """Version, licence, Pythons, types, entry points of pytest and of the command; every requirement has no upper
+    pin."""
+    assert (metadata["Version"], metadata["License-Expression"]) == (__version__, "MIT")
     assert metadata["Requires-Python"] == ">=3.10"
     classifiers = metadata.get_all("Classifier", [])
     assert {"Framework :: Pytest", "Typing :: Typed", "Programming Language :: Python :: 3.13"} <= set(classifiers)
@@ -136,7 +154,7 @@ def test_a_users_checker_sees_our_types(target: Path, tmp_path: Path) -> None:
     wrong = USERS_FILE[: USERS_FILE.index("attnperf.gate(3")].count("\n") + 1
     assert errors, ran.stdout + ran.stderr
     assert {line.split(":")[1] for line in errors} == {str(wrong)}
-    assert 'Revealed type is "pytest_attnperf.records.Samples"' in ran.stdout
+    assert 'Revealed type is "pytest_attnperf.measure.gpu_timer.TimerResult"' in ran.stdout
 
 
 @pytest.mark.soak

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
 from pytest_attnperf.baselines.schema import Anchor, Check, Entry, to_plain
 from pytest_attnperf.gate.comparable import (
@@ -22,6 +21,9 @@ from pytest_attnperf.records import Fingerprint, ProcessSummary
 from pytest_attnperf.records.notes import NoteKind, kind_of
 from pytest_attnperf.workloads.adhoc import AdHoc
 from pytest_attnperf.workloads.defined import LEARNED
+
+if TYPE_CHECKING:
+    import torch
 
 HERE = Fingerprint({"product": "h200", "power_cap": "700 W", "method": "1"}, {"torch": "2.11"})
 DEFINITION: dict[str, Any] = {"family": "prefill", "shape": (4, 512), "causal": True}
@@ -77,13 +79,16 @@ def test_a_changed_workload_definition_is_named_by_field() -> None:
 
 def inputs_of(rows: int, *, planted: bool = False) -> dict[str, Any]:
     """The definition of a gated function, as a worker says it once its inputs were made."""
-    workload = AdHoc("x", _planted_rows(rows), torch.relu) if planted else AdHoc("x", _rows(rows), torch.relu)
+    relu = pytest.importorskip("torch").relu
+    workload = AdHoc("x", _planted_rows(rows), relu) if planted else AdHoc("x", _rows(rows), relu)
     workload.make_inputs(0, "cpu", planted=False)
     return workload.definition()
 
 
 def _rows(count: int) -> Callable[[int], torch.Tensor]:
     def inputs(seed: int) -> torch.Tensor:
+        import torch
+
         return torch.randn(count, 8)
 
     return inputs
@@ -91,6 +96,8 @@ def _rows(count: int) -> Callable[[int], torch.Tensor]:
 
 def _planted_rows(count: int) -> Callable[[int, bool], torch.Tensor]:
     def inputs(seed: int, planted: bool) -> torch.Tensor:
+        import torch
+
         return torch.randn(count, 8)
 
     inputs.__qualname__ = _rows(count).__qualname__

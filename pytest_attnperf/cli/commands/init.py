@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -103,6 +104,8 @@ def _list_next(root: Path, test: StarterFile, kernel: StarterKernel | None) -> l
     place = "" if root.resolve() == Path.cwd() else f"cd {root}, and "
     edit = f"write plain_{kernel.function} and make_inputs in {test.path}, then " if kernel else ""
     lines = [f"{place}{edit}type:", *(f"  {command:<32} {told}" for command, told in NEXT)]
+    if importlib.util.find_spec("torch") is None:
+        lines += ["torch is not installed, and the test imports it; this names the build:", "  attnperf doctor --quick"]
     found, _ = has_gpu(os.environ)
     if not found:
         lines += ["no GPU is used here, and times of a CPU vary; let only a doubling fail:"]

@@ -63,8 +63,8 @@ def _probe_plugin() -> DoctorFinding:
                 "pytest-attnperf",
                 Status.WARNING,
                 f"{__version__} is imported, {installed} is installed",
-                "two copies are on the path: results name the version of the one that pytest imports first",
-                "pip uninstall pytest-attnperf, then install the one that you want",
+                "a checkout is newer than its installation, or the path has two copies; results name the imported one",
+                "pip install --no-deps -e . (in the checkout), or pip uninstall pytest-attnperf and install one copy",
             )
         return DoctorFinding("pytest-attnperf", Status.OK, f"{__version__}, known to pytest")
     return DoctorFinding(

@@ -53,6 +53,18 @@ def test_a_second_init_writes_nothing(repository: Path, capsys: pytest.CaptureFi
     assert contents(repository) == before
 
 
+def test_a_missing_torch_is_said(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test imports torch, which no install of this package brings."""
+    assert main(["init"]) == 0
+    assert "torch is not installed" not in capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["init"]) == 0
+    said = "torch is not installed, and the test imports it; this names the build:\n  attnperf doctor --quick\n"
+    assert said in capsys.readouterr().out
+
+
 def test_existing_files_are_left_unless_forced(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Other files are named; the lines for git are added below those that are there."""
     (repository / "perf").mkdir()

@@ -62,6 +62,7 @@ def test_plugin_that_pytest_does_not_know_is_a_problem(
     installed({**GOOD, "pytest-attnperf": "0.0.9"})
     line = found(make_here)["pytest-attnperf"]
     assert (line.status, line.value) == (Status.WARNING, "0.1.0 is imported, 0.0.9 is installed")
+    assert "pip install --no-deps -e ." in line.fix
     monkeypatch.setattr(packages.importlib.metadata, "entry_points", lambda group: ())
     line = found(make_here)["pytest-attnperf"]
     assert line.status is Status.PROBLEM
