@@ -62,7 +62,7 @@ class Varlen(PackedSequences):
     grammar = sequence_lengths.make_grammar(
         "varlen",
         flags=("causal", "lse", "alibi", "bias", "cold"),
-        dtypes=tuple(DTYPE_BYTES),
+        dtypes=DTYPES,
         further={"w": "window"},
         choices={"int8": INT8_MODES},
         texts={"out": ("out", "|".join(OUT_CHOICES))},
@@ -82,7 +82,7 @@ class Varlen(PackedSequences):
 
     def __post_init__(self) -> None:
         self._fill_in()
-        require_dtype("varlen", self.dtype)
+        require_dtype("varlen", self.dtype, DTYPES)
         self._require_lengths()
         try:
             self._set_field("out", self.make_sequence(0).out)

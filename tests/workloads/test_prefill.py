@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.base import DTYPE_BYTES, Workload
+from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.prefill import Prefill
 
 
@@ -17,7 +17,7 @@ from pytest_attnperf.workloads.prefill import Prefill
 def prefills(draw: st.DrawFn) -> Prefill:
     """Any workload that may exist."""
     kv_heads, seq_q = draw(st.integers(1, 64)), draw(st.integers(1, 1 << 20))
-    causal, dtype = draw(st.booleans()), draw(st.sampled_from(sorted(DTYPE_BYTES)))
+    causal, dtype = draw(st.booleans()), draw(st.sampled_from(sorted(Prefill.grammar.dtypes)))
     added = draw(st.sampled_from(["none", "alibi", "bias"]))
     return Prefill(
         batch=draw(st.integers(1, 512)),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED, Workload
+from pytest_attnperf.workloads.base import QUANTISED, Workload
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.varlen import Varlen
 
@@ -21,7 +21,7 @@ def varlens(draw: st.DrawFn) -> Varlen:
     """Any workload that may exist, of a few sequences."""
     count, kv_heads, causal = draw(st.integers(1, 6)), draw(st.integers(1, 16)), draw(st.booleans())
     lengths = st.lists(st.integers(1, 1 << 20), min_size=count, max_size=count).map(tuple)
-    dtype, added = draw(st.sampled_from(tuple(DTYPE_BYTES))), draw(st.sampled_from(["", "alibi", "bias"]))
+    dtype, added = draw(st.sampled_from(sorted(Varlen.grammar.dtypes))), draw(st.sampled_from(["", "alibi", "bias"]))
     return Varlen(
         seqs_q=draw(lengths),
         heads=kv_heads * draw(st.integers(1, 8)),
