@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-RUN = 6
+RUN, FILES_LEAST = 6, 4
 IRREGULAR = frozenset(
     [
         "begun",
@@ -101,12 +101,12 @@ def _walk_functions(tree: ast.AST, path: Path) -> Iterator[Named]:
             yield Named(node.name, path, node.lineno, bool(marks & {"property", "cached_property", "setter"}))
 
 
-def list_repeated_names(functions: Sequence[Named], files_least: int = 4) -> dict[str, set[Path]]:
-    """Name -> the files that define it, of names that stand in `files_least` files or more."""
+def list_repeated_names(functions: Sequence[Named]) -> dict[str, set[Path]]:
+    """Name -> the files that define it, of names that stand in FILES_LEAST files or more."""
     files: dict[str, set[Path]] = defaultdict(set)
     for named in functions:
         files[named.name].add(named.path)
-    return {name: paths for name, paths in files.items() if len(paths) >= files_least}
+    return {name: paths for name, paths in files.items() if len(paths) >= FILES_LEAST}
 
 
 def count_repeated_lines(root: Path, tops: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,9 +48,9 @@ class PostgresServer:
         """What it wrote since its start."""
         return self.folder / "log"
 
-    def start(self, settings: Mapping[str, str] | None = None) -> None:
-        """Starts it, with further settings, and waits until it answers."""
-        given = {**SETTINGS, "unix_socket_directories": str(self.folder), **(settings or {})}
+    def start(self) -> None:
+        """Starts it, and waits until it answers."""
+        given = {**SETTINGS, "unix_socket_directories": str(self.folder)}
         options = [f"-c{name}={value}" for name, value in given.items()]
         command = [str(find_programs() / "postgres"), "-D", str(self.folder / "data"), *options]
         with self.log.open("wb") as log:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import enum
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, runtime_checkable
 
@@ -342,11 +342,9 @@ class Registry:
             raise UnknownNameError("backend", name, self._backends)
         return self._backends[name]
 
-    def for_family(self, family: str, names: Iterable[str] | None = None) -> list[Backend]:
-        """Returns the backends of an op family in the order of registration; with `names`, only those among them.
-        Raises UnknownNameError for a name that is not registered."""
-        wanted = {self.get(name).name for name in names} if names is not None else None
-        return [b for b in self if family in b.families and (wanted is None or b.name in wanted)]
+    def for_family(self, family: str) -> list[Backend]:
+        """Returns the backends of an op family in the order of registration."""
+        return [backend for backend in self if family in backend.families]
 
     def require_families(self, known: Collection[str]) -> None:
         """Raises UsageError if a backend names an op family that is not in `known`: no test would ever run it."""

@@ -64,3 +64,13 @@ def test_the_pages_are_short() -> None:
     """What is new replaces what it makes needless; blocks of code count, too."""
     words = sum(len(page.read_text(encoding="utf-8").split()) for page in PAGES)
     assert words <= WORDS_MOST, f"{words:,} words: say it in fewer, or leave it to a docstring"
+
+
+def test_every_program_of_benchmarks_is_named() -> None:
+    """By a page that says what it is for; the change log does not."""
+    text = "".join(page.read_text(encoding="utf-8") for page in [*PAGES, *BESIDE] if page.name != "CHANGELOG.md")
+    programs = {
+        path for path in (ROOT / "benchmarks").rglob("*.py") if '"__main__"' in path.read_text(encoding="utf-8")
+    }
+    named = set(re.findall(r"[\w/]+\.py", text))
+    assert {path.name for path in programs} <= {Path(name).name for name in named}

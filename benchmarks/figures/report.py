@@ -46,7 +46,7 @@ from tabulate import tabulate
 from pytest_attnperf.gate.policy import Policy
 
 METHODS = ("attnperf", "do_bench", "pytest_benchmark")
-SD_MAX = 0.004
+SD_MAX, ALARMS_MOST = 0.004, 0.01
 LEAST_UNITS, LEAST_RUNS, LEAST_CARDS = 40, 3, 2
 STORED_CURVE = (0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05)
 PAIRED_CURVE = (0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.02)
@@ -313,18 +313,18 @@ def print_rates(rates: dict[tuple[str, str], Rate]) -> None:
     print(tabulate(rows, headers, disable_numparse=True))
 
 
-def alarm_figure(name: str, rate: Rate, wanted: float = 0.01) -> Figure:
+def alarm_figure(name: str, rate: Rate) -> Figure:
     """A share of red suite runs, with the bound that whole sets of units give."""
     if not rate.trials:
-        return Figure(name, "not enough units", f"at most {_share(wanted)}", met=False)
+        return Figure(name, "not enough units", f"at most {_share(ALARMS_MOST)}", met=False)
     return Figure(
         name,
         f"{_share(rate.share)} of {rate.trials} resampled",
-        f"at most {_share(wanted)}",
-        rate.share <= wanted,
+        f"at most {_share(ALARMS_MOST)}",
+        rate.share <= ALARMS_MOST,
         f"bound reached: {_share(rate.at_most)} at 95 % from {rate.set_hits} red of {rate.sets} independent sets, "
-        f"{sets_needed(wanted)} without any would prove it",
-        proven=rate.at_most <= wanted,
+        f"{sets_needed(ALARMS_MOST)} without any would prove it",
+        proven=rate.at_most <= ALARMS_MOST,
     )
 
 

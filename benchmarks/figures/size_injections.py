@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "suite"))
 
-from figures_cases import COPY, INJECTED, LABELS, case_name, copy_bytes, groups
+from figures_cases import COPY, INJECTED, LABELS, case_name, groups
 from figures_injection import Injection, part, with_extra_calls
 
 from pytest_attnperf.workers.conversation import BlockPlan
@@ -147,17 +147,6 @@ def sized_inside(workload: Any, prepared: Any, label: str, quads: int) -> Inject
     steps = steps_for(share, at(0), at(PROBE_STEPS))
     call = slowed_call(workload, prepared, steps)
     return measured(prepared, call, Injection("inside", share, extra=steps), block_us, quads)
-
-
-def sized_copy(label: str, quads: int) -> Injection:
-    """More bytes for the copy: the share is exact, the time is measured."""
-    from figures_copy import copy_of, source_of
-
-    share, size = LABELS[label], copy_bytes("gpu")
-    source = source_of(size, "gpu")(1)
-    plain, larger = copy_of(size), copy_of(size, share)
-    sizes = [ratio(lambda: plain(source), lambda: larger(source), BLOCK_US[label], quads) - 1 for _ in range(PLACES)]
-    return Injection("copy", share, share=share, true=statistics.mean(sizes), true_sd=statistics.stdev(sizes))
 
 
 def unmeasured(device: str) -> dict[str, dict[str, dict[str, Any]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sqlite3
-import struct
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -198,11 +197,6 @@ def worker_lines() -> list[bytes]:
     lines = [ready, *({"id": 1, "ok": answer} for answer in answers)]
     lines.append({"id": 1, "error": {"kind": "case", "message": "m", "traceback": "t", "report": {"figures": []}}})
     return [json.dumps(line).encode() for line in lines]
-
-
-def messagepack_values() -> list[bytes]:
-    """Notes as AMD's metadata has them, without the object around them."""
-    return [struct.pack("<B", 0x80 + 1) + b"\xa1a\x93\x01\xc3\xcb" + struct.pack(">d", 1.5)]
 
 
 def _with_few_entries(path: Path) -> bytes:

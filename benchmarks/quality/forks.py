@@ -33,9 +33,9 @@ def preload(device: str) -> None:
     gc.freeze()  # a child's collector would write to every object, and copy its page
 
 
-def forked(work: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
+def forked(work: Callable[[], Any]) -> Any:
     """What `work` returns in a fresh process. Raises RuntimeError with its traceback, or when it takes too long."""
-    return Forked(work).result(limit_s)
+    return Forked(work).result()
 
 
 class Forked:

@@ -166,12 +166,12 @@ class Rate:
         return lower_bound(self.hits, self.independent, 0.975), upper_bound(self.hits, self.independent, 0.975)
 
 
-def in_suite(rate: float, cases: int = SUITE) -> float:
-    """The share of runs of so many cases with any alarm, if each alarms by itself."""
-    return 1.0 - (1.0 - rate) ** cases
+def in_suite(rate: float) -> float:
+    """The share of runs of SUITE cases with any alarm, if each alarms by itself."""
+    return 1.0 - (1.0 - rate) ** SUITE
 
 
-def rate_of(tool: Tool, label: str, collected: Collection, trials: int = TRIALS, seed: int = 1) -> Rate | None:
+def rate_of(tool: Tool, label: str, collected: Collection, trials: int = TRIALS) -> Rate | None:
     """How often a tool calls cases SLOWER that are unchanged (PLAIN), or slower by a label's level.
 
     None where no run has units enough for one decision, and where no case's slowdown has a known size.
@@ -179,7 +179,7 @@ def rate_of(tool: Tool, label: str, collected: Collection, trials: int = TRIALS,
     pools = _pools(tool, label, collected)
     if not pools:
         return None
-    chance = random.Random(f"{seed} {tool.name} {label}")
+    chance = random.Random(f"1 {tool.name} {label}")
     drawn = [tool.decide(_drawn(tool, *chance.choice(pools), chance)) for _ in range(trials)]
     verdicts = [verdict for one in drawn for verdict in one.values()]
     if not verdicts:

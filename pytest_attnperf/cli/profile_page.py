@@ -95,10 +95,6 @@ def write_cases(
     write_page(options, NAME, _make_title(options.path), build_case_sections(found, detailed, device))
 
 
-def _wants_page(options: argparse.Namespace) -> bool:
-    return options.html is not None or options.open
-
-
 def _make_title(path: Path) -> str:
     return f"Profile {one_line(str(path), TITLE_LIMIT)}"
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_attnperf.codeobject.arch import KIB, SHARED_PER_BLOCK_KIB
+from pytest_attnperf.codeobject.occupancy import divide_up, round_up
 from pytest_attnperf.records.code import KernelCode, Occupancy
 
 REGISTERS = 64 * 1024
@@ -58,22 +59,22 @@ def nvidia_occupancy_with(arch: str, threads: int, thread_registers: int, shared
     sm = SMS.get(arch)
     if sm is None or not threads:
         return None
-    warps, most = _divide_up(threads, WARP), sm.warps // SUB_PARTITIONS
-    registers = _round_up(max(thread_registers, 1) * WARP, REGISTER_GRANULE)
-    taken_bytes = _round_up(shared_bytes + SHARED_RESERVED_BYTES, SHARED_GRANULE_BYTES)
+    warps, most = divide_up(threads, WARP), sm.warps // SUB_PARTITIONS
+    registers = round_up(max(thread_registers, 1) * WARP, REGISTER_GRANULE)
+    taken_bytes = round_up(shared_bytes + SHARED_RESERVED_BYTES, SHARED_GRANULE_BYTES)
     by_registers = REGISTERS // SUB_PARTITIONS // registers
     by_slots, by_shared = sm.warps // warps, sm.shared_kib * KIB // taken_bytes
     # A launch fails if a block's registers, with equal numbers of warps per sub-partition, are too many.
     fits = (
         threads <= MAX_THREADS
         and shared_bytes <= SHARED_PER_BLOCK_KIB[arch] * KIB
-        and registers * _round_up(warps, SUB_PARTITIONS) <= REGISTERS
+        and registers * round_up(warps, SUB_PARTITIONS) <= REGISTERS
     )
     allowed = {
         "vgprs": min(most, by_registers),
-        "lds": min(most, _divide_up(by_shared * warps, SUB_PARTITIONS)),
-        "workgroups": min(most, _divide_up(sm.blocks * warps, SUB_PARTITIONS)),
-        "slots": min(most, _divide_up(by_slots * warps, SUB_PARTITIONS)),
+        "lds": min(most, divide_up(by_shared * warps, SUB_PARTITIONS)),
+        "workgroups": min(most, divide_up(sm.blocks * warps, SUB_PARTITIONS)),
+        "slots": min(most, divide_up(by_slots * warps, SUB_PARTITIONS)),
     }
     lowest = min(allowed.values())
     blocks = min(by_registers * SUB_PARTITIONS // warps, by_shared, by_slots, sm.blocks) if fits else 0
@@ -88,11 +89,3 @@ def nvidia_occupancy_with(arch: str, threads: int, thread_registers: int, shared
         fits=fits,
         block="SM",
     )
-
-
-def _divide_up(value: int, divisor: int) -> int:
-    return -(-value // divisor)
-
-
-def _round_up(value: int, granule: int) -> int:
-    return _divide_up(value, granule) * granule

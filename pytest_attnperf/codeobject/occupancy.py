@@ -131,13 +131,13 @@ def occupancy_with(arch: str, asked: Resources, rules: CompilerRules = CompilerR
     by_slots = simds * most // waves
     by_barriers = block.max_workgroups if waves > 1 else by_slots
     granule = limits.lds_granule_bytes if rules is CompilerRules.LLVM_24 else 1
-    by_lds = _workgroups_by_lds(limits, block, asked.lds_bytes, _round_up(asked.lds_bytes, granule))
+    by_lds = _workgroups_by_lds(limits, block, asked.lds_bytes, round_up(asked.lds_bytes, granule))
     allowed = {
         "vgprs": min(most, block.vgprs_per_simd // handed_out.vgprs),
-        "lds": min(most, _divide_up(by_lds * waves, simds)),
+        "lds": min(most, divide_up(by_lds * waves, simds)),
         "sgprs": _waves_by_sgprs(limits, asked, rules),
-        "workgroups": min(most, _divide_up(by_barriers * waves, simds)),
-        "slots": min(most, _divide_up(by_slots * waves, simds)),
+        "workgroups": min(most, divide_up(by_barriers * waves, simds)),
+        "slots": min(most, divide_up(by_slots * waves, simds)),
     }
     lowest = min(allowed.values())
     registers = min(allowed["vgprs"], _waves_by_sgprs(limits, asked, CompilerRules.LLVM_24))
@@ -167,7 +167,7 @@ def check_resources(limits: ArchLimits, asked: Resources) -> None:
         ("sgprs", asked.sgprs, 0, limits.max_sgprs, ""),
         ("threads", asked.threads, 1, limits.max_threads, ""),
         ("reserved_vgprs", asked.reserved_vgprs, 0, limits.addressable_vgprs + most_agprs, ""),
-        ("reserved_sgprs", asked.reserved_sgprs, 0, _round_up(limits.max_sgprs, max(limits.sgpr_granule, 1)), ""),
+        ("reserved_sgprs", asked.reserved_sgprs, 0, round_up(limits.max_sgprs, max(limits.sgpr_granule, 1)), ""),
     )
     for name, value, least, most, hint in ranges:
         if not least <= value <= most:
@@ -193,7 +193,7 @@ def block_of(limits: ArchLimits, asked: Resources) -> ComputeBlock:
         vgpr_granule=limits.vgpr_granule * own // size,
         lds_bytes=limits.lds_bytes // parts,
         max_workgroups=limits.max_workgroups // parts,
-        waves_per_workgroup=_divide_up(asked.threads, size),
+        waves_per_workgroup=divide_up(asked.threads, size),
     )
 
 
@@ -201,13 +201,13 @@ def compute_allocation(limits: ArchLimits, asked: Resources) -> Allocation:
     """Returns the registers and LDS that the hardware allocates for a kernel, rounded up to granules; SGPRs include
     those of the trap handler."""
     if limits.agpr_rule is AgprRule.UNIFIED and asked.agprs:
-        total = _round_up(asked.vgprs, 4) + asked.agprs
+        total = round_up(asked.vgprs, 4) + asked.agprs
     else:
         total = max(asked.vgprs, asked.agprs)
     return Allocation(
-        vgprs=_round_up(max(total, asked.reserved_vgprs, 1), block_of(limits, asked).vgpr_granule),
-        sgprs=_round_up(max(asked.sgprs, asked.reserved_sgprs, 1), limits.sgpr_granule) + limits.trap_sgprs,
-        lds_bytes=_round_up(asked.lds_bytes, limits.lds_hardware_granule_bytes),
+        vgprs=round_up(max(total, asked.reserved_vgprs, 1), block_of(limits, asked).vgpr_granule),
+        sgprs=round_up(max(asked.sgprs, asked.reserved_sgprs, 1), limits.sgpr_granule) + limits.trap_sgprs,
+        lds_bytes=round_up(asked.lds_bytes, limits.lds_hardware_granule_bytes),
     )
 
 
@@ -217,7 +217,7 @@ def _waves_by_sgprs(limits: ArchLimits, asked: Resources, rules: CompilerRules) 
         return most
     if rules is CompilerRules.LLVM_22:
         return min(most, next((waves for top, waves in SGPR_STEPS if sgprs <= top), WAVES_ABOVE_SGPR_STEPS))
-    return min(most, limits.sgprs_per_simd // (_round_up(max(sgprs, 1), limits.sgpr_granule) + limits.trap_sgprs))
+    return min(most, limits.sgprs_per_simd // (round_up(max(sgprs, 1), limits.sgpr_granule) + limits.trap_sgprs))
 
 
 def _workgroups_by_lds(limits: ArchLimits, block: ComputeBlock, lds_bytes: int, rounded_bytes: int) -> int:
@@ -228,9 +228,11 @@ def _workgroups_by_lds(limits: ArchLimits, block: ComputeBlock, lds_bytes: int, 
     return block.lds_bytes // rounded_bytes if rounded_bytes else block.simds * limits.max_waves_per_simd
 
 
-def _divide_up(value: int, divisor: int) -> int:
+def divide_up(value: int, divisor: int) -> int:
+    """Returns value / divisor, rounded up."""
     return -(-value // divisor)
 
 
-def _round_up(value: int, granule: int) -> int:
-    return _divide_up(value, granule) * granule
+def round_up(value: int, granule: int) -> int:
+    """Returns the least multiple of `granule` that is not below `value`."""
+    return divide_up(value, granule) * granule

@@ -117,13 +117,13 @@ def cuda_tools(name: Literal["nvdisasm", "cuobjdump"]) -> tuple[Tool, ...]:
     )
 
 
-def run(tool: Path, arguments: Sequence[str], *, folder: Path | None = None, stdin: bytes = b"") -> str:
+def run(tool: Path, arguments: Sequence[str], *, folder: Path | None = None) -> str:
     """Runs the tool in `folder` and returns its output.
 
     Raises CodeObjectError with its exit status and the first line of its standard error if it failed, could not be
     started, or ran longer than `TIME_LIMIT_S`.
     """
-    status, output, errors = _run_to_end(tool, arguments, folder, stdin)
+    status, output, errors = _run_to_end(tool, arguments, folder, b"")
     if status != 0:
         first = next((line.strip() for line in errors.splitlines() if line.strip()), "no message")
         signals = {int(one): f" ({one.name})" for one in signal.Signals}

@@ -61,7 +61,7 @@ def suite_findings(records: Sequence[LookRecord]) -> tuple[SuiteFinding, ...]:
     return tuple(finding for finding in found if finding is not None)
 
 
-def find_together_slower(records: Sequence[LookRecord], rate: float = FALSE_DISCOVERY_RATE) -> SuiteFinding | None:
+def find_together_slower(records: Sequence[LookRecord]) -> SuiteFinding | None:
     """Returns a finding on cases within their limits whose second or interleaved looks, taken together, are slower than
     chance allows; None if there are none.
 
@@ -73,14 +73,15 @@ def find_together_slower(records: Sequence[LookRecord], rate: float = FALSE_DISC
     deciding = {record.case: record for record in records if record.which != "first"}
     for case, record in deciding.items():
         chances[case] = upper_tail((record.ratio - 1) / record.standard_error, record.degrees_of_freedom)
-    named = [case for case in select_discoveries(chances, rate) if case in deciding and not deciding[case].slower]
+    discovered = select_discoveries(chances, FALSE_DISCOVERY_RATE)
+    named = [case for case in discovered if case in deciding and not deciding[case].slower]
     if not named:
         return None
     sizes = [f"{case} {format_signed(deciding[case].ratio - 1)}" for case in named[:NAMED_MAX]]
     more = f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
     text = (
         f"{_format_cases(len(named))} within the threshold but slower beyond chance, taken over all {len(chances)} "
-        f"(Benjamini-Hochberg, {100 * rate:g} %): {', '.join(sizes)}{more}"
+        f"(Benjamini-Hochberg, {100 * FALSE_DISCOVERY_RATE:g} %): {', '.join(sizes)}{more}"
     )
     return SuiteFinding(text, tuple(named))
 

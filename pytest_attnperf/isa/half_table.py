@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pytest_attnperf.isa import divisions, floats
-from pytest_attnperf.isa.vector_table import Operation
+from pytest_attnperf.isa.vector_table import Operation, middle
 
 _F16, _F64 = np.float16, np.float64
 _ONE, _HALF_BITS = np.uint16(1), np.uint32(16)
@@ -88,10 +88,6 @@ def _three(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..
     return lambda a, b, c: second(first(a, b), c)
 
 
-def _middle(a: Any, b: Any, c: Any) -> Any:
-    return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
-
-
 HALF_OPERATIONS: Mapping[str, Operation] = {
     "v_add_f16": _f16(lambda a, b: a + b),
     "v_sub_f16": _f16(lambda a, b: a - b),
@@ -151,7 +147,7 @@ HALF_OPERATIONS: Mapping[str, Operation] = {
     "v_max3_u16": _u16(_three(np.maximum, np.maximum), 3),
     "v_min3_i16": _i16(_three(np.minimum, np.minimum), 3),
     "v_max3_i16": _i16(_three(np.maximum, np.maximum), 3),
-    "v_med3_u16": _u16(_middle, 3),
-    "v_med3_i16": _i16(_middle, 3),
+    "v_med3_u16": _u16(middle, 3),
+    "v_med3_i16": _i16(middle, 3),
 }
 """Name without encoding -> operation."""

@@ -141,7 +141,8 @@ def _fraction(a: Any) -> Any:
     return np.minimum(a - np.floor(a), np.nextafter(np.float32(1), np.float32(0)))
 
 
-def _middle(a: Any, b: Any, c: Any) -> Any:
+def middle(a: Any, b: Any, c: Any) -> Any:
+    """Returns the middle one of three numbers, element by element."""
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
 
@@ -257,8 +258,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "v_max3_u32": _u32(lambda a, b, c: np.maximum(np.maximum(a, b), c), 3),
     "v_min3_i32": _i32(lambda a, b, c: np.minimum(np.minimum(a, b), c), 3),
     "v_max3_i32": _i32(lambda a, b, c: np.maximum(np.maximum(a, b), c), 3),
-    "v_med3_u32": _u32(_middle, 3),
-    "v_med3_i32": _i32(_middle, 3),
+    "v_med3_u32": _u32(middle, 3),
+    "v_med3_i32": _i32(middle, 3),
     "v_bcnt_u32_b32": _u32(lambda a, b: count_bits(a) + b),
     "v_ffbh_u32": _u32(_count_leading, 1),
     "v_ffbl_b32": _u32(_count_trailing, 1),

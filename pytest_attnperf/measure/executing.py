@@ -7,7 +7,6 @@ through the `Executor` of the process; nothing is timed. Importing this loads ne
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import math
 from collections.abc import Iterator, Sequence
@@ -37,7 +36,6 @@ class ExecutedLaunch:
 
     kernel      its symbol
     given       whether its object is the one that the executor was given
-    object_id   the first 16 hex digits of the object's SHA-256
     differs     for the function of the given object, but another object: in what the launch differs from it
     """
 
@@ -46,7 +44,6 @@ class ExecutedLaunch:
     block: tuple[int, int, int]
     lds_dynamic_bytes: int
     given: bool
-    object_id: str
     differs: tuple[str, ...]
     execution: Execution = field(repr=False)
 
@@ -122,9 +119,8 @@ class Executor:
             sample=self.sample,
         )
         tensor_launch.copy_back(execution, memories)
-        digest = hashlib.sha256(code).hexdigest()[:16]
         self.launches.append(
-            ExecutedLaunch(built.kernel, sizes, block, built.lds_dynamic_bytes, given, digest, differs, execution)
+            ExecutedLaunch(built.kernel, sizes, block, built.lds_dynamic_bytes, given, differs, execution)
         )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pytest_attnperf.measure import interpreter_driver
@@ -77,9 +77,9 @@ class _ProcessState:
     patches: Patches | None = None
 
 
-def is_interpreting(environ: Mapping[str, str] = os.environ) -> bool:
-    """Tells whether TRITON_INTERPRET=1 makes Triton interpret kernels in a process with this environment."""
-    return environ.get("TRITON_INTERPRET") == "1"
+def is_interpreting() -> bool:
+    """Tells whether TRITON_INTERPRET=1 makes Triton interpret kernels in this process."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def start_interpreting() -> None:

@@ -119,7 +119,6 @@ def _measure_rotation(
     return Rotation(
         same_us=median(same),
         rotating_us=max(0.0, rotating_us),
-        turn_us=median(turns),
         noise_us=max(0.0, rotating_us) - max(0.0, min(both) - sorted(turns)[-2]),
     )
 

@@ -17,7 +17,6 @@ import fnmatch
 import functools
 import inspect
 import os
-import re
 import unittest
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import UnsupportedError, UsageError
 from pytest_attnperf.problems.attention_layout import AttentionLayout, find_attention
-from pytest_attnperf.problems.source_modules import load_function
+from pytest_attnperf.problems.source_modules import clean_name, load_function
 from pytest_attnperf.problems.trace_export import write_trace
 from pytest_attnperf.problems.trace_inputs import InputMaker, Values, find_dtype
 from pytest_attnperf.problems.trace_schema import TraceDefinition, TraceSolution, TraceWorkload
@@ -80,7 +79,7 @@ class TraceProblem:
     @property
     def backend(self) -> str:
         """Name of the solution, in letters that a backend may have."""
-        return _clean(self.solution.name if self.solution else REFERENCE)
+        return clean_name(self.solution.name if self.solution else REFERENCE)
 
     def gate(self, attnperf: CaseHandle, **options: Any) -> None:
         """Proves the solution right on the workload; with `--attnperf` also measures and gates it. `options` are those
@@ -294,7 +293,9 @@ def list_problems(
         if fnmatch.fnmatchcase(name, definitions)
         for problem in _list_of_definition(found, name, solutions, references, bytes_most)
     ]
-    faults = [TraceProblem(f"fault-{_clean(one.where)}", found.root, f"{one.where}: {one.why}") for one in found.faults]
+    faults = [
+        TraceProblem(f"fault-{clean_name(one.where)}", found.root, f"{one.where}: {one.why}") for one in found.faults
+    ]
     if not problems and not faults:
         raise UsageError(
             f"{found.root} has no problem: {len(found.definitions)} definitions, "
@@ -323,7 +324,7 @@ def _make_id(definition: TraceDefinition, workload: TraceWorkload, solution: Tra
     """Returns e.g. 'gemm_n128_k2048-M6-6ba7c7de-mine': definition, up to two sizes, the uuid's beginning, solution."""
     sizes = [f"{axis}{size}" for axis, size in sorted(workload.axes.items())] if len(workload.axes) <= 2 else []
     name = solution.name if solution else REFERENCE
-    return "-".join(map(_clean, (definition.name, *sizes, workload.uuid[:UUID_LETTERS], name)))
+    return "-".join(map(clean_name, (definition.name, *sizes, workload.uuid[:UUID_LETTERS], name)))
 
 
 def _with_unique_ids(problems: list[TraceProblem]) -> list[TraceProblem]:
@@ -337,11 +338,6 @@ def _with_unique_ids(problems: list[TraceProblem]) -> list[TraceProblem]:
         seen.add(problem.id)
         unique.append(problem)
     return unique
-
-
-def _clean(name: str) -> str:
-    """Returns a foreign name with '_' for everything that a test's id or a backend's name may not have."""
-    return re.sub(r"[^A-Za-z0-9_.+]", "_", name) or "_"
 
 
 def _name(function: Callable[..., Any], name: str, problem: TraceProblem) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.measure.function_file import find_function, load_file
+from pytest_attnperf.problems.source_modules import clean_name
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -66,7 +67,7 @@ class ModelProblem:
             raise UsageError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}")
 
     def __str__(self) -> str:
-        names = (_clean(self.problem.stem), _clean(self.candidate.stem))
+        names = (clean_name(self.problem.stem), clean_name(self.candidate.stem))
         return "-".join(dict.fromkeys(names))
 
     def gate(self, attnperf: CaseHandle, **options: Any) -> None:
@@ -76,7 +77,7 @@ class ModelProblem:
         if reason := models.unsupported_reason():
             raise unittest.SkipTest(reason)
         attnperf.gate(
-            _clean(self.candidate.stem), models.call, reference=models.reference, inputs=models.make_inputs,
+            clean_name(self.candidate.stem), models.call, reference=models.reference, inputs=models.make_inputs,
             **{"contiguous": True, **options},
         )  # fmt: skip
 
@@ -208,7 +209,7 @@ class _Models:
             kind = inspect.Parameter.POSITIONAL_ONLY
             parameters = [inspect.Parameter(name, kind) for name in (*forward, *state)]
             function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        function.__module__, function.__qualname__ = "kernelbench", _clean(path.stem)
+        function.__module__, function.__qualname__ = "kernelbench", clean_name(path.stem)
         return function
 
 
@@ -276,8 +277,3 @@ def _sign(tensor: torch.Tensor) -> torch.Tensor:
 
 def _is_statistic(name: str) -> bool:
     return name.rpartition(".")[2] in STATISTICS
-
-
-def _clean(name: str) -> str:
-    """Returns a file's name with '_' for everything that a test's id or a backend's name may not have."""
-    return re.sub(r"[^A-Za-z0-9_.+]", "_", name) or "_"

@@ -90,3 +90,8 @@ def load_function(kind: str, name: str, file: Path, sources: Mapping[str, str], 
         raise UsageError(f"{kind} {name!r} has no function {function!r}{propose_name(function, own)} in {path}")
     result: Callable[..., Any] = found
     return result
+
+
+def clean_name(name: str) -> str:
+    """Returns a foreign name with '_' for everything that a test's id or a backend's name may not have."""
+    return re.sub(r"[^A-Za-z0-9_.+]", "_", name) or "_"

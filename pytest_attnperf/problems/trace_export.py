@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_attnperf.records import TIMED, Verdict
+from pytest_attnperf.reports.files.json_results import spell_number
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -102,22 +103,15 @@ def _describe_errors(case: CaseResult) -> dict[str, Any]:
     ]
     budgets = [one.rms_error / one.rms_budget for one in figures if one.rms_budget]
     return {
-        "max_relative_error": _to_json(max(relative, default=0.0 if figures else math.nan, key=_rank)),
-        "max_absolute_error": _to_json(max((one.max_error for one in figures), default=math.nan, key=_rank)),
-        "extra": {"error_of_budget": _to_json(max(budgets, default=0.0, key=_rank)), "judge": OWN},
+        "max_relative_error": spell_number(max(relative, default=0.0 if figures else math.nan, key=_rank)),
+        "max_absolute_error": spell_number(max((one.max_error for one in figures), default=math.nan, key=_rank)),
+        "extra": {"error_of_budget": spell_number(max(budgets, default=0.0, key=_rank)), "judge": OWN},
     }
 
 
 def _rank(value: float) -> float:
     """Orders NaN behind every number: it is the worst error."""
     return math.inf if math.isnan(value) else value
-
-
-def _to_json(value: float) -> float | str:
-    """Returns a number, or the word that the format has for one that JSON has not."""
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _describe_environment(run: RunResult, case: CaseResult) -> dict[str, Any]:

@@ -289,13 +289,11 @@ class Samples:
 class Rotation:
     """Microseconds per call while the inputs stay the same, and when all of them change before every call.
 
-    turn_us    time of the change itself, which is not part of `rotating_us`
     noise_us   by how much `rotating_us` may be too large: the fastest block, and the slowest change but one
     """
 
     same_us: float
     rotating_us: float
-    turn_us: float
     noise_us: float = 0.0
 
 

@@ -142,7 +142,6 @@ class Agent:
     product: str = ""
     compute_units: int | None = None
     wave_size: int | None = None
-    max_clock_mhz: float | None = None
 
 
 @dataclass(frozen=True)

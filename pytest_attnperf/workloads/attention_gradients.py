@@ -19,7 +19,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.workloads.attention_math import iterate_chunk_slices
-from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype, wide_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +97,7 @@ def _compute_gradients(
     import torch
 
     (batch, seq_q, heads, head_dim), seq_kv = q.shape, k.shape[1]
-    wide, scale = _wide_dtype(dtype), 1.0 / math.sqrt(head_dim)
+    wide, scale = wide_dtype(dtype), 1.0 / math.sqrt(head_dim)
     dq = torch.empty(q.shape, dtype=dtype, device=q.device)
     # By query head, in the wide type: the rows of a head are summed over chunks as one product would sum them.
     dk, dv = (torch.zeros((batch, heads, seq_kv, head_dim), dtype=wide, device=q.device) for _ in range(2))
@@ -115,13 +115,6 @@ def _compute_gradients(
             dk[batches] += torch.matmul(dscores.to(wide).transpose(-1, -2), queries.to(wide))
             dv[batches] += torch.matmul(weights.to(wide).transpose(-1, -2), grads.to(wide))
         return {"dq": dq, "dk": _sum_groups(dk, k.shape[2], dtype), "dv": _sum_groups(dv, k.shape[2], dtype)}
-
-
-def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Returns the dtype of sums: fp64 for fp64, fp32 otherwise."""
-    import torch
-
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _hidden_keys(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> torch.Tensor:
@@ -148,7 +141,7 @@ def _compute_weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: tor
 def _compute_score_gradients(weights: torch.Tensor, dweights: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
     """Returns the gradient of the scores, P * (dP - delta), from `weights` P and `dweights` dP (b, H, rows, Skv),
     rounded once. delta is (b, H, rows, 1), or rowsum(P * dP) if None. `dweights` may be overwritten."""
-    dweights = dweights.to(_wide_dtype(weights.dtype))
+    dweights = dweights.to(wide_dtype(weights.dtype))
     if delta is None:
         delta = (weights * dweights).sum(dim=-1, keepdim=True)
     return dweights.sub_(delta).mul_(weights).to(weights.dtype)

@@ -257,6 +257,13 @@ def _compute_weights(scores: torch.Tensor, how: Arithmetic) -> tuple[torch.Tenso
 ALIBI_DEFINITION = "score(h, i, j) -= slope_h |i + Skv - Sq - j|, slopes of arXiv:2108.12409"
 
 
+def count_pairs(keys: int, window: int) -> int:
+    """Returns the sum of min(c, window) over c = 1 ... `keys`: the pairs of the first `keys` positions of a sequence.
+    A window of 0 is none."""
+    growing = min(keys, window or keys)
+    return growing * (growing + 1) // 2 + (keys - growing) * window
+
+
 def alibi_slopes(heads: int) -> tuple[float, ...]:
     """Returns one slope per head, positive, falling: 2^(-8 (h + 1) / H) where H is a power of two (arXiv:2108.12409).
     Other H use the rule of its authors' code (ofirpress/attention_with_linear_biases, `get_slopes`): the slopes of the

@@ -13,7 +13,7 @@ from pytest_attnperf.workloads.block_inputs import BlockInputs
 from pytest_attnperf.workloads.decode import QUERIES_MAX, Decode
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar, require_dtype, require_grouped_heads, require_positive
-from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype, wide_dtype
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.rope import THETA, require_pairs, rotate
 
@@ -352,10 +352,3 @@ def _rotate_heads(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, dtype: 
     for b, one in enumerate(x):
         out[b] = rotate(one.to(wide), cos.to(wide), sin.to(wide), interleaved=False)
     return out
-
-
-def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Returns the dtype of sums: fp64 for fp64, fp32 otherwise."""
-    import torch
-
-    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import loud_rows, paged_cache, planted_keys
-from pytest_attnperf.workloads.attention_math import SCORE_BYTES_CPU, SCORE_BYTES_GPU
+from pytest_attnperf.workloads.attention_math import SCORE_BYTES_CPU, SCORE_BYTES_GPU, count_pairs
 from pytest_attnperf.workloads.base import DTYPE_BYTES, Unread
 from pytest_attnperf.workloads.batch_spec import BatchPart, format_batch, parse_batch
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
@@ -144,14 +144,9 @@ class Mixed(FamilyWorkload):
         """Number of (query, key) pairs of one head, over all sequences, that the masks let through: a token at position
         p sees min(p + 1, window) keys."""
         return sum(
-            part.count * (self._pairs_up_to(part.kv) - self._pairs_up_to(part.kv - part.q)) for part in self.parts
+            part.count * (count_pairs(part.kv, self.window) - count_pairs(part.kv - part.q, self.window))
+            for part in self.parts
         )
-
-    def _pairs_up_to(self, keys: int) -> int:
-        """Returns the sum of min(c, window) over c = 1 ... `keys`: the pairs of the first `keys` positions of a
-        sequence."""
-        growing = min(keys, self.window or keys)
-        return growing * (growing + 1) // 2 + (keys - growing) * self.window
 
     @property
     def flops(self) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.workloads.attention_math import Added, AttentionProblem, compute_plain
-from pytest_attnperf.workloads.block import project_tokens, wide_dtype
+from pytest_attnperf.workloads.block import project_tokens
 from pytest_attnperf.workloads.block_scales import dequantise_blocks
-from pytest_attnperf.workloads.precision import full_fp32_matmul
+from pytest_attnperf.workloads.precision import full_fp32_matmul, wide_dtype
 from pytest_attnperf.workloads.rmsnorm import EPS
 from pytest_attnperf.workloads.rope import rotate
 

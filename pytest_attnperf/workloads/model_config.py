@@ -71,9 +71,8 @@ class Latent:
 
 @dataclass(frozen=True)
 class Rank:
-    """The share of one of `tp` tensor-parallel ranks: some heads; latents of latent attention are not split."""
+    """The share of one tensor-parallel rank: some heads; latents of latent attention are not split."""
 
-    tp: int
     heads: int
     kv_heads: int
 
@@ -151,7 +150,7 @@ class ModelConfig:
                 f"{self.file}: {self.heads} heads{kv} cannot be split over tp={tp} ranks; "
                 f"allowed: {', '.join(map(str, allowed))}"
             )
-        return Rank(tp, self.heads // tp, self.heads // tp if self.latent else max(1, self.kv_heads // tp))
+        return Rank(self.heads // tp, self.heads // tp if self.latent else max(1, self.kv_heads // tp))
 
     def _can_be_shared(self, tp: int) -> bool:
         if tp < 1 or self.heads % tp:

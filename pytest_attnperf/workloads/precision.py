@@ -24,6 +24,13 @@ def reference_dtype(tensors: Tensors) -> torch.dtype:
     return torch.float64 if on_cpu or wide else torch.float32
 
 
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Returns the dtype of sums: fp64 for fp64, fp32 otherwise."""
+    import torch
+
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 @contextlib.contextmanager
 def without_autocast() -> Iterator[None]:
     """Disables torch's autocast inside the block, which a fixture or a test may have left on: it would round the plain

@@ -222,12 +222,8 @@ class Prefill(FamilyWorkload):
         window) over c = 1 ... Skv minus that over c = 1 ... Skv - Sq."""
         if not self.causal:
             return self.seq_q * self.seq_kv
-        return self._pairs_up_to(self.seq_kv) - self._pairs_up_to(max(0, self.seq_kv - self.seq_q))
-
-    def _pairs_up_to(self, keys: int) -> int:
-        """Returns the sum of min(c, window) over c = 1 ... `keys`: the pairs of the first `keys` positions."""
-        growing = min(keys, self.window or keys)
-        return growing * (growing + 1) // 2 + (keys - growing) * self.window
+        unseen = max(0, self.seq_kv - self.seq_q)
+        return attention_math.count_pairs(self.seq_kv, self.window) - attention_math.count_pairs(unseen, self.window)
 
     @property
     def flops(self) -> float:

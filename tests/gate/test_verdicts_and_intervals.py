@@ -92,10 +92,8 @@ def test_no_verdict_contradicts_its_interval(held: Callable[[], None]) -> None:
     assert min(SEEN[verdict] for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.UNDECIDED)) > 10
 
 
-@given(TIMES, TIMES, TIMES, draw.floats(0.0, 1e7))
-def test_memory_is_not_suspected_within_the_noise_of_its_turns(
-    same: float, rotating: float, turn: float, noise: float
-) -> None:
+@given(TIMES, TIMES, draw.floats(0.0, 1e7))
+def test_memory_is_not_suspected_within_the_noise_of_its_turns(same: float, rotating: float, noise: float) -> None:
     """A call is SUSPICIOUS only where it is slower on new inputs by more than its own turns differ."""
-    if is_slower_rotated(Rotation(same, rotating, turn, noise)):
+    if is_slower_rotated(Rotation(same, rotating, noise)):
         assert rotating - noise > same

@@ -156,7 +156,6 @@ def test_nothing_changes_where_all_inputs_are_integers() -> None:
 def test_an_honest_call_takes_as_long_on_inputs_that_change() -> None:
     """On an idle machine the two agree; the limit leaves room for a busy one."""
     rotation = measure_rotation(prepared(work), "cpu", block_us=2000.0, call_us=300.0)
-    assert rotation.turn_us > 0
     assert rotation.rotating_us < 3 * rotation.same_us
 
 

@@ -35,7 +35,7 @@ DESCRIPTION = "Lists the backends, op families, workloads and suites of this pro
 
 EPILOG = """Backends and families are those that conftest files register; workloads and suites are the cases that pytest
 collects, of all tiers. A backend is unsupported if it refuses every workload of its cases on this machine; no GPU is
-initialised. Compiled kernels are no cases: attnperf occupancy --all lists them.
+initialised. Compiled kernels are no cases: pytest --co -q -m attnperf_code lists them.
 
 examples:
   attnperf list

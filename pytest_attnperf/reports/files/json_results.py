@@ -93,7 +93,7 @@ def encode(run: RunResult) -> bytes:
 
 def _to_json_values(run: RunResult) -> Json:
     values = to_values(run)
-    _replace_error_figures(values, _to_text)
+    _replace_error_figures(values, spell_number)
     _refuse_not_finite(values, "results: $")
     return {**values, "schema": RESULTS_SCHEMA}
 
@@ -242,7 +242,8 @@ def _list_items(value: Json, name: str) -> list[Json]:
     return list(items) if isinstance(items, (list, tuple)) else []
 
 
-def _to_text(value: float) -> float | str:
+def spell_number(value: float) -> float | str:
+    """Returns a number, or the word for one that JSON has not."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from pytest_attnperf.records.card_offsets import MeasuredCard
 from pytest_attnperf.records.time_units import choose_time_unit
-from pytest_attnperf.reports.html.dots import DotKind, DotRow, make_dots
+from pytest_attnperf.reports.html.dots import DotKind, DotRow, make_dots, place_ends, place_ratio, thin_evenly
 from pytest_attnperf.reports.html.row_layout import UprightLine
 from pytest_attnperf.reports.html.sections import Figure, PageTable, Section, TableHead
 from pytest_attnperf.reports.run.compared import ComparedRow, GroupRow, TwoTimersRow
@@ -80,7 +80,7 @@ def _draw_cases(cases: Sequence[ComparedRow], fail_above: float | None) -> Figur
     is_log = bool(ratios) and (max(ratios) > FAR or min(ratios) < 1 / FAR)
     rows = [_make_case_row(number, row, is_log=is_log) for number, row in enumerate(drawn)]
     marks = [] if fail_above is None else [
-        UprightLine(_place(1 + fail_above / 100, is_log=is_log), f"--fail-above {fail_above:g} %")
+        UprightLine(place_ratio(1 + fail_above / 100, is_log=is_log), f"--fail-above {fail_above:g} %")
     ]  # fmt: skip
     axis = "time of the second / time of the first" if is_log else "change of time, second against first (%)"
     said = "Triangles look slower or faster, diamonds are undecided, circles look the same. A thick line is the 95 % "
@@ -90,15 +90,11 @@ def _draw_cases(cases: Sequence[ComparedRow], fail_above: float | None) -> Figur
         axis,
         rows,
         kinds=LOOKS,
-        origin=_place(1.0, is_log=is_log),
+        origin=place_ratio(1.0, is_log=is_log),
         marks=marks,
         is_log=is_log,
         caption=_add_left_out(said, len(cases) - len(drawn)),
     )
-
-
-def _place(ratio: float, *, is_log: bool) -> float:
-    return ratio if is_log else 100 * (ratio - 1)
 
 
 def _make_case_row(number: int, row: ComparedRow, *, is_log: bool) -> DotRow:
@@ -106,10 +102,10 @@ def _make_case_row(number: int, row: ComparedRow, *, is_log: bool) -> DotRow:
     interval = row.interval95
     return DotRow(
         name=row.name,
-        at=_place(row.change, is_log=is_log),
+        at=place_ratio(row.change, is_log=is_log),
         text=format_change(row.change),
-        interval=None if interval is None else (_place(interval[0], is_log=is_log), _place(interval[1], is_log=is_log)),
-        limit=None if row.limit is None else _place(row.limit, is_log=is_log),
+        interval=place_ends(interval, is_log=is_log),
+        limit=None if row.limit is None else place_ratio(row.limit, is_log=is_log),
         kind=row.looks,
         told={
             "change": f"{format_change(row.change)}, looks {row.looks}",
@@ -234,7 +230,7 @@ def _make_card_row(card: MeasuredCard, cases: Sequence[float]) -> DotRow:
         text=f"SLOW {change}" if card.slow else change if offset else "too few cases",
         interval=None if interval is None else (100 * (interval[0] - 1), 100 * (interval[1] - 1)),
         kind="slow" if card.slow else "",
-        strip=tuple(100 * value for value in _thin_out(sorted(cases))),
+        strip=tuple(100 * value for value in thin_evenly(sorted(cases), STRIP)),
         told={
             "offset": change,
             "95 % interval": _format_ends(interval),
@@ -248,13 +244,6 @@ def _make_card_row(card: MeasuredCard, cases: Sequence[float]) -> DotRow:
 def _find_interval(card: MeasuredCard) -> tuple[float, float] | None:
     """Returns the 95 % interval of a card's time / the others' time."""
     return None if card.offset is None else (1 + card.offset.interval95[0], 1 + card.offset.interval95[1])
-
-
-def _thin_out(values: Sequence[float]) -> list[float]:
-    """Returns at most STRIP of sorted values, evenly spaced by rank, the ends included."""
-    if len(values) <= STRIP:
-        return list(values)
-    return [values[round(place * (len(values) - 1) / (STRIP - 1))] for place in range(STRIP)]
 
 
 def _list_cards(device: str, cards: Sequence[MeasuredCard]) -> PageTable:

@@ -163,3 +163,20 @@ def _make_marks(x: Spec, layout: RowLayout, kinds: Mapping[str, DotKind], toolti
             },
         },
     ]  # fmt: skip
+
+
+def place_ratio(ratio: float, *, is_log: bool) -> float:
+    """Returns where a ratio of times lies: itself on a logarithmic axis, else its change in per cent."""
+    return ratio if is_log else 100 * (ratio - 1)
+
+
+def place_ends(ends: tuple[float, float] | None, *, is_log: bool) -> tuple[float, float] | None:
+    """Returns where both ends of an interval of ratios lie; None without one."""
+    return None if ends is None else (place_ratio(ends[0], is_log=is_log), place_ratio(ends[1], is_log=is_log))
+
+
+def thin_evenly(values: Sequence[float], most: int) -> list[float]:
+    """Returns at most `most` of sorted values, evenly spaced by rank, the ends included."""
+    if len(values) <= most:
+        return list(values)
+    return [values[round(place * (len(values) - 1) / (most - 1))] for place in range(most)]

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from pytest_attnperf.gate.limits import format_percent
+
 PAIRS_MIN = 4
 """Fewest pairs per revision: fewer show too little of their scatter."""
 
@@ -147,7 +149,7 @@ def render_result(result: BisectResult, describe: Describe = str) -> list[str]:
 def _describe_outcome(result: BisectResult, describe: Describe) -> Iterator[str]:
     if result.outcome is BisectOutcome.NO_SLOWDOWN and result.end is not None:
         limit = result.detectable
-        seen = "" if limit is None else f", smallest detectable slowdown {_format_percent(limit)}"
+        seen = "" if limit is None else f", smallest detectable slowdown {format_percent(limit)}"
         yield (
             f"no slowdown between {describe(result.good)} and {describe(result.bad)}: "
             f"{_format_change(result.end)}{seen}; "
@@ -229,17 +231,14 @@ def _describe_effort(result: BisectResult) -> str:
 
 def _format_change(record: MeasuredRevision) -> str:
     low, high = record.interval
-    return f"{_format_signed(record.ratio - 1)} ({_format_bound(low)}..{_format_bound(high)})"
+    return f"{_format_signed(record.ratio - 1)} ({format_bound(low)}..{format_bound(high)})"
 
 
 def _format_signed(fraction: float) -> str:
-    return f"{_format_bound(1 + fraction)} %"
+    return f"{format_bound(1 + fraction)} %"
 
 
-def _format_bound(ratio: float) -> str:
+def format_bound(ratio: float) -> str:
+    """Returns a ratio new / old as signed per cent without the sign %: '+1.3'; '0.0' has no sign."""
     text = f"{100 * (ratio - 1):+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text
-
-
-def _format_percent(fraction: float) -> str:
-    return f"{100 * fraction:.2g} %" if fraction < 0.1 else f"{100 * fraction:.0f} %"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.session.bisect.bisect_result import PAIRS_MIN
+from pytest_attnperf.session.bisect.bisect_result import PAIRS_MIN, format_bound
 from pytest_attnperf.session.blame.effects import Effect
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def format_effect(effect: Effect | None) -> str:
     if effect is None:
         return "-"
     low, high = effect.interval
-    return f"{_format_percent(effect.ratio)} % ({_format_percent(low)}..{_format_percent(high)})"
+    return f"{format_bound(effect.ratio)} % ({format_bound(low)}..{format_bound(high)})"
 
 
 def _describe_outcome(case: CaseBlame) -> str:
@@ -225,7 +225,7 @@ def _explain_gaps(group: JudgedGroup) -> Iterator[str]:
 
 def _describe_cost(name: str, groups: Sequence[JudgedGroup], versions: Versions) -> str:
     ratios = sorted(group.into.ratio for group in groups if group.into is not None)
-    low, high = _format_percent(ratios[0]), _format_percent(ratios[-1])
+    low, high = format_bound(ratios[0]), format_bound(ratios[-1])
     size = f"{low} %" if low == high else f"{low} % to {high} %"
     return f"{' '.join(filter(None, (name, versions.get(name, ''))))}: {size} in {_count(len(groups))}"
 
@@ -237,11 +237,6 @@ def _count(cases: int) -> str:
 def _list_names(names: Sequence[str]) -> str:
     more = len(names) - NAMES_SHOWN
     return ", ".join([*names[:NAMES_SHOWN], *([f"and {more} more"] if more > 0 else ())])
-
-
-def _format_percent(ratio: float) -> str:
-    text = f"{100 * (ratio - 1):+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text
 
 
 def _format_limit(limit: float) -> str:

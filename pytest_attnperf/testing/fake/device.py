@@ -195,7 +195,7 @@ class FakeSubject:
         """Returns the scripted time with unchanged inputs, and `remembers` times that with changing ones."""
         same_us = float(self.script["time_us"]) * self.bias
         rotating_us = same_us * float(self.script.get("remembers", 1.0))
-        return Rotation(same_us, rotating_us, 1.0, float(self.script.get("turn_noise_us", 0.0)))
+        return Rotation(same_us, rotating_us, float(self.script.get("turn_noise_us", 0.0)))
 
     def measure_stages(self, block_us: float) -> Breakdown:
         """Returns the scripted stages with this process's bias; each that takes time has one kernel and one allocation.

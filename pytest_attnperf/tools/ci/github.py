@@ -101,10 +101,10 @@ class GitHub:
             raise UsageError("the token is empty or holds spaces or control characters; set GITHUB_TOKEN to a token")
         _check_address(self.api_url, "GITHUB_API_URL")
 
-    def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Json:
+    def get(self, path: str) -> Json:
         """Sends a GET and returns the decoded JSON answer, None if it is empty. Raises GitHubError as `_send_request`
         does, and if the answer is no JSON."""
-        return self._parse_json(self._send_request("GET", self._build_url(path, query), None, again=True))
+        return self._parse_json(self._send_request("GET", self._build_url(path, None), None, again=True))
 
     def list_items(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[dict[str, Json]]:
         """Yields every JSON object that GitHub lists at `path`. Raises GitHubError, also for more than 50 pages."""

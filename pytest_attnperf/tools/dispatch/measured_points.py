@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_attnperf.errors import UsageError, WorkloadError
+from pytest_attnperf.gate.recount import deciding_processes
 from pytest_attnperf.records import TIMED, CaseKey, ProcessSummary
 from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.results import CaseResult, RunResult
@@ -165,7 +166,7 @@ def compute_median(processes: Iterable[ProcessSummary]) -> float:
 
 
 def _make_backend_time(case: CaseResult, started: str, source: str) -> BackendTime:
-    processes = _choose_processes(case)
+    processes = deciding_processes(case)
     return BackendTime(
         backend=choice_name(case.key),
         workload=case.key.workload,
@@ -178,12 +179,6 @@ def _make_backend_time(case: CaseResult, started: str, source: str) -> BackendTi
     )
 
 
-def _choose_processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
-    """Returns the processes of a case's repeated measurement if there is one, else of the first measurement. The first
-    is biased then: only cases with a large first difference are repeated."""
-    return case.second or case.first
-
-
 def _reason_left_out(case: CaseResult) -> str:
     if case.verdict not in TIMED:
         return f"{case.verdict.value}: {case.summary}" if case.summary else case.verdict.value
@@ -191,7 +186,7 @@ def _reason_left_out(case: CaseResult) -> str:
         return f"{case.verdict.value}: {case.summary}"
     if not case.checks or not all(check.right for check in case.checks):
         return f"{case.verdict.value}, but no check of its output passed"
-    processes = _choose_processes(case)
+    processes = deciding_processes(case)
     if not processes:
         return f"{case.verdict.value}, but no process was timed"
     timers = sorted({process.timer for process in processes})

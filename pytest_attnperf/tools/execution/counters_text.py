@@ -20,7 +20,7 @@ from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.wide_tables import plain_table
 
 if TYPE_CHECKING:
-    from pytest_attnperf.isa.cycle_model import CycleEstimate, Latencies
+    from pytest_attnperf.isa.cycle_model import CycleEstimate
     from pytest_attnperf.isa.launch import Execution
     from pytest_attnperf.isa.recording import Tally
 
@@ -42,7 +42,7 @@ TEXT_COLUMNS = 40
 Counted = tuple[Instruction, "Tally", str]
 
 
-def format_counters(execution: Execution, latencies: Latencies | None = None) -> str:
+def format_counters(execution: Execution) -> str:
     """Returns the text on a launch that was recorded; for CDNA with an estimate of its cycles.
 
     Raises UsageError if it was not recorded.
@@ -64,7 +64,7 @@ def format_counters(execution: Execution, latencies: Latencies | None = None) ->
 
         occupancy = occupancy_of(execution.code)
         resident = max(1, occupancy.workgroups) if occupancy else 1
-        parts.append(_describe_estimate(estimate_cycles(record, resident, latencies)))
+        parts.append(_describe_estimate(estimate_cycles(record, resident)))
     return "\n\n".join(parts)
 
 

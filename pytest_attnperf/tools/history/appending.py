@@ -26,7 +26,6 @@ class Appended:
 
     rows: int
     already: bool
-    run_id: str
 
 
 def append_rows(connection: Connection, added: history_rows.RunRows, *, sqlite: bool) -> Appended:
@@ -34,12 +33,11 @@ def append_rows(connection: Connection, added: history_rows.RunRows, *, sqlite: 
     from sqlalchemy import insert, select
 
     known = define_tables()
-    run_id = str(added.run["run_id"])
     there = select(known.runs.c.id).where(known.runs.c.digest == added.run["digest"])
     new = _make_insert(known.runs, sqlite).values(**added.run).returning(known.runs.c.id)
     run = None if connection.execute(there).first() else connection.execute(new).scalar_one_or_none()
     if run is None:
-        return Appended(0, True, run_id)
+        return Appended(0, True)
     facts = {digest: row.id for digest, row in _find_or_add(connection, known.facts, added.facts, sqlite).items()}
     cases = _find_or_add(connection, known.cases, added.cases, sqlite, "nodeid")
     _update_node_ids(connection, known, added, cases)
@@ -50,7 +48,7 @@ def append_rows(connection: Connection, added: history_rows.RunRows, *, sqlite: 
         connection.execute(insert(known.measurements), stored)
         connection.execute(insert(known.uses), [{"run_id": run, "facts_id": number} for number in facts.values()])
         _add_to_totals(connection, known, run, sqlite)
-    return Appended(len(stored), False, run_id)
+    return Appended(len(stored), False)
 
 
 def _start_insert(table: Table, sqlite: bool) -> Any:

@@ -37,7 +37,6 @@ def read_agents(table: CsvTable) -> list[AgentRow]:
             compute_units=_read_positive(row, "Cu_Count") if gpu else None,
             wave_size=_read_positive(row, "Wave_Front_Size"),
             # Max_Engine_Clk_Ccompute is the clock of the CPU cores
-            max_clock_mhz=_read_positive(row, "Max_Engine_Clk_Fcompute"),
         )
         of_kind = sum(other.agent.kind == kind for other in found)
         found.append(AgentRow(agent, node, row.get("Logical_Node_Id", node).strip() or node, of_kind))

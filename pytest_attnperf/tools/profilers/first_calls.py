@@ -175,7 +175,7 @@ class TracedKernel:
     """A kernel of a trace: one name of one kind.
 
     shapes    indices of its sizes in `Dispatches.shapes`
-    first     index of the size of its first dispatch; `first_at` is the index of that dispatch
+    first     index of the size of its first dispatch
     """
 
     name: str
@@ -184,7 +184,6 @@ class TracedKernel:
     apart: bool
     shapes: tuple[int, ...]
     first: int
-    first_at: int
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,7 @@ class Traced:
         for (name, kind), numbers in sizes.items():
             first = min(numbers, key=first_at.__getitem__)
             family, apart = rules.find_family(name, kind).name, rules.is_memory_work(name, kind)
-            kernels.append(TracedKernel(name, kind, family, apart, tuple(numbers), first, first_at[first]))
+            kernels.append(TracedKernel(name, kind, family, apart, tuple(numbers), first))
         firsts = tuple(
             First(kernel.name, durations[kernel.first][0], compute_spread(durations[kernel.first][1:]))
             for kernel in kernels

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.reports.html.dots import DotKind, DotRow, make_dots
+from pytest_attnperf.reports.html.dots import DotKind, DotRow, make_dots, place_ends, place_ratio, thin_evenly
 from pytest_attnperf.reports.html.sections import Figure, PageTable, Section, TableHead
 from pytest_attnperf.reports.html.text_tables import convert_table
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, one_line
@@ -112,14 +112,6 @@ def _compute_interval(logs: Sequence[float]) -> tuple[float, float] | None:
     return math.exp(centre - half), math.exp(centre + half)
 
 
-def _place(ratio: float, *, is_log: bool) -> float:
-    return ratio if is_log else 100 * (ratio - 1)
-
-
-def _place_pair(ends: tuple[float, float] | None, *, is_log: bool) -> tuple[float, float] | None:
-    return None if ends is None else (_place(ends[0], is_log=is_log), _place(ends[1], is_log=is_log))
-
-
 def _name_axis(*, is_log: bool) -> str:
     return "time / time of the default" if is_log else "time against the default (%)"
 
@@ -148,19 +140,19 @@ def _draw_candidates(result: TuneResult, timed: Sequence[_Timed]) -> Figure:
     if len(timed) > len(drawn):
         said += f" Not drawn: {len(timed) - len(drawn)} slower candidates; the table has them."
     title = "Candidates against the default"
-    axis = _name_axis(is_log=is_log)
-    return make_dots(title, axis, rows, kinds=KINDS, origin=_place(1.0, is_log=is_log), is_log=is_log, caption=said)
+    axis, origin = _name_axis(is_log=is_log), place_ratio(1.0, is_log=is_log)
+    return make_dots(title, axis, rows, kinds=KINDS, origin=origin, is_log=is_log, caption=said)
 
 
 def _make_candidate(one: _Timed, result: TuneResult, shared: Sequence[str], *, is_log: bool) -> DotRow:
     kind = _find_kind(one.candidate, result)
     return DotRow(
         name=_name_candidate(one.candidate, shared),
-        at=_place(one.cost, is_log=is_log),
+        at=place_ratio(one.cost, is_log=is_log),
         text=" ".join(filter(None, (kind, format_change(one.cost)))),
-        interval=_place_pair(one.interval, is_log=is_log),
+        interval=place_ends(one.interval, is_log=is_log),
         kind=kind,
-        strip=tuple(_place(ratio, is_log=is_log) for ratio in _thin_out(sorted(one.ratios))),
+        strip=tuple(place_ratio(ratio, is_log=is_log) for ratio in thin_evenly(sorted(one.ratios), STRIP)),
         told={
             "time against the default": format_change(one.cost),
             "95 % interval": _format_ends(one.interval),
@@ -172,13 +164,6 @@ def _make_candidate(one: _Timed, result: TuneResult, shared: Sequence[str], *, i
 
 def _format_ends(ends: tuple[float, float] | None) -> str:
     return ABSENT if ends is None else " .. ".join(map(format_change, ends))
-
-
-def _thin_out(values: Sequence[float]) -> list[float]:
-    """Returns at most STRIP of sorted values, evenly spaced by rank, the ends included."""
-    if len(values) <= STRIP:
-        return list(values)
-    return [values[round(place * (len(values) - 1) / (STRIP - 1))] for place in range(STRIP)]
 
 
 def _describe_static(figures: StaticFigures | None) -> dict[str, str]:
@@ -226,10 +211,10 @@ def _draw_setting(setting: str, timed: Sequence[_Timed]) -> Figure:
     rows = [
         DotRow(
             name=f"{setting}={value}",
-            at=_place(values[0], is_log=is_log),
+            at=place_ratio(values[0], is_log=is_log),
             text=format_change(values[0]),
             kind=WINNER if value == best else OTHER,
-            strip=tuple(_place(ratio, is_log=is_log) for ratio in _thin_out(values[1:])),
+            strip=tuple(place_ratio(ratio, is_log=is_log) for ratio in thin_evenly(values[1:], STRIP)),
             told={
                 "best": format_change(values[0]),
                 "median": format_change(statistics.median(values)),
@@ -240,7 +225,7 @@ def _draw_setting(setting: str, timed: Sequence[_Timed]) -> Figure:
     ]
     said = f"Not drawn: {len(costs) - len(shown)} values." if len(costs) > len(shown) else ""
     axis = _name_axis(is_log=is_log)
-    origin = _place(1.0, is_log=is_log)
+    origin = place_ratio(1.0, is_log=is_log)
     return make_dots(one_line(setting, 60), axis, rows, kinds=KINDS, origin=origin, is_log=is_log, caption=said)
 
 
@@ -333,7 +318,7 @@ def _show_changes(changes: Sequence[WorkloadChange], prefix: str) -> Section:
     rows = [_make_change(change, is_log=is_log) for change in ordered[:DRAWN]]
     said = "The worst decides. Faint dots are single pairs of processes, a thick line is the interval over them."
     said += f" Not drawn: {len(ordered) - DRAWN}." if len(ordered) > DRAWN else ""
-    axis, origin = _name_axis(is_log=is_log), _place(1.0, is_log=is_log)
+    axis, origin = _name_axis(is_log=is_log), place_ratio(1.0, is_log=is_log)
     title = "Winner against default, in fresh pairs"
     figure = make_dots(title, axis, rows, kinds=VERDICTS, origin=origin, is_log=is_log, caption=said)
     table = changes_table(changes)
@@ -345,11 +330,11 @@ def _make_change(change: WorkloadChange, *, is_log: bool) -> DotRow:
     known = change.ratio is not None and math.isfinite(change.ratio)
     return DotRow(
         name=change.workload,
-        at=_place(change.ratio, is_log=is_log) if known and change.ratio is not None else None,
+        at=place_ratio(change.ratio, is_log=is_log) if known and change.ratio is not None else None,
         text=format_change(change.ratio) if known else one_line(change.verdict, 20),
-        interval=_place_pair(change.interval95, is_log=is_log),
+        interval=place_ends(change.interval95, is_log=is_log),
         kind=change.verdict if change.verdict in VERDICTS else "FAILED",
-        strip=tuple(_place(pair.ratio, is_log=is_log) for pair in change.pairs[:STRIP]),
+        strip=tuple(place_ratio(pair.ratio, is_log=is_log) for pair in change.pairs[:STRIP]),
         told={
             "change": format_change(change.ratio),
             "95 % interval": _format_ends(change.interval95),

@@ -10,17 +10,11 @@ import pytest
 from pytest_attnperf.cli.program import main as cli
 from pytest_attnperf.codeobject import decoding
 from pytest_attnperf.errors import ToolMissingError
+from tests.cli.commands.test_occupancy import occupancy
 
 DATA = Path(__file__).parents[2] / "data"
 OBJECTS = DATA / "code_objects"
 TILE = str(DATA / "assembly" / "tile-gfx942.co")
-
-
-def occupancy(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit status and output of `attnperf occupancy ARGUMENTS`."""
-    status = cli(["occupancy", *arguments])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
 
 
 def test_cycles_of_a_foreign_object(capsys: pytest.CaptureFixture[str]) -> None:

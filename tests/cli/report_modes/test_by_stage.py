@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,13 @@ from pytest_attnperf.cli.report_modes.by_stage import stage_ids, staged_tables
 from pytest_attnperf.records import CaseKey, DeviceInfo, Launch, Verdict
 from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.reports.files import json_results
-from pytest_attnperf.reports.text.time_cells import fix_units
-from pytest_attnperf.reports.text.wide_tables import Table
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.workloads.attention_stages import AttentionStage
 from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.qk_scores import QkScores
 from pytest_attnperf.workloads.row_softmax import RowSoftmax
 from pytest_attnperf.workloads.weighted_values import WeightedValues
+from tests.cli.report_modes.test_by_step import as_text
 
 Run = Callable[..., str]
 
@@ -189,13 +187,6 @@ def test_a_prefill_names_its_stages(prefill: str, ids: list[str]) -> None:
     assert found[: len(ids)] == ids
     assert len(found) == (0 if not ids else 4 if "causal" in prefill else 3)
     assert [STAGE_FAMILIES[name.partition("-")[0]].parse(name).id for name in found] == found
-
-
-def as_text(table: Table) -> Table:
-    """A table whose times are texts, as they are printed."""
-    headers, rows = fix_units(["", *(column.header for column in table.columns)], table.rows)
-    columns = tuple(replace(column, header=name) for column, name in zip(table.columns, headers[1:], strict=True))
-    return replace(table, columns=columns, rows=tuple(map(tuple, rows)))
 
 
 def test_the_sum_the_whole_and_the_fused() -> None:

@@ -312,3 +312,20 @@ def read_tooltip(browser: Any) -> Callable[[str], dict[str, str]]:
         return dict(zip(names, texts, strict=True))
 
     return read
+
+
+def messages(browser: Any) -> list[str]:
+    """What the browser complained of."""
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+def list_fields(node: Any) -> Iterator[str]:
+    """The fields of data that a chart names."""
+    if isinstance(node, dict):
+        if isinstance(node.get("field"), str):
+            yield node["field"]
+        for child in node.values():
+            yield from list_fields(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from list_fields(child)

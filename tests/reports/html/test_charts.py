@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, build_config, case_charts
+from tests.reports.html.conftest import list_fields
 
 DOT = {"row": "stored", "at": 0.1, "name": "stored process 1", "text": "26.10 us", "description": "d"}
 BLOCK = {"us": 26.1, "mhz": 1830.0, "process": "p", "name": "p", "look": "first look", "description": "d"}
@@ -25,17 +25,6 @@ CASE_DATA: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def _fields(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if isinstance(node.get("field"), str):
-            yield node["field"]
-        for child in node.values():
-            yield from _fields(child)
-    elif isinstance(node, list):
-        for child in node:
-            yield from _fields(child)
-
-
 @pytest.mark.parametrize("name", list(case_charts()))
 def test_case_chart_is_drawn(name: str) -> None:
     """Every chart of a case compiles and draws what it is given."""
@@ -52,7 +41,7 @@ def test_charts_load_nothing_and_know_their_fields() -> None:
     known = {name for rows in CASE_DATA.values() for row in rows for name in row}
     for chart in case_charts().values():
         assert '"url"' not in json.dumps(chart)
-        assert set(_fields(chart["spec"])) <= known | {"commit", "started", "verdict"}
+        assert set(list_fields(chart["spec"])) <= known | {"commit", "started", "verdict"}
 
 
 def test_every_colour_has_its_shape() -> None:

@@ -8,6 +8,7 @@ import pytest
 from pytest_attnperf.reports.html.charts import make_base
 from pytest_attnperf.reports.html.document import render_document
 from pytest_attnperf.reports.html.sections import Figure, PageTable, Section, TableHead
+from tests.reports.html.conftest import messages
 
 pytest.importorskip("jinja2", reason="the HTML report needs jinja2")
 pytest.importorskip("vl_convert", reason="the HTML report needs vl_convert")
@@ -30,11 +31,6 @@ def section(name: str, text: str, **more: Any) -> Section:
     """A section with a chart and a table, whose every text is the same."""
     table = PageTable(text, (TableHead(text), TableHead("us", True, text)), ((text, "3.1"),))
     return Section(name, text, (text,), (bars([{"name": text, "us": 3.1}]),), (table,), **more)
-
-
-def messages(browser: Any) -> list[str]:
-    """What the browser complained of."""
-    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
 
 def test_every_section_is_drawn_and_reachable(browser: Any, open_page: Open) -> None:

@@ -15,6 +15,7 @@ from pytest_attnperf.reports.html.page import render_page
 from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
+from tests.reports.html.conftest import messages
 
 pytest.importorskip("jinja2", reason="the HTML report needs jinja2")
 pytest.importorskip("vl_convert", reason="the HTML report needs vl_convert")
@@ -49,10 +50,6 @@ def _text(browser: Any, selector: str) -> list[str]:
     return found
 
 
-def _severe(browser: Any) -> list[str]:
-    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-
-
 def _requests(browser: Any) -> list[str]:
     found = []
     for entry in browser.get_log("performance"):
@@ -66,7 +63,7 @@ def test_page_opens_from_a_file_alone(browser: Any, open_page: Open, html: str) 
     """It loads with charts and without a word on the console, and asks for no address but its own file."""
     browser.get_log("performance")
     open_page(html)
-    assert _severe(browser) == []
+    assert messages(browser) == []
     # A browser's own first tab may still be loading.
     requests = [url for url in _requests(browser) if not url.startswith(("about:blank", "chrome:"))]
     assert requests
@@ -79,7 +76,7 @@ def test_page_of_compiled_kernels_alone(browser: Any, open_page: Open) -> None:
     """A run without a case, but with an executed kernel: its row stands there, and the scripts have no trouble."""
     kernel = CodeResult(CaseKey("code", "a", "w"), "n", Verdict.SAME, "same", executed=CodeExecution("right"))
     open_page(render_page(join_single(replace(sample_run(1, seed=4), cases=(), code=(kernel,)))))
-    assert _severe(browser) == []
+    assert messages(browser) == []
     assert _text(browser, "#trouble") == [""]
     assert _text(browser, "#kernels td")[1] == "right"
 
@@ -90,7 +87,7 @@ def test_console_errors_would_be_seen(browser: Any, open_page: Open, html: str) 
     browser.get_log("browser")
     image = "document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.1:9/x.png'}))"
     browser.execute_script(image)
-    assert any("Content Security Policy" in text for text in _severe(browser))
+    assert any("Content Security Policy" in text for text in messages(browser))
 
 
 def test_heading_sorts(browser: Any, open_page: Open, html: str, run: RunResult, wait: Wait) -> None:
@@ -180,7 +177,7 @@ def test_address_opens_a_case(browser: Any, open_page: Open, html: str, run: Run
     assert slower.reproduce in _text(browser, "#case pre")
     browser.execute_script("document.getElementById('case-next').click()")
     wait(browser, f"return !document.getElementById('case-title').textContent.includes({json.dumps(str(slower.key))})")
-    assert _severe(browser) == []
+    assert messages(browser) == []
 
 
 def test_mark_shows_a_tooltip_and_opens_its_case(browser: Any, open_page: Open, html: str, wait: Wait) -> None:
@@ -234,7 +231,7 @@ def test_hostile_text_is_text(browser: Any, open_page: Open, hostile: RunResult,
     for opener in ("#table tbody button", ".cards button"):
         browser.execute_script("document.querySelector(arguments[0]).click()", opener)
         wait(browser, "return document.querySelectorAll('#case .chart svg').length >= 2")
-        assert _severe(browser) == []
+        assert messages(browser) == []
         browser.execute_script("document.getElementById('case-close').click()")
     assert browser.execute_script("return window.pwned") is None
     assert browser.execute_script("return document.querySelectorAll('img, [onload], [onerror]').length") == 0

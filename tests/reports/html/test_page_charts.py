@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from pytest_attnperf.reports.html.charts import build_config
 from pytest_attnperf.reports.html.page_charts import page_charts
+from tests.reports.html.conftest import list_fields
 
 COLUMNS = ("verdict", "backend", "ms", "change", "finds", "tflops", "speedup")
 HOSTILE = "</svg><script>"
@@ -45,17 +45,6 @@ DATA: dict[str, list[dict[str, Any]]] = {
 MARKS = {"speedups": "bar"}
 
 
-def _fields(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if isinstance(node.get("field"), str):
-            yield node["field"]
-        for child in node.values():
-            yield from _fields(child)
-    elif isinstance(node, list):
-        for child in node:
-            yield from _fields(child)
-
-
 @pytest.mark.parametrize("name", ["length_ms", "length_tflops", "length_speedup", "roofline", "speedups", "limits"])
 def test_page_chart_is_drawn(name: str) -> None:
     """Vega-Lite compiles and draws the chart with a mark per case, and foreign text in it stays text."""
@@ -79,4 +68,4 @@ def test_charts_load_nothing_and_know_their_fields() -> None:
     texts = {f"{name}_text" for name in COLUMNS}
     for chart in page_charts(COLUMNS, "native").values():
         assert '"url"' not in json.dumps(chart)
-        assert set(_fields(chart["spec"])) <= {*POINTS[0], *ROOF, *texts, "at", "time_text"}
+        assert set(list_fields(chart["spec"])) <= {*POINTS[0], *ROOF, *texts, "at", "time_text"}

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
+from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.reports.run.joined import join_runs
-from pytest_attnperf.results import RunResult
+from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 from pytest_attnperf.tools.export.exported_cases import Exported, choose_cases
 
@@ -89,3 +89,22 @@ def list_texts(value: Any) -> list[str]:
     if isinstance(value, dict):
         return [*map(str, value), *(text for one in value.values() for text in list_texts(one))]
     return [text for one in value for text in list_texts(one)] if isinstance(value, list) else []
+
+
+def make_process(name: str, block_us: tuple[float, ...]) -> ProcessSummary:
+    """One process with a median of 2 us."""
+    return ProcessSummary(2.0, 1.0, 2.0, block_us, 10, "graph", process=name)
+
+
+def make_judged(**changes: Any) -> CaseResult:
+    """A case as the judge leaves it: SAME, of one process."""
+    plain = CaseResult(
+        CaseKey("s", "b", "w"),
+        "test_s.py::test_s",
+        Verdict.SAME,
+        "",
+        first=(make_process("pid 1", (1.0, 2.0, 3.0)),),
+        checks=(CheckReport((ErrorFigures("check", "out", 0.0, 1.0, 0.0, 1.0),)),),
+        fingerprint=Fingerprint({"arch": "sm_90", "product": "h200", "timer": "graph"}, {"driver": "580"}),
+    )
+    return replace(plain, **changes)

@@ -1,40 +1,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Fingerprint, ProcessSummary, Verdict
+from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.results import CaseResult
 from pytest_attnperf.tools.export import benchmark_rounds
-
-
-def process(name: str, block_us: tuple[float, ...]) -> ProcessSummary:
-    """One process with a median of 2 us."""
-    return ProcessSummary(2.0, 1.0, 2.0, block_us, 10, "graph", process=name)
-
-
-def made(**changes: Any) -> CaseResult:
-    """A case as the judge leaves it: SAME, of one process."""
-    plain = CaseResult(
-        CaseKey("s", "b", "w"),
-        "test_s.py::test_s",
-        Verdict.SAME,
-        "",
-        first=(process("pid 1", (1.0, 2.0, 3.0)),),
-        checks=(CheckReport((ErrorFigures("check", "out", 0.0, 1.0, 0.0, 1.0),)),),
-        fingerprint=Fingerprint({"arch": "sm_90", "product": "h200", "timer": "graph"}, {"driver": "580"}),
-    )
-    return replace(plain, **changes)
+from tests.tools.export.export_samples import make_judged, make_process
 
 
 def test_the_second_look_is_what_is_given() -> None:
     """Of a case that took two looks the deciding one is given, every process of it named."""
-    second = tuple(process(f"pid {number}", (float(number), 1e6 / 3)) for number in (7, 8))
-    rounds = benchmark_rounds.rounds_of(made(second=second))
+    second = tuple(make_process(f"pid {number}", (float(number), 1e6 / 3)) for number in (7, 8))
+    rounds = benchmark_rounds.rounds_of(make_judged(second=second))
     assert rounds is not None
     assert rounds.seconds == (7 / 1e6, 1e6 / 3 / 1e6, 8 / 1e6, 1e6 / 3 / 1e6)
     assert [(p["process"], p["rounds"], p["median_us"]) for p in rounds.processes] == [("pid 7", 2, 2), ("pid 8", 2, 2)]
@@ -43,7 +22,7 @@ def test_the_second_look_is_what_is_given() -> None:
 def test_of_pairs_the_process_medians_are_given() -> None:
     """An interleaved look keeps no blocks: a round is then a process of this tree, and extra_info says so."""
     pairs = tuple(PairSummary(1.01, 99.0, us, 40, "graph", new_process=f"pid {us:g}") for us in (100.0, 102.0))
-    result = made(pairs=pairs, against="main", median_us=101.0)
+    result = make_judged(pairs=pairs, against="main", median_us=101.0)
     rounds = benchmark_rounds.rounds_of(result)
     assert rounds is not None
     info = benchmark_rounds.extra_info(result, rounds, "abc")
@@ -55,17 +34,17 @@ def test_of_pairs_the_process_medians_are_given() -> None:
 @pytest.mark.parametrize("block_us", [(), (1.0, float("nan")), (0.0,), (float("inf"),)])
 def test_no_time_no_rounds(block_us: tuple[float, ...]) -> None:
     """What is no time is not given: pytest-benchmark would write NaN, or divide by it."""
-    assert benchmark_rounds.rounds_of(made(first=(process("pid 1", block_us),))) is None
+    assert benchmark_rounds.rounds_of(make_judged(first=(make_process("pid 1", block_us),))) is None
 
 
 def test_a_group_is_one_short_line() -> None:
     """A workload's name may hold anything; a histogram's file is named after the group."""
-    group = benchmark_rounds.group_of(made(key=CaseKey("s", "b", "w\n\x1b[2J" + "x" * 100_000)))
+    group = benchmark_rounds.group_of(make_judged(key=CaseKey("s", "b", "w\n\x1b[2J" + "x" * 100_000)))
     assert group.isprintable()
     assert len(group) == 120
 
 
 def test_a_machine_is_described_without_what_belongs_to_a_case() -> None:
     """Device and versions, and no timer: a file holds cases of several."""
-    assert benchmark_rounds.machine_of(made()) == {"driver": "580", "arch": "sm_90", "product": "h200"}
-    assert benchmark_rounds.machine_of(made(fingerprint=None)) == {}
+    assert benchmark_rounds.machine_of(make_judged()) == {"driver": "580", "arch": "sm_90", "product": "h200"}
+    assert benchmark_rounds.machine_of(make_judged(fingerprint=None)) == {}

@@ -23,7 +23,7 @@ HOSTILE = "<script>|\x1b[31m\n'; DROP TABLE attnperf_runs; --\0\ud800" + "x" * 1
 def test_a_run_comes_back_as_it_was(store_url: str, make_run: MakeRun) -> None:
     """Every field of a point is that of the run and the case, its processes among them."""
     with open_store(store_url) as store:
-        assert store.append(make_run(3, 100.5, baseline_us=99.0, ratio=1.0152)) == Appended(1, False, "run 3")
+        assert store.append(make_run(3, 100.5, baseline_us=99.0, ratio=1.0152)) == Appended(1, False)
     with open_store(store_url, read_only=True) as store:
         (history,) = store.load_history(CASE)
     (point,) = history.points
@@ -225,4 +225,4 @@ def test_of_a_writer_that_is_killed_nothing_stays(store_url: str, make_run: Make
     assert writer.exitcode == -signal.SIGKILL
     with open_store(store_url) as store:
         assert store.list_cases() == []
-        assert store.append(make_run(1)) == Appended(1, False, "run 1")
+        assert store.append(make_run(1)) == Appended(1, False)

@@ -10,6 +10,7 @@ from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.reports.html.document import render_document
 from pytest_attnperf.tools.occupancy.occupancy_page import MOST_DETAILED, build_sections
 from pytest_attnperf.tools.occupancy.occupancy_rows import OccupancyPoint
+from tests.reports.html.conftest import messages
 
 pytest.importorskip("jinja2", reason="a page needs jinja2")
 pytest.importorskip("vl_convert", reason="a page needs vl_convert")
@@ -23,11 +24,6 @@ def make_point(name: str = "", arch: str = "gfx942", asked: Resources | None = N
     """A kernel with its occupancy."""
     asked = asked or Resources(96, 0, 40, 8192, 256)
     return OccupancyPoint(name, arch, asked, occupancy_with(arch, asked))
-
-
-def messages(browser: Any) -> list[str]:
-    """What the browser complained of."""
-    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
 
 @pytest.mark.parametrize("width", [1280, 360])

@@ -147,7 +147,7 @@ def test_devices() -> None:
         profile = read_profile(path)
         gpu = next(agent for agent in profile.agents if agent.name == "4")
         assert (gpu.kind, gpu.arch, gpu.product) == ("gpu", "gfx942", "AMD Instinct MI300A")
-        assert (gpu.compute_units, gpu.wave_size, gpu.max_clock_mhz) == (228, 64, 2100)
+        assert (gpu.compute_units, gpu.wave_size) == (228, 64)
         assert [agent.kind for agent in profile.agents] == ["cpu"] * 4 + ["gpu"] * 4
         assert {shape.agent for shape in profile.dispatches.shapes} == {"4"}
 

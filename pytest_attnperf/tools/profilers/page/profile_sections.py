@@ -192,18 +192,18 @@ def make_notes_section(tables: Sequence[wide_tables.Table], legend: Sequence[str
     return [Section("notes", "How to read the tables", lines, short="Notes")] if lines else []
 
 
-def read_sections(path: Path, *, run: str = "", device: str = "") -> list[Section]:
+def read_sections(path: Path, *, device: str = "") -> list[Section]:
     """Returns the sections of the profile at `path`, a file or a folder. Raises ProfileError if nothing can be used,
     UsageError for an unknown device."""
-    profile = read_profile(path, run=run)
+    profile = read_profile(path)
     return build_sections(analyse_profile(profile, device=choose_spec(device, profile.agents)))
 
 
-def build_time_figures(summary: ProfileSummary, colours: FamilyColours, prefix: str = "") -> tuple[Figure, ...]:
+def build_time_figures(summary: ProfileSummary, colours: FamilyColours) -> tuple[Figure, ...]:
     """Returns the treemap of a summary's kernels, of those in the passes if these are known; () without times."""
     part = summary.in_passes or summary
     where = " in the passes" if part.is_part else ""
-    figure = build_treemap(part.kernels, colours, f"{prefix}GPU time{where} by family and kernel")
+    figure = build_treemap(part.kernels, colours, f"GPU time{where} by family and kernel")
     return (figure,) if figure is not None else ()
 
 

@@ -179,7 +179,6 @@ def _read_agents(connection: sqlite3.Connection, tables: ProcessTables) -> dict[
             product=parse_text(product) or parse_text(model),
             compute_units=parse_count(more.get("cu_count")) or None if gpu else None,
             wave_size=parse_count(more.get("wave_front_size")) or None,
-            max_clock_mhz=parse_count(more.get("max_engine_clk_fcompute")) or None,
         )
     return found
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pytest_attnperf.plugin.features.benchmark import benchmark_sink
-from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Fingerprint, ProcessSummary, Verdict
+from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, ProcessSummary, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.testing.project import FakeProject
+from tests.tools.export.export_samples import make_judged
 
 pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark: pip install 'pytest-attnperf[benchmark]'")
 
@@ -257,25 +257,6 @@ def test_a_candidate_is_not_given(pytester: pytest.Pytester) -> None:
     ]
 
 
-def process(name: str, block_us: tuple[float, ...]) -> ProcessSummary:
-    """One process with a median of 2 us."""
-    return ProcessSummary(2.0, 1.0, 2.0, block_us, 10, "graph", process=name)
-
-
-def made(**changes: Any) -> CaseResult:
-    """A case as the judge leaves it: SAME, of one process."""
-    plain = CaseResult(
-        CaseKey("s", "b", "w"),
-        "test_s.py::test_s",
-        Verdict.SAME,
-        "",
-        first=(process("pid 1", (1.0, 2.0, 3.0)),),
-        checks=(CheckReport((ErrorFigures("check", "out", 0.0, 1.0, 0.0, 1.0),)),),
-        fingerprint=Fingerprint({"arch": "sm_90", "product": "h200", "timer": "graph"}, {"driver": "580"}),
-    )
-    return replace(plain, **changes)
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -292,7 +273,7 @@ def made(**changes: Any) -> CaseResult:
 )
 def test_what_may_be_stored(changes: dict[str, Any], expected: bool) -> None:
     """Only what was proven right, did not fail, and is this tree's; never a slower time, whatever `fail_on` says."""
-    assert benchmark_sink.can_be_stored(made(**changes)) is expected
+    assert benchmark_sink.can_be_stored(make_judged(**changes)) is expected
 
 
 def test_the_replay_is_exact() -> None:

@@ -11,8 +11,9 @@ from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, Roofline
 from pytest_attnperf.reports.html.document import render_document
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.tools.profilers.page.profile_sections import MOST_DETAILED, build_case_sections
+from tests.reports.html.conftest import messages
 from tests.tools.profilers.page.samples import HOSTILE, make_analysed, make_network
-from tests.tools.profilers.page.test_profile_sections import CEILINGS, count, messages
+from tests.tools.profilers.page.test_profile_sections import CEILINGS, count
 
 pytest.importorskip("jinja2", reason="a page needs jinja2")
 pytest.importorskip("vl_convert", reason="a page needs vl_convert")

@@ -9,8 +9,9 @@ from pytest_attnperf.records.profile_changes import Change, ProfileComparison
 from pytest_attnperf.reports.html.document import render_document
 from pytest_attnperf.tools.profilers.page.comparison_sections import build_comparison_sections
 from pytest_attnperf.tools.profilers.profile_comparison import compare_profiles
+from tests.reports.html.conftest import messages
 from tests.tools.profilers.page.samples import HOSTILE, make_network, read_analysed
-from tests.tools.profilers.page.test_profile_sections import count, messages, point_at
+from tests.tools.profilers.page.test_profile_sections import count, point_at
 
 pytest.importorskip("jinja2", reason="a page needs jinja2")
 pytest.importorskip("vl_convert", reason="a page needs vl_convert")

@@ -13,6 +13,7 @@ from pytest_attnperf.reports.html.sections import Section
 from pytest_attnperf.tools.profilers.page.profile_sections import build_claim_sections, build_sections, read_sections
 from pytest_attnperf.tools.profilers.profile import Profile
 from pytest_attnperf.tools.profilers.profile_summary import analyse_profile
+from tests.reports.html.conftest import messages
 from tests.tools.profilers.page.samples import HOSTILE, PROFILES, REAL, make_analysed, make_network, read_analysed
 
 pytest.importorskip("jinja2", reason="a page needs jinja2")
@@ -21,11 +22,6 @@ pytest.importorskip("vl_convert", reason="a page needs vl_convert")
 Open = Callable[..., None]
 CEILINGS = (Ceiling(4.8e12, "B/s", "peak", "DRAM", "H200"), Ceiling(9.9e14, "FLOP/s", "measured", "f16 matrix", "H200"))
 PAGE_BYTES = 3_000_000
-
-
-def messages(browser: Any) -> list[str]:
-    """What the browser complained of."""
-    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
 
 def count(browser: Any, selector: str) -> int:
