@@ -12,7 +12,7 @@ from pytest_attnperf.workloads import attention_math, loud_rows, planted_keys, s
 from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.fields import require_dtype
 from pytest_attnperf.workloads.parts import Part
-from pytest_attnperf.workloads.prefill import ROWS_WITHOUT_KEYS, Prefill, SplitInputs
+from pytest_attnperf.workloads.prefill import DTYPES, ROWS_WITHOUT_KEYS, Prefill, SplitInputs
 from pytest_attnperf.workloads.quantisation import PER_TENSOR
 from pytest_attnperf.workloads.quantised_inputs import (
     INT8_MODES,
