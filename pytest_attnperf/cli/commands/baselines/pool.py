@@ -32,12 +32,9 @@ KEYS_SHOWN = 3
 EPILOG = """A baseline of one card makes gates on another card weak. Each machine of one product records the same clean
 commit, and stores nothing:
   pytest --attnperf-calibrate=4 suites --attnperf-report=DIR
-The results.json of all machines are then pooled; an entry gets all processes of its case, at least 7.
-
-A case is stored only if its recordings agree in machine state, workload, policy, what ran, configuration, sources,
-timer and software: torch, Triton, CUDA or ROCm, Python, the driver and the Linux kernel, because a gate calls a
-slowdown under another one ENVIRONMENT. The others are listed with the reason; cases that no machine timed are counted.
-Anchors and acceptances stay as with pytest --update-baselines.
+An entry gets all processes of its case, at least 7. A case is stored only if its recordings agree in machine state,
+workload, policy, what ran, configuration, sources, timer and software, driver and Linux kernel included: a gate calls
+a slowdown under another one ENVIRONMENT. The others are listed with the reason.
 
 examples:
   attnperf baselines pool node1/results.json node2/results.json
