@@ -45,9 +45,17 @@ def run_trial(case: TrialCase) -> Iterator[Tried]:
     if tried.result.ending is not TrialEnding.REFUSED:
         yield tried
         return
+    _forget_compiled()
     # Some calls, as torch's flex_attention, do not run inside a dispatch mode: then only inputs are guarded.
     alone = TrialResult(NAME, why=f"outputs are not guarded: {tried.result.why}")
     yield case.attempt(alone, lambda: _judge_guarded(case, outputs=False))
+
+
+def _forget_compiled() -> None:
+    """Makes torch's compiler, if it is loaded, forget what it compiled. A flex_attention that failed inside a dispatch
+    mode leaves torch 2.13's compiler unable to compile another one, in every case of the process."""
+    if compiler := sys.modules.get("torch._dynamo"):
+        compiler.reset()
 
 
 def _judge_guarded(case: TrialCase, *, outputs: bool) -> CheckReport:

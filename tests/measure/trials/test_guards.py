@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
@@ -115,6 +116,26 @@ def test_a_call_that_runs_in_no_dispatch_mode_has_its_inputs_guarded() -> None:
     assert (result.ending, result.why) == (TrialEnding.RIGHT, why)
     spoils = True
     assert "0 before tensor 0" in tried(kernel, rows, softmax).problems[0]
+
+
+def test_the_compiler_works_after_a_call_that_runs_in_no_dispatch_mode() -> None:
+    """FlexAttention, which is tried in a mode in vain, leaves the next case's FlexAttention compilable."""
+
+    def inputs() -> tuple[torch.Tensor, ...]:
+        return tuple(torch.randn(1, 2, 128, 16) for _ in "qkv")
+
+    def attend(name: str) -> CheckReport:
+        def change(score: Any, _batch: Any, _head: Any, row: Any, column: Any) -> Any:
+            return score + (row - column if name == "first" else column)
+
+        def plain(q: Any, k: Any, v: Any) -> Any:
+            number = torch.arange(128)
+            added = number[:, None] - number if name == "first" else number
+            return (q @ k.transpose(-1, -2) / 4 + added).softmax(-1) @ v
+
+        return tried(lambda q, k, v: flex_attention(q, k, v, score_mod=change), inputs, plain)
+
+    assert [attend(name).problems for name in ("first", "second")] == [(), ()]
 
 
 def test_inputs_that_a_call_may_overwrite_and_gradients_are_guarded() -> None:
