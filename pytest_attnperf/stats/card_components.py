@@ -28,18 +28,19 @@ SWEEPS = 50
 Cells = dict[str, dict[str, list[float]]]
 """Log times by case and card."""
 
-PRIOR_SD = 0.005
-"""Relative standard deviation between cards, common and own parts together. Four H200s give 0.31 % over 13 cases of at
-least 15 us, 9 to 11 processes each (benchmarks/figures/h200.jsonl; common 0.15 %, own 0.28 %). That only bounds the
-common part of four cards below 0.5 %. With 0.31 %, a suite on a further card was red in 4 % of runs at a stated 1 %, if
-the cards truly differed by 0.5 % and two were stored.
+PRIOR_SD = 0.007
+"""Relative standard deviation between cards, common and own parts together. On four H200s of two machines its root mean
+square is 0.77 % over 74 hot cases of 15 us and more, 0.61 % over 68 cold ones; the median is 0.36 %, because most comes
+from few cases, such as products at the power cap (2 to 2.7 %). Where one of these cards recorded and another gated, 2
+of 12 runs were red with 0.5 % in spite of the canary, and with this none; where two recorded, 2 and 1 of 12
+(benchmarks/further_card.py).
 """
 
 PRIOR_US = 0.1
-"""Microseconds by which cards differ in any case, however short; from the two cases of 5 and 7 us of the same runs."""
+"""Microseconds by which cards differ in any case, however short: from cases of 5 and 7 us on four H200s."""
 
 PRIOR_DEGREES = 12
-"""Weight of the prior, equal to the pool of processes'; the 13 cases would give it about forty."""
+"""Weight of the prior, equal to the pool of processes'. More would let it hide what stored cards say."""
 
 Key = tuple[str, int | None]
 """A timer, and a class of duration or None for all durations."""

@@ -75,15 +75,15 @@ def test_the_stated_rate_holds(cards: int, spread: tuple[float, float], *, other
     ("cards", "other", "slowdown", "least", "most"),
     [
         (1, False, 0.03, 0.97, 1.0),
-        (1, True, 0.035, 0.1, 0.6),
-        (1, True, 0.06, 0.95, 1.0),
-        (2, False, 0.035, 0.9, 1.0),
-        (2, True, 0.035, 0.1, 0.6),
+        (1, True, 0.035, 0.0, 0.1),
+        (1, True, 0.07, 0.95, 1.0),
+        (2, False, 0.035, 0.8, 1.0),
+        (2, True, 0.035, 0.02, 0.3),
         (2, True, 0.06, 0.95, 1.0),
     ],
 )
 def test_what_another_card_costs(cards: int, slowdown: float, least: float, most: float, *, other: bool) -> None:
-    """A slowdown of 3.5 % is caught on a stored card, every third time on a further one, which finds 6 %."""
+    """A slowdown of 3.5 % is caught on a stored card and hardly on a further one, which finds 6 to 7 %."""
     draw = random.Random(8)
     verdicts = [v for _ in range(12) for v in suite(draw, cards, OF_BOTH, Policy(), slowdown, other=other)]
     assert least <= verdicts.count(Verdict.SLOWER) / len(verdicts) <= most
@@ -102,12 +102,12 @@ def test_reasons_say_what_cards_do() -> None:
     """How far apart, from how many, and where this look was taken; nothing where one card did all, and what cards did
     elsewhere where one is stored and another measured."""
     several = "\n".join(decided([0, 0, 0, 1, 1, 1, 1], [2, 2, 2]))
-    assert "cards: 0.48 % between cards (" in several
-    assert "between 2 cards in 1 case, and 0.5 % elsewhere); 2 stored, measured on another" in several
+    assert "cards: 0.67 % between cards (" in several
+    assert "between 2 cards in 1 case, and 0.7 % elsewhere); 2 stored, measured on another" in several
     assert "2 stored, measured on one of them" in "\n".join(decided([0, 0, 0, 1, 1, 1, 1], [1, 1, 1]))
     assert "cards:" not in "\n".join(decided([0] * 7, [0] * 3))
     further = "\n".join(decided([0] * 7, [1] * 3))
-    assert "cards: 0.5" in further
+    assert "cards: 0.7 %" in further
     assert (
         "as between four H200s: no baseline here is stored from several cards); 1 stored, measured on another"
         in further

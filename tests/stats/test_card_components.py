@@ -127,7 +127,7 @@ def test_what_is_stored_and_what_is_known_elsewhere() -> None:
     prior = PRIOR_SD**2 + (PRIOR_US / 1000) ** 2
     assert found.relative_sd**2 == pytest.approx((PRIOR_DEGREES * prior + stored) / (PRIOR_DEGREES + 1))
     assert found.degrees_of_freedom == PRIOR_DEGREES + 1
-    assert found.how == "2.1 % between 2 cards in 1 case, and 0.5 % elsewhere"
+    assert found.how == "2.1 % between 2 cards in 1 case, and 0.7 % elsewhere"
 
 
 def test_many_cases_widen_what_few_cards_say_and_never_narrow_it() -> None:
