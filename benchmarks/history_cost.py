@@ -32,6 +32,7 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
+from pytest_attnperf.tools.history.appending import add_to_totals
 from pytest_attnperf.tools.history.change_points import with_changes
 from pytest_attnperf.tools.history.history_rows import make_rows
 from pytest_attnperf.tools.history.history_store import open_store
@@ -61,6 +62,7 @@ def fill(path: Path, rows: int) -> list[str]:
             connection.execute(insert(known.runs).values(**{**one.run, **said, **named}))
             left = rows - (number - 1) * CASES
             connection.execute(insert(known.measurements), list(_points(one.measurements[:left], number, began)))
+            add_to_totals(connection, known, number, sqlite=True)
     return [str(case.key) for case in run.cases]
 
 

@@ -47,7 +47,7 @@ def append_rows(connection: Connection, added: history_rows.RunRows, *, sqlite: 
         stored.sort(key=lambda row: row["case_id"])
         connection.execute(insert(known.measurements), stored)
         connection.execute(insert(known.uses), [{"run_id": run, "facts_id": number} for number in facts.values()])
-        _add_to_totals(connection, known, run, sqlite)
+        add_to_totals(connection, known, run, sqlite=sqlite)
     return Appended(len(stored), False)
 
 
@@ -65,7 +65,7 @@ def _make_insert(table: Table, sqlite: bool) -> Insert:
     return made
 
 
-def _add_to_totals(connection: Connection, known: HistoryTables, run: int, sqlite: bool) -> None:
+def add_to_totals(connection: Connection, known: HistoryTables, run: int, *, sqlite: bool) -> None:
     """Counts the stored measurements of a run in the totals of its cases, in the order of cases, so that writers that
     wait for each other's rows cannot deadlock."""
     from sqlalchemy import case, select
