@@ -16,9 +16,9 @@ HELP = frozenset({"DESCRIPTION", "EPILOG", "SUMMARY", "USAGE"})
 FILLED = "X"
 
 MET = {
-    "cli/commands/baselines/accept.py: git add X && git commit -m X": "slower_by_a_commit",
     "cli/commands/list.py: attnperf list X": "looked_over",
     "cli/commands/report.py: pytest --attnperf": "reported_without_results",
+    "cli/commit_files.py: git add X && git commit -m X": "slower_by_a_commit",
     "cli/program.py: pytest --attnperf": "misnamed",
     'gate/comparable.py: attnperf baselines accept X --reason "WHY"': "crept",
     'gate/comparable.py: pytest --update-baselines --attnperf-accept="WHY" X': "crept",
@@ -69,6 +69,10 @@ EXCUSED = {
     "it needs a conflict of a merge: tests/cli/commands/baselines/test_merge.py": (
         "cli/commands/baselines/merge.py",
         "records/unique_keys.py",
+    ),
+    "it needs recordings of two machines: tests/cli/commands/baselines/test_pool.py": (
+        "cli/commands/baselines/pool.py",
+        "session/accept/pooling.py",
     ),
     "it needs a slow merge commit: tests/cli/commands/test_bisect.py": ("cli/commands/bisect.py",),
     "it needs a remote to fetch from: tests/workers/test_revisions.py": ("workers/revisions.py",),
