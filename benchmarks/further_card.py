@@ -1,6 +1,6 @@
 """Asks whether unchanged code would be red on a card that recorded nothing, from baselines stored from several cards.
 
-    python benchmarks/further_card.py baselines/sm_90/h200/*.json [--stored 1]
+    python benchmarks/further_card.py baselines/sm_90/h200/*.json [--stored 1] [--assumed-percent 0.5]
 
 Every choice of `--stored` cards stands for the baseline, and each other card for the run that is gated: all cases that
 these cards ran, by the default policy, as a second look, with the canaries that the files hold (--no-canary leaves them
@@ -29,6 +29,8 @@ from pytest_attnperf.gate.comparable import BASELINE_PROCESSES_MIN
 from pytest_attnperf.gate.decide import second_look
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, ProcessSummary, Verdict
+from pytest_attnperf.stats import card_components
+from pytest_attnperf.stats.card_components import group_by_card
 from pytest_attnperf.stats.noise import NoiseModel
 
 LEAST_US = 15.0
@@ -119,16 +121,9 @@ def card_spreads(cases: Cases, least_us: float = LEAST_US) -> dict[str, list[flo
     found: dict[str, list[float]] = {}
     for entry in (case.entry for case in cases.values()):
         if statistics.median(process.median_us for process in entry.processes) >= least_us:
-            spread = statistics.stdev(_means_by_card(entry.processes))
-            found.setdefault(entry.processes[0].timer, []).append(spread)
+            means = [statistics.fmean(logs) for logs in group_by_card(entry.processes).values()]
+            found.setdefault(entry.processes[0].timer, []).append(statistics.stdev(means))
     return {timer: sorted(spreads) for timer, spreads in found.items()}
-
-
-def _means_by_card(processes: Sequence[ProcessSummary]) -> list[float]:
-    logs: dict[str, list[float]] = {}
-    for process in processes:
-        logs.setdefault(process.device_id, []).append(math.log(process.median_us))
-    return [statistics.fmean(values) for values in logs.values()]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -137,7 +132,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("baselines", type=Path, nargs="+")
     parser.add_argument("--stored", type=int, default=1, help="cards that the baseline is of (default: %(default)s)")
     parser.add_argument("--no-canary", action="store_true", help="let no canary explain a slowdown")
+    parser.add_argument(
+        "--assumed-percent",
+        type=float,
+        default=100 * card_components.PRIOR_SD,
+        help="spread between cards that the gate assumes (default: %(default)g)",
+    )
     options = parser.parse_args(arguments)
+    card_components.PRIOR_SD = options.assumed_percent / 100
     cases = read_cases(options.baselines, canary=not options.no_canary)
     cards = list_cards(cases)
     if not 0 < options.stored < len(cards):

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.further_card import card_spreads, gate_runs, list_cards, main, read_cases
 from pytest_attnperf.baselines.schema import BASELINE_SCHEMA, BaselineFile, Check, Entry, content_id, encode_baseline
 from pytest_attnperf.records import Fingerprint, ProcessSummary
+from pytest_attnperf.stats import card_components
 
 MACHINE = Fingerprint({"arch": "sm_90"}, {})
 CARDS = ("a", "b", "c")
@@ -58,6 +59,16 @@ def test_a_canary_that_is_as_slow_excuses_it(tmp_path: Path, capsys: pytest.Capt
     assert main(paths) == 0
     assert main([*paths, "--no-canary"]) == 1
     assert "2 x gemm/x.gemm/gemm-m8" in capsys.readouterr().out
+
+
+def test_another_spread_may_be_assumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smaller it is, the more is red."""
+    monkeypatch.setattr(card_components, "PRIOR_SD", card_components.PRIOR_SD)
+    path = str(stored(tmp_path, (100.0, 100.2, 103.6))[0])
+    assert [main([path, f"--assumed-percent={percent}"]) for percent in (0.2, 2)] == [1, 0]
+    assert "2 of 6 runs red" in capsys.readouterr().out
 
 
 def test_spreads_are_those_between_cards(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +113,26 @@ def test_reasons_say_what_cards_do() -> None:
         "as between four H200s: no baseline here is stored from several cards); 1 stored, measured on another"
         in further
     )
+
+
+@pytest.mark.soak
+def test_the_page_has_these_rates() -> None:
+    """Of docs/evidence.md: how often a slowdown is SLOWER on a stored card and on another, for cards 0.4 % apart."""
+    page = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text(encoding="utf-8").splitlines()
+    shown = {line.split("  ")[0]: [cell for cell in line.split("  ")[1:] if cell] for line in page if " %  " in line}
+    ways = ((1, False), (2, False), (1, True), (2, True), (4, True))
+    for slowdown in (0.03, 0.04, 0.05, 0.06):
+        rates = [_format_rate(_share_slower(cards, slowdown, other=other)) for cards, other in ways]
+        assert [cell.strip() for cell in shown[f"{100 * slowdown:g} %"]] == rates
+
+
+def _share_slower(cards: int, slowdown: float, *, other: bool) -> float:
+    draw = random.Random(3)
+    found = [one for _ in range(20) for one in suite(draw, cards, (0.004, 0.0), Policy(), slowdown, other=other)]
+    return found.count(Verdict.SLOWER) / len(found)
+
+
+def _format_rate(share: float) -> str:
+    """Digits where little is, or little is left."""
+    percent = 100 * share
+    return f"{percent:.1f} %" if percent < 1 or 99 < percent < 100 else f"{percent:.0f} %"

@@ -104,7 +104,7 @@ class GitHub:
     def get(self, path: str) -> Json:
         """Sends a GET and returns the decoded JSON answer, None if it is empty. Raises GitHubError as `_send_request`
         does, and if the answer is no JSON."""
-        return self._parse_json(self._send_request("GET", self._build_url(path, None), None, again=True))
+        return self._parse_json(self._send_request("GET", self._build_url(path), None, again=True))
 
     def list_items(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[dict[str, Json]]:
         """Yields every JSON object that GitHub lists at `path`. Raises GitHubError, also for more than 50 pages."""
@@ -130,13 +130,13 @@ class GitHub:
         `get` does.
         """
         return self._parse_json(
-            self._send_request(method, self._build_url(path, None), json.dumps(body).encode(), again=again)
+            self._send_request(method, self._build_url(path), json.dumps(body).encode(), again=again)
         )
 
     def download(self, path: str, limit: int) -> bytes:
         """Returns the bytes at `path`. Follows at most 2 redirects, without the token. Raises GitHubError, also for
         more than `limit` bytes, and UsageError for a redirect to an address that is not https."""
-        answer = self._send_request("GET", self._build_url(path, None), None, again=True, limit=limit)
+        answer = self._send_request("GET", self._build_url(path), None, again=True, limit=limit)
         for _ in range(3):
             if answer.status not in REDIRECTS:
                 return answer.body
@@ -145,7 +145,7 @@ class GitHub:
             answer = self._send_request("GET", url, None, again=True, limit=limit, with_token=False)
         raise GitHubError(f"{path} redirects more than 2 times; check GITHUB_API_URL")
 
-    def _build_url(self, path: str, query: Mapping[str, str | int] | None) -> str:
+    def _build_url(self, path: str, query: Mapping[str, str | int] | None = None) -> str:
         tail = f"?{urllib.parse.urlencode(query)}" if query else ""
         return f"{self.api_url.rstrip('/')}/{path.lstrip('/')}{tail}"
 
